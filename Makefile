@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-COMPILED := asrtool/score/_hub5.cpp $(wildcard asrtool/score/cpp/*.h) asrtool/simulate/_events.cpp
+COMPILED := asrtool/predict/simulate/_events.cpp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The wheel of k2 that constraints/k2-wheel.txt names is for Python 3.10: one on PATH, else one of pyenv, else none.
 K2_PYTHON ?= $(firstword $(foreach python,python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python),$(shell \

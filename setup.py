@@ -5,8 +5,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
-SCORER = ["asrtool/score/_hub5.cpp", *sorted(str(path) for path in Path("asrtool/score/cpp").glob("*.h"))]
-EVENTS = ["asrtool/simulate/_events.cpp"]
+EVENTS = ["asrtool/predict/simulate/_events.cpp"]
 # asrtool/local and asrtool/utils are links to the folders at the top, so that no wheel holds packages of such names.
 PACKAGES = find_packages(include=["asrtool", "asrtool.*"])
 
@@ -56,10 +55,9 @@ setup(
     package_data={
         "asrtool.recipes": ["*/recipe.py", "*/conf/*.toml", "*/conf/*/*.toml"],
         "asrtool": ["py.typed"],
-        "asrtool.score": ["_hub5.cpp", "cpp/*.h"],  # asrtool/recipe/source.py digests them
-        "asrtool.simulate": ["_events.cpp", "scenarios/*.toml"],
+        "asrtool.predict.simulate": ["_events.cpp", "scenarios/*.toml"],
     },
-    ext_modules=[compiled("asrtool.score._hub5", SCORER), compiled("asrtool.simulate._events", EVENTS)],
+    ext_modules=[compiled("asrtool.predict.simulate._events", EVENTS)],
     entry_points={"console_scripts": ["asrtool=asrtool.cli.main:main"]},
     install_requires=[
         "click>=8.1",

@@ -55,8 +55,8 @@ class Recogniser:
 
     def align_transcript(self, audio: str | Path, text: str, channel: int = 1) -> Transcript:
         """The words of `align` as a transcript, which asrtool.transcribe.transcript writes in many forms."""
-        from asrtool.local.own_text import text_rule
-        from asrtool.local.text_rules import Unusable
+        from asrtool.local.text.own_text import text_rule
+        from asrtool.local.text.text_rules import Unusable
         from asrtool.transcribe.align import align
 
         opened = self._opened()
@@ -108,8 +108,8 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
 
     `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used, and for an `out` in the data.
     """
-    from asrtool.corpus.settings import Data
     from asrtool.local.layouts.detect import check_out, prepare_any
+    from asrtool.settings.data import Data
 
     if not Path(data).exists() and not as_url(data):
         raise AsrtoolError(

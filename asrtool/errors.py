@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 
 class AsrtoolError(Exception):
     """Something a person can fix: bad input, a wrong path, a setting that does not exist.
@@ -22,3 +24,14 @@ class AsrtoolError(Exception):
 def printable(text: str) -> str:
     """Return `text` with escapes for what is no UTF-8, such as bytes of another encoding in the name of a file."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def require_k2(setting: str) -> None:
+    """Raise AsrtoolError unless k2 can be imported, naming the `setting` (``section.key = value``) that needs it."""
+    try:
+        importlib.import_module("k2")
+    except ImportError as error:
+        raise AsrtoolError(
+            f"{setting} needs the package k2, which cannot be imported here ({error})",
+            "use .venv-k2/bin/asrtool, which `make test-k2` makes, or leave this setting out",
+        ) from error

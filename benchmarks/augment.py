@@ -14,10 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from asrtool.corpus.augment import add_noise, limit_band, reverberate, transmit
-from asrtool.corpus.filterbank import Filterbank
-from asrtool.corpus.settings import CODECS, Features
-from asrtool.corpus.tempo import change_tempo
+from asrtool.data.augment.audio import add_noise, change_tempo, limit_band, reverberate, transmit
+from asrtool.data.features.filterbank import Filterbank
+from asrtool.settings.data import CODECS, Features
 
 RATE_HZ = 8000
 NUM_UTTERANCES = 300

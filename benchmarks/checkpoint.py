@@ -48,11 +48,11 @@ from train_step import step
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from asrtool.models.acoustic import build_model
+from asrtool.models.files.file_info import DIGEST_BYTES
+from asrtool.models.files.torch_file import read_torch, write_torch
 from asrtool.models.precision import Precision
-from asrtool.models.settings import Model
-from asrtool.models.torch_file import read_torch, write_torch
-from asrtool.models.torch_info import DIGEST_BYTES
-from asrtool.settings import Choice
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 State = dict[str, dict[str, Tensor]]
 Save = Callable[[Path], "Future[Any]"]  # returns when the state may change again; the future ends with the file

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from asrtool.distributed.topology import (
+from asrtool.distributed.strategies.topology import (
     EDGE_WEIGHT,
     consensus_rate,
     fixed_ring,

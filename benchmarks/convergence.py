@@ -5,7 +5,8 @@
 FEATURES and TOKENIZER are those of a recipe. A cell is a strategy, a number of learners and a global batch, 1x to 32x;
 each is trained with several rates and seeds, and its loss is that on dev after the last epoch, with the rate of the
 lowest mean over seeds. One learner is `single`. Where a learner's part of the batch would be less than an utterance,
-there is no cell. Learners are virtual, in lock-step (asrtool.simulate.virtual), which costs a fraction of as many
+there is no cell. Learners are virtual, in lock-step (asrtool.predict.virtual.learners), which costs a fraction
+of as many
 processes. A finished training is a line of RESULTS.jsonl; the same command continues behind the last one. `--table`
 trains nothing.
 """
@@ -26,10 +27,10 @@ from typing import Any
 
 import torch
 
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.simulate.in_lock_step import in_lock_step
-from asrtool.simulate.virtual import Diverged, Evaluated, VirtualLearners
+from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.learners import Diverged, Evaluated, VirtualLearners
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
 from asrtool.train.inputs import Inputs
 from asrtool.train.job import Job
 from asrtool.train.train import build_components

@@ -26,23 +26,23 @@ import kaldifst
 import numpy as np
 import torch
 
-from asrtool.config import Config
 from asrtool.decode.forward import AcousticModel, Scored, compute_scores, load_acoustic_model, open_features
-from asrtool.decode.graph import Graph
-from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.settings import Decode
+from asrtool.decode.search.graph import Graph
+from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.decode.tune import count_errors
-from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
-from asrtool.lang.lexicon import build_lang
-from asrtool.lang.lm import build_lm
-from asrtool.lang.settings import Lm
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.graph.graph_file import load_graph
+from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.text import read_symbols
-from asrtool.models.ctc_topology import CtcTopology
+from asrtool.lang.tokens.lexicon import build_lang
+from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.score.result import total
-from asrtool.settings import SEARCHED, Choice
+from asrtool.settings.config import Config
+from asrtool.settings.decode import Decode
+from asrtool.settings.lang import Lm
+from asrtool.settings.schema import SEARCHED, Choice
 
 BATCH_FRAMES = 20_000
 CONFIG = Config(decode=Decode(methods=tuple(Choice.of("search", n) for n in ("greedy", "beam", "graph", "rescore"))))
@@ -174,7 +174,7 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
     if importlib.util.find_spec("k2") is None:
         print("k2 is not installed here: it is compared by .venv-k2/bin/python, see `make test-k2`")
         return {}
-    from asrtool.decode.k2_search import K2Search
+    from asrtool.decode.search.graph import K2Search
 
     search = K2Search(graph_dir, MAX_ACTIVE)
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from asrtool import registry
-from asrtool.distributed.strategy import Strategy, StrategyContext
-from asrtool.distributed.update import NamedParameters
-from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategies.update import NamedParameters
+from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
-from asrtool.settings import Choice
-from asrtool.train.loss import EmulatedCompute
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice
+from asrtool.train.loop.loss import EmulatedCompute
 
 NUM_LAYERS = 8
 NODE_SIZE = 2  # learners of a super-learner

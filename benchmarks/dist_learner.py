@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from dist_contestants import WARMUP_STEPS, Contestant, build_contestant
 
-from asrtool.distributed.learner import learner
+from asrtool.distributed.launch.learner import learner
 from asrtool.distributed.world import World
 
 CLEAR_PEAK = "5"  # to /proc/self/clear_refs

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import Utterance, write_feature_settings, write_index
-from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
-from asrtool.lang.tokenizer import train_tokenizer
-from asrtool.settings import Choice
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, write_feature_settings, write_index
+from asrtool.data.storage.shard import write_shard
+from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.settings.data import Features
+from asrtool.settings.schema import Choice
 
 FEATURES = Features(type=Choice.of("features", "fbank", num_mel_bins=8), cmvn="none", speeds=(1.0,))
 NUM_FRAMES = 100  # of an utterance, which is a batch

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.distributed.work_queue import Assignment
-from asrtool.estimate.needs import probe_of
-from asrtool.local.amount import amount_of
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.loop import Training
-from asrtool.train.straggler import InjectionOptions
+from asrtool.distributed.work.work_queue import Assignment
+from asrtool.local.sets.hours import amount_of
+from asrtool.predict.estimate.needs import probe_of
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.straggler import InjectionOptions
 from asrtool.train.train import start_training
 
 CONF = Path(__file__).parents[1] / "recipes" / "swbd" / "conf" / "mini.toml"

@@ -13,8 +13,8 @@ import time
 
 import torch
 
-from asrtool.distributed.exchange import Exchanger
-from asrtool.distributed.view import View
+from asrtool.distributed.transport.exchange import Exchanger
+from asrtool.distributed.transport.view import View
 
 NUM_PARAMETERS = (2_300_000, 43_000_000)
 NUM_EXCHANGES = 30

@@ -20,21 +20,21 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus import compute, merge
-from asrtool.corpus import features as features_module
-from asrtool.corpus.cmvn import Moments
-from asrtool.corpus.features import compute_features
-from asrtool.corpus.flac import copy_id
-from asrtool.corpus.index import Utterance
-from asrtool.corpus.manifest import format_line, write_sorted
-from asrtool.corpus.places import CUTS, LILCOM, TABLE
-from asrtool.corpus.plan import ShardJob
-from asrtool.corpus.record import Entry as ShardEntry
-from asrtool.corpus.record import writing_shard
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
-from asrtool.corpus.settings import Features
-from asrtool.corpus.tally import Entry
+from asrtool.data.features import compute_sets as features_module
+from asrtool.data.features import compute_shards, merge_shards
+from asrtool.data.features.cmvn import Moments
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.features.shard_plan import ShardJob
+from asrtool.data.manifests.manifest import format_line, write_sorted
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.validator import Entry
+from asrtool.data.storage.flac import copy_id
+from asrtool.data.storage.index import Utterance
+from asrtool.data.storage.shard_manifest import Entry as ShardEntry
+from asrtool.data.storage.shard_manifest import writing_shard
+from asrtool.data.storage.shard_offsets import CUTS, LILCOM, TABLE
 from asrtool.recipe.contents import contents_of
+from asrtool.settings.data import Features
 
 A_CALL = 180
 BYTES_A_VALUE = 1.17  # of lilcom
@@ -51,8 +51,8 @@ def main() -> None:
         known = contents_of(folder).of_files
         before = resource.getrusage(resource.RUSAGE_SELF)
         began = time.process_time()
-        setattr(compute, "compute_shard", fake_shard)  # noqa: B010
-        setattr(merge, "_copy", fake_copy)  # noqa: B010
+        setattr(compute_shards, "compute_shard", fake_shard)  # noqa: B010
+        setattr(merge_shards, "_copy", fake_copy)  # noqa: B010
         setattr(features_module, "check_room", lambda *_: None)  # noqa: B010, fakes take little
         compute_features(folder / "m", folder / "f", Features(num_jobs=1), code="c", digest_files=known)
         sizes = sorted(path.stat().st_size for path in (folder / "f" / "train").glob("feats.*"))

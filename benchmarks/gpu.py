@@ -28,18 +28,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.config_file import load_config
-from asrtool.distributed.learner import learner
-from asrtool.distributed.replica import LocalReplica
-from asrtool.distributed.strategy import StepCost, StrategyContext
-from asrtool.distributed.update import NamedParameters
+from asrtool.distributed.launch.learner import learner
+from asrtool.distributed.strategies.replica import LocalReplica
+from asrtool.distributed.strategies.strategy import StepCost, StrategyContext
+from asrtool.distributed.strategies.update import NamedParameters
 from asrtool.distributed.world import World
 from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.objectives.decision_tree import Tree
 from asrtool.models.precision import Precision
-from asrtool.models.settings import Model
-from asrtool.models.tree import Tree
-from asrtool.settings import Choice
-from asrtool.train.loss import Task
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.loss import Task
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "swbd" / "conf"
 SYSTEMS = {"ctc": ("swb2000", "lstm_paper"), "hybrid": ("swb2000", "hybrid", "lstm_paper")}

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from scale import ROOT, SETTINGS, search_commands
 
-from asrtool.config_file import load_config
 from asrtool.files import write_folder
+from asrtool.settings.toml_files import load_config
 
 POLL_S = 0.25
 

@@ -24,17 +24,17 @@ from typing import Any
 from large_set import BATCH_S, CORPORA, FEATURES, write_set
 from start import print_starts
 
-from asrtool.corpus.index import SETTINGS
-from asrtool.corpus.settings import Mix
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.data.storage.index import SETTINGS
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings.data import Mix
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches.plan import FAR
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Epoch, SourceContext
 from asrtool.train.inputs import ColumnsFolder
-from asrtool.train.plan import FAR
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import Epoch, SourceContext
 
 PLAIN = "utterances"
 MIXES = (PLAIN, "hours", "temperature:2", ",".join(f"{name}:1" for name in CORPORA))

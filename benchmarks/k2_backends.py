@@ -20,13 +20,12 @@ import numpy as np
 import torch
 
 from asrtool.decode.forward import compute_scores, load_acoustic_model, open_features
-from asrtool.decode.graph import GraphSearch
-from asrtool.decode.k2_search import K2Search
-from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
-from asrtool.models.ctc import Ctc, K2Ctc
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.models.settings import Ctc as CtcSettings
+from asrtool.decode.search.graph import GraphSearch, K2Search
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.graph.graph_file import load_graph
+from asrtool.models.objectives.ctc import Ctc, K2Ctc
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.models import Ctc as CtcSettings
 
 BATCH_FRAMES = 20_000
 FRAME_S = 0.03

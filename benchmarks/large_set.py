@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.batches import Lengths, plan_epoch
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import INDEX, Utterance, format_line, write_feature_settings, write_index
-from asrtool.corpus.index_columns import pack, writing_columns
-from asrtool.corpus.manifest import DROPPED, format_drops
-from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
-from asrtool.corpus.transcripts import write_transcripts
-from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.data.batches import Lengths, plan_epoch
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.manifests.manifest import DROPPED, format_drops
+from asrtool.data.storage.index import INDEX, Utterance, format_line, write_feature_settings, write_index
+from asrtool.data.storage.index_columns import pack, writing_columns
+from asrtool.data.storage.shard import write_shard
+from asrtool.data.storage.transcripts import write_transcripts
+from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.settings.data import Features
 
 FEATURES = Features()
 SPEEDS = (1.0, 0.9, 1.1)

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import Utterance, write_index
-from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, write_index
+from asrtool.data.storage.shard import write_shard
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import SourceContext
+from asrtool.settings.data import Features
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import SourceContext
 
 FEATURES = Features()
 BATCH_S = 120

@@ -25,7 +25,7 @@ from pathlib import Path
 from restarts import ASRTOOL, TORCHRUN, kill, learners_of
 
 from asrtool.errors import AsrtoolError
-from asrtool.train.checkpoint import load_checkpoint
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
 
 RESTARTED = ("allreduce", "adpsgd-d1", "bmuf", "ps-sync")  # others survive, or have no lock-step
 LIMIT_S = 30.0

@@ -67,7 +67,7 @@ def main() -> None:
 def prepare(work: Path) -> None:
     """Both corpora, and the stages before training."""
     if not (work / "mini").exists():
-        run("-m", "asrtool.local.mini_corpus", work / "mini", "--train-hours", TRAIN_HOURS)
+        run("-m", "asrtool.local.mini.corpus", work / "mini", "--train-hours", TRAIN_HOURS)
     if not (work / "LibriSpeech").exists():
         shutil.rmtree(work / "wide", ignore_errors=True)
         for seed, (name, minutes) in enumerate(WIDE_MINUTES.items()):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from asrtool.distributed import view
+from asrtool.distributed.transport import view
 
 NUM_PARAMETERS = (500_000, 5_000_000, 43_000_000)
 PIECES = (2**15, 2**16, 2**17, 2**18, 2**19, 2**30)  # the last is all at once

@@ -23,8 +23,8 @@ import soundfile
 from lhotse import Recording, SupervisionSegment
 from lhotse.audio import audio_backend
 
-from asrtool.corpus.manifest import read_manifests, write_manifests
-from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
+from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
 
 RATE_HZ = 8000
 CONFIG = Path(__file__).parents[1] / "recipes/swbd/conf/mini.toml"

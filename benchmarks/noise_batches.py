@@ -33,16 +33,16 @@ import torch
 from convergence import DIVERGED, config_of, read, write
 from torch import Tensor
 
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.topology import fixed_ring, mixing_matrix, pair_matrix, passive_partner, random_ring
+from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, pair_matrix, passive_partner, random_ring
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.models.precision import choose_precision
-from asrtool.theory.measure import Losses, largest_curvature, weights_of
-from asrtool.train.batch import prepare_batch
+from asrtool.predict.theory.measure import Losses, largest_curvature, weights_of
+from asrtool.settings.train import Train
+from asrtool.train.batches.batch import prepare_batch
+from asrtool.train.batches.source import Planned
 from asrtool.train.job import Components
-from asrtool.train.loss import Task, sum_loss
-from asrtool.train.schedule import learning_rate
-from asrtool.train.settings import Train
-from asrtool.train.source import Planned
+from asrtool.train.loop.loss import Task, sum_loss
+from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.train import build_components
 
 NOISY, WITH_NOISE_OF = "allreduce+noise", "adpsgd-fixed"

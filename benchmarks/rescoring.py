@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from asrtool.config_file import load_config
 from asrtool.decode.parallel import PIECE
 from asrtool.models.acoustic import choose_device
-from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, build_neural_lm, pad_sentences
-from asrtool.models.next_word import Softmax
+from asrtool.models.lm.neural_lm import EDGE, UNK, NeuralLm, build_neural_lm, pad_sentences
+from asrtool.models.lm.next_word import Softmax
+from asrtool.settings.toml_files import load_config
 
 Sentences = list[list[str]]
 RECIPE = Path(__file__).parent.parent / "recipes" / "swbd" / "conf" / "swb300.toml"

@@ -25,8 +25,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from asrtool.config_file import load_config
-from asrtool.train.source import Epoch
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.source import Epoch
 from asrtool.train.train import build_components
 
 STRATEGIES = "adpsgd-random,adpsgd-fixed,allreduce,adpsgd-d1,h-adpsgd,bmuf,ps-async,ps-sync,hogwild"

@@ -24,9 +24,9 @@ from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import audio_backend
 from scipy.signal import resample_poly
 
-from asrtool.corpus.manifest import read_manifests, write_manifests
-from asrtool.corpus.same_audio import LEAST_S, find_same_audio
-from asrtool.corpus.settings import Features
+from asrtool.data.duplicates.same_audio import LEAST_S, find_same_audio
+from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.settings.data import Features
 
 RATE_HZ = 8000
 FRACTION = 0.05

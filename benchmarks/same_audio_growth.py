@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.fingerprint import find_peaks, find_queries, find_triplets
-from asrtool.corpus.manifest import read_manifests
-from asrtool.corpus.same_audio import SEARCHED, Fingerprints, _open, _samples, _search, _write
-from asrtool.corpus.spans import Utterances
+from asrtool.data.duplicates.fingerprint import find_peaks, find_queries, find_triplets
+from asrtool.data.duplicates.same_audio import SEARCHED, Fingerprints, _open, _samples, _search, _write
+from asrtool.data.duplicates.segments import Utterances
+from asrtool.data.manifests.manifest import read_manifests
 
 PIECE_S = 4.0
 TOGETHER = 100  # utterances

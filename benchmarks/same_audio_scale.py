@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from asrtool.corpus.manifest import format_line, write_sorted
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.manifest import format_line, write_sorted
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 
 RATE_HZ = 8000
 A_CALL = 180  # utterances

@@ -27,9 +27,9 @@ from pathlib import Path
 from scale_rows import Step, clear, further_steps
 from start import measure_start, until_first_step
 
-from asrtool.config_file import load_config
 from asrtool.files import write_folder
 from asrtool.recipe.stages import COMMON, PREPARE
+from asrtool.settings.toml_files import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "recipes" / "swbd" / "conf" / "swb2000.toml"

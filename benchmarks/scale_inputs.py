@@ -26,9 +26,9 @@ from scale_sizes import (
     SHORTENED,
 )
 
-from asrtool.corpus.manifest import read_sorted, write_sorted
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
-from asrtool.corpus.tally import Entry
+from asrtool.data.manifests.manifest import read_sorted, write_sorted
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.validator import Entry
 from asrtool.utils.sphere import write_sphere
 
 CALL_S, CALL_NAME = 600.0, "fe_03_"

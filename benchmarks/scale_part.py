@@ -20,9 +20,9 @@ def read_for_changes(work: str, folder: str) -> None:
 
 
 def decode_shorten(folder: str, out: str) -> None:
-    from asrtool.corpus.manifest import Drop
-    from asrtool.corpus.sphere import read_header
-    from asrtool.local import shortened
+    from asrtool.data.audio.sphere import read_header
+    from asrtool.data.manifests.manifest import Drop
+    from asrtool.local.releases import shortened
     from asrtool.local.utterances import Sound
 
     setattr(shortened, "num_cores", lambda: 1)  # noqa: B010, processes of a pool are not in what usage.py reports
@@ -35,8 +35,8 @@ def decode_shorten(folder: str, out: str) -> None:
 
 
 def put_behind(features: str, manifests: str, out: str) -> None:
-    from asrtool.corpus.index import read_feature_settings
-    from asrtool.corpus.more_features import write_behind
+    from asrtool.data.features.further_sets import write_behind
+    from asrtool.data.storage.index import read_feature_settings
 
     base = Path(features) / "train"
     settings = dataclasses.replace(read_feature_settings(Path(features)), num_jobs=1)  # as above

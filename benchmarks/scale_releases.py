@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from lm import Language
 
-from asrtool.corpus.settings import Mini
-from asrtool.local.mini_corpus import make_corpus
+from asrtool.local.mini.corpus import make_corpus
+from asrtool.settings.data import Mini
 from asrtool.utils.sphere import HEADER_BYTES, format_header
 
 RATE_HZ = 8000

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from invented_graph import write_graph
 
-from asrtool.config import Config, to_table
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import Utterance, write_index
-from asrtool.corpus.shard import write_shard
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, write_index
+from asrtool.data.storage.shard import write_shard
 from asrtool.lang.text import BACKOFF, EOS, EPSILON, read_symbols
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.models.neural_lm import build_neural_lm, save_neural_lm
+from asrtool.models.lm.neural_lm import build_neural_lm, save_neural_lm
+from asrtool.settings.config import Config, to_table
 
 NUM_FRAMES = 450
 SURE, BLANKS = 4.0, 0.75  # standard deviation of a logit; fraction of rows

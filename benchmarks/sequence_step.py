@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.lf_mmi import LfMmi
+from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.lf_mmi import LfMmi
 from asrtool.models.precision import Precision
-from asrtool.models.settings import Model
-from asrtool.models.tree import Tree
-from asrtool.settings import Choice
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 REPEATS = 7
 NUM_BINS, NUM_TOKENS, NUM_CONTEXTS = 40, 45, 20  # leaves of a token and place

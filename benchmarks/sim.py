@@ -20,10 +20,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from asrtool.predict.simulate.calibrate import settings_of
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.simulate.simulate import simulate
 from asrtool.report.training import read_training
-from asrtool.simulate.calibrate import settings_of
-from asrtool.simulate.scenario import load_scenario
-from asrtool.simulate.simulate import simulate
 
 STRATEGIES = (
     "none", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "h-adpsgd", "bmuf", "allreduce", "ps-async",

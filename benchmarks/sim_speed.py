@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from asrtool.simulate.scenario import load_scenario
-from asrtool.simulate.simulate import simulate
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.simulate.simulate import simulate
 
 
 def main() -> None:

@@ -18,14 +18,14 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from asrtool.config_file import load_config
-from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
-from asrtool.corpus.decoders import PRELOADED, Decoders
-from asrtool.corpus.features import compute_features
-from asrtool.corpus.index import read_index
-from asrtool.corpus.processes import process_context
-from asrtool.corpus.reader import FeatureReader, reads_audio
-from asrtool.corpus.settings import Features
+from asrtool.data.batches import Lengths, load_batches, plan_epoch
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.storage.index import read_index
+from asrtool.data.storage.reader import FeatureReader, reads_audio
+from asrtool.data.workers.loader import PRELOADED, Decoders
+from asrtool.data.workers.processes import process_context
+from asrtool.settings.data import Features
+from asrtool.settings.toml_files import load_config
 
 BATCH_FRAMES = 12_000
 STORAGES = ("lilcom", "shar", "flac")

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from asrtool import registry
+from asrtool.settings import registry
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 RATES = "0.0015,0.003,0.006,0.012"  # train.peak_lr; the second is the recipe's

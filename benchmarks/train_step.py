@@ -16,8 +16,8 @@ import torch
 
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.precision import Precision
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 REPEATS = 7
 NUM_BINS, NUM_TOKENS = 40, 60

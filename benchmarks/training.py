@@ -23,10 +23,10 @@ from pathlib import Path
 
 import torch
 
-from asrtool.config_file import load_config
 from asrtool.models.precision import choose_precision
-from asrtool.train.loss import Task
-from asrtool.train.optimizer import build_optimizer
+from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.loss import Task
+from asrtool.train.optimisation.optimizer import build_optimizer
 from asrtool.train.train import build_components
 
 NUM_EPOCHS = 2

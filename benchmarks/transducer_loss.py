@@ -67,9 +67,9 @@ def step(
 ) -> float:
     """The loss, after its backward pass."""
     if name == "ours":
-        from asrtool.models.transducer_loss import transducer_loss
+        from asrtool.models.objectives.transducer import transducer_loss
 
-        norm = logits.logsumexp(3)  # as asrtool/models/transducer.py
+        norm = logits.logsumexp(3)  # as asrtool/models/objectives/transducer.py
         wanted = targets[:, None, :, None].expand(-1, logits.shape[1], -1, 1)
         token = logits[:, :, :-1].gather(3, wanted).squeeze(3) - norm[:, :, :-1]
         loss = transducer_loss(logits[..., 0] - norm, token, lens, target_lens, one_a_row=False)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Data
 
 ROLES = ("train", "dev", "test")
 TEXT = "text"  # the role of a corpus of which the transcripts alone are read, for lm.extra_text
@@ -41,7 +41,7 @@ class Release:
 class Corpus(ABC):
     """Recordings with transcripts, in up to three roles: to train on, to choose weights on, to test on."""
 
-    in_mini: ClassVar[bool] = False  # whether local/mini_corpus.py makes one that can stand in for it
+    in_mini: ClassVar[bool] = False  # whether local/mini/corpus.py makes one that can stand in for it
     train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
     shortened_samples: ClassVar[int] = 0  # of all channels, about, that its releases compress with shorten
     labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
@@ -70,7 +70,8 @@ class Corpus(ABC):
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write a manifest folder `out`/ROLE for each of its sets from the releases, which are folders of `corpus`.
 
-        asrtool.corpus.manifest.write_manifests writes such a folder. A test set has ``ref.stm`` and ``ref.glm`` too.
+        asrtool.data.manifests.manifest.write_manifests writes such a folder. A test set has ``ref.stm`` and
+        ``ref.glm`` too.
         Raises AsrtoolError when a file is missing or too much cannot be used (data.bad_fraction).
         """
 

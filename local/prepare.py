@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.manifest import REPORT, check_place, read_report
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import REPORT, check_place, read_report
 from asrtool.local.corpus import ROLES, Corpus
-from asrtool.local.named import Named, named_corpora
+from asrtool.local.corpus_names import Named, named_corpora
+from asrtool.settings.data import Data
 
 CORPORA = "corpora"
 

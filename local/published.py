@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Release
 from asrtool.local.layouts.finish import by_recording, write_spoken
 from asrtool.local.utterances import staging
+from asrtool.settings.data import Data
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment

@@ -11,22 +11,21 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.parts import kind_of, parts_of, why_not_whole
-from asrtool.corpus.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
-from asrtool.corpus.tally import Entry
+from asrtool.data.audio.joined import kind_of, parts_of, why_not_whole
+from asrtool.data.audio.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError, printable
-from asrtool.local.shortened import decode_shortened
-from asrtool.local.text_rules import Unusable
+from asrtool.local.releases.shortened import decode_shortened
+from asrtool.local.text.text_rules import Unusable
 from asrtool.log import progress
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment
-
 
 # By their number; that of all recordings is one object.
 CHANNELS = {1: [0], 2: [0, 1]}
@@ -74,7 +73,7 @@ def usable_audio(
 ) -> dict[str, Sound]:
     """Those of `files` (recording id -> path) of so many channels and that rate, or any; the others go to `drops`.
 
-    What is compressed with shorten, or joined of several files, is decoded once, to FLAC under `out`/audio.
+    What is compressed with shorten, or joined of several files, is decoded once, to `out`/audio.
     """
     good = {}
     not_mono = []
@@ -264,3 +263,22 @@ def normalised(id_: str, text: str, rule: Callable[[str], str], drops: list[Drop
     if not words:
         drops.append(Drop(id_, "empty", text or "there is no text"))
     return words
+
+
+def warn_of_unknown(sides: Iterable[str], known: Collection[str], corpus: str, advice: str) -> None:
+    """Log one warning if not all `sides` (of calls, or utterances) of `corpus` have a speaker in `known`.
+
+    Each of them counts as a speaker of its own then.
+    """
+    sides = list(sides)
+    unknown = sum(side not in known for side in sides)
+    if unknown:
+        logging.warning(
+            "%s: THE SPEAKERS OF %d OF %d SIDES ARE NOT KNOWN, and each counts as a speaker of its own. NOT GUARANTEED"
+            " THEN: that speakers of the held-out dev set are not in training, so dev may look better than test;"
+            " features.cmvn = speaker normalises each side alone. %s",
+            corpus,
+            unknown,
+            len(sides),
+            advice[0].upper() + advice[1:],
+        )

@@ -93,8 +93,8 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def mini_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mini corpus of about a minute of speech, in LDC layout; read only."""
-    from asrtool.corpus.settings import Mini
-    from asrtool.local.mini_corpus import make_corpus
+    from asrtool.local.mini.corpus import make_corpus
+    from asrtool.settings.data import Mini
 
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, Mini(train_hours=0.02, test_minutes=0.5, seed=7))
@@ -104,8 +104,8 @@ def mini_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def mini_rt03(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mini corpus with RT-03, in LDC layout; read only."""
-    from asrtool.corpus.settings import Mini
-    from asrtool.local.mini_corpus import make_corpus
+    from asrtool.local.mini.corpus import make_corpus
+    from asrtool.settings.data import Mini
 
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, Mini(train_hours=0.005, test_minutes=0.5, seed=7), ["rt03"])

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from asrtool.corpus import transfer
-from asrtool.corpus.cache import cached_set
+from asrtool.data.remote import transfer
+from asrtool.data.remote.cache import cached_set
 
 BUCKET = "speech"
 NOTHING = -(2**40)  # a fault: the connection is closed behind the heading

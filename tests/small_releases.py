@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from asrtool.corpus.settings import Data
-from asrtool.settings import Choice
+from asrtool.settings.data import Data
+from asrtool.settings.schema import Choice
 from asrtool.utils.sphere import write_sphere
 
 RATE_HZ = 8000

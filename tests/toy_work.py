@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asrtool.config import Config, format_toml, to_table
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.settings import Features
-from asrtool.decode.settings import Decode
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings.config import Config, format_toml, to_table
+from asrtool.settings.data import Features
+from asrtool.settings.decode import Decode
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 NUM_TOKENS = 40

@@ -19,7 +19,7 @@ from typing import TextIO
 from hosts import Host
 from warm import run_here, warm_context
 
-from asrtool.parent import name_process
+from asrtool.child_processes import name_process
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2): a process whose parent has ended becomes a child of this one
 REQUEST = 1 << 20  # bytes at most

@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from asrtool.bundle.trained import Trained
-from asrtool.config_file import load_section
-from asrtool.corpus.index import EXTRACTOR
-from asrtool.corpus.manifest import check_rejected_place, move_paths, rejected
-from asrtool.corpus.more_features import write_alone
-from asrtool.corpus.settings import Data
+from asrtool.data.features.further_sets import write_alone
+from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.log import named
-from asrtool.score.output import score_all
+from asrtool.score.output.files import score_all
 from asrtool.score.result import Result
+from asrtool.settings.data import Data
+from asrtool.settings.toml_files import load_section
 
 SIGN = "decode/decode.json"  # by which a folder that is written again is known
 
@@ -59,6 +60,7 @@ def evaluate(
         decode_run(
             trained.model, folder / "features" / name, trained.tuning, folder / "decode", trained.folders, config
         )
+        write_sets(folder / "manifests", Sets((EvaluationSet(name),)))  # for `asrtool score all`
         results = score_all(folder / "decode", folder / "manifests", folder / "score", [name])
         move_paths(manifests, folder, out)
     rejected(out).unlink(missing_ok=True)

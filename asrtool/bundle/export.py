@@ -12,15 +12,15 @@ from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
 from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, VECTORS, Trained, dev_errors, open_trained
-from asrtool.config import Config, format_toml
-from asrtool.corpus.cmvn import CMVN, write_everyone
+from asrtool.data.features.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
-from asrtool.decode.method import bases_first, make_methods
 from asrtool.decode.resources import Resources
-from asrtool.decode.settings import suiting_methods
+from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.models.safe_file import SUFFIX, write_safe
-from asrtool.models.torch_file import read_torch
+from asrtool.models.files.safetensors_file import SUFFIX, write_safe
+from asrtool.models.files.torch_file import read_torch
+from asrtool.settings.config import Config, format_toml
+from asrtool.settings.decode import suiting_methods
 from asrtool.version import commit, release
 
 NEURAL_LM = "nnlm/model.pt"

@@ -8,7 +8,7 @@ from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive
 from asrtool.errors import AsrtoolError
-from asrtool.models.torch_info import read_info
+from asrtool.models.files.file_info import read_info
 
 
 def describe_file(path: Path) -> str:

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.bundle.trained import Trained, open_trained
-from asrtool.config_file import load_section
-from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, MeanStd
-from asrtool.corpus.settings import Features
+from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, MeanStd
 from asrtool.decode.forward import AcousticModel, load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
-from asrtool.models.transducer import Predictor
+from asrtool.lang.tokens.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
+from asrtool.models.objectives.transducer import Predictor
+from asrtool.settings.data import Features
+from asrtool.settings.toml_files import load_section
 from asrtool.version import commit, release
 
 WHOLE_FILE, ENCODER_FILE = "model.onnx", "encoder.onnx"
@@ -167,7 +167,7 @@ def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces
 
 
 def _moments(x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (N, 1, F) of the frames of each utterance, as asrtool.corpus.cmvn.Moments."""
+    """Mean and deviation (N, 1, F) of the frames of each utterance, as asrtool.data.features.cmvn.Moments."""
     is_frame = (torch.arange(x.shape[1], device=x.device) < x_lens[:, None])[:, :, None]
     exact = torch.where(is_frame, x, torch.zeros_like(x)).double()
     num = x_lens[:, None, None].double()

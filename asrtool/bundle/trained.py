@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.bundle.archive import is_archive, open_archive
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.corpus.cmvn import CMVN
-from asrtool.corpus.index import EXTRACTOR
+from asrtool.data.features.cmvn import CMVN
+from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
-from asrtool.models.safe_file import SUFFIX, model_in
-from asrtool.settings import SEARCHED
+from asrtool.models.files.safetensors_file import SUFFIX, model_in
+from asrtool.settings.config import Config
+from asrtool.settings.schema import SEARCHED
+from asrtool.settings.toml_files import load_config
 from asrtool.url import refuse_address
 
 AVERAGE = "average"
@@ -115,6 +115,16 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
     if not (path / part).is_dir():
         return path
     return model_in(path / part) if part == AVERAGE else path / part
+
+
+def refuse_trained(key: str, path: str) -> None:
+    """Raise AsrtoolError if the setting `key`, which names a model file, names a work folder or a bundle instead."""
+    if path and (Path(path).is_dir() or is_archive(Path(path))):
+        kind = "folder" if Path(path).is_dir() else "bundle"
+        raise AsrtoolError(
+            f"{key} = {path}: a {kind}, expected a model file",
+            "name one of `asrtool average`; `asrtool finetune` takes a bundle or the --work of a run as it is",
+        )
 
 
 def _in_folder(origin: Path, folder: Path) -> Trained:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from asrtool.config_value import other_name
+from asrtool.settings.values import other_name
 from asrtool.url import refuse_address
 
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.

@@ -11,10 +11,10 @@ import click
 
 from asrtool.cli.command import Command
 from asrtool.cli.options import recipe_options
-from asrtool.config_file import OVERRIDE
+from asrtool.settings.toml_files import OVERRIDE
 
 if TYPE_CHECKING:
-    from asrtool.config_doc import Setting, Table
+    from asrtool.settings.documentation import Setting, Table
 
 
 @click.command(cls=Command)
@@ -32,15 +32,15 @@ def config(key: str, recipe: str | None, configs: tuple[str, ...], overrides: tu
       asrtool config train.optimizer
       asrtool config decode --recipe own --set decode.methods=greedy,graph
     """
-    from asrtool.config_doc import describe
     from asrtool.recipe.recipe import build_settings, find_recipe, load_recipe, read_settings
+    from asrtool.settings.documentation import describe
 
     given = read_settings(load_recipe(find_recipe(recipe)), configs, overrides)
     click.echo("\n\n".join(map(_format_table, describe(build_settings(given), given, key))))
 
 
 def _format_table(table: Table) -> str:
-    from asrtool.config_value import format_key, format_value
+    from asrtool.settings.values import format_key, format_value
 
     values = [f"{format_key(setting.name)} = {format_value(setting.value)}" for setting in table.settings]
     origins = [_origin(setting) for setting in table.settings]

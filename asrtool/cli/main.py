@@ -25,35 +25,41 @@ SPIN = "3000"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
     "config": ("asrtool.cli.config:config", "Print the settings of a recipe, and what they mean."),
-    "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
+    "corpus": ("asrtool.cli.data.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": (
-        "asrtool.cli.prepare:prepare",
+        "asrtool.cli.data.prepare:prepare",
         "Corpora to manifests, and these to training, development and test sets.",
     ),
-    "features": ("asrtool.cli.features:features", "Manifests to filterbank features."),
-    "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Make the tokens: BPE pieces or phones."),
-    "lang": ("asrtool.cli.lang:lang", "Lexicon and symbol tables."),
-    "lm": ("asrtool.cli.lm:lm", "Estimate an n-gram language model."),
-    "graph": ("asrtool.cli.graph:graph", "Build the decoding graph HLG."),
-    "train": ("asrtool.cli.train:train", "Train the acoustic model."),
-    "finetune": ("asrtool.cli.finetune:finetune", "Train a trained model on other data or tokens."),
-    "average": ("asrtool.cli.average:average", "Average checkpoints into one model."),
-    "nnlm": ("asrtool.cli.nnlm:nnlm", "Train a neural language model."),
-    "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),
-    "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
-    "align": ("asrtool.cli.align:align", "Write when each word of the transcripts was said."),
-    "cut": ("asrtool.cli.cut:cut", "Cut long utterances at pauses, which a model finds."),
-    "targets": ("asrtool.cli.targets:targets", "Align the training set by a model: what frame-ce is trained on."),
-    "export": ("asrtool.cli.export:export", "Pack a trained recogniser into one file."),
-    "check": ("asrtool.cli.check:check", "Listen to data and report what looks wrong."),
-    "info": ("asrtool.cli.info:info", "Print what a bundle or model file is."),
-    "transcribe": ("asrtool.cli.transcribe:transcribe", "Write what is said in audio files."),
-    "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
-    "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
-    "theory": ("asrtool.cli.theory:theory", "Say what is known of a strategy before anything is trained."),
-    "simulate": ("asrtool.cli.simulate:simulate", "Predict how long a training takes on a cluster."),
-    "plot": ("asrtool.cli.plot:plot", "Draw what the learners of a training did."),
-    "report": ("asrtool.cli.report:report", "Write RESULTS.md and RESULTS.html, of one run or several side by side."),
+    "features": ("asrtool.cli.data.features:features", "Manifests to filterbank features."),
+    "tokenizer": ("asrtool.cli.lang.tokenizer:tokenizer", "Make the tokens: BPE pieces or phones."),
+    "lang": ("asrtool.cli.lang.lang:lang", "Lexicon and symbol tables."),
+    "lm": ("asrtool.cli.lang.lm:lm", "Estimate an n-gram language model."),
+    "graph": ("asrtool.cli.lang.graph:graph", "Build the decoding graph HLG."),
+    "train": ("asrtool.cli.training.train:train", "Train the acoustic model."),
+    "finetune": ("asrtool.cli.training.finetune:finetune", "Train a trained model on other data or tokens."),
+    "average": ("asrtool.cli.training.average:average", "Average checkpoints into one model."),
+    "nnlm": ("asrtool.cli.training.nnlm:nnlm", "Train a neural language model."),
+    "tune": ("asrtool.cli.decoding.tune:tune", "Choose the weights of the searches on dev."),
+    "decode": ("asrtool.cli.decoding.decode:decode", "Acoustic model and graph to ctm files."),
+    "align": ("asrtool.cli.decoding.align:align", "Write when each word of the transcripts was said."),
+    "cut": ("asrtool.cli.data.cut:cut", "Cut long utterances at pauses, which a model finds."),
+    "targets": (
+        "asrtool.cli.training.targets:targets",
+        "Align the training set by a model: what frame-ce is trained on.",
+    ),
+    "export": ("asrtool.cli.decoding.export:export", "Pack a trained recogniser into one file."),
+    "check": ("asrtool.cli.data.check:check", "Listen to data and report what looks wrong."),
+    "info": ("asrtool.cli.decoding.info:info", "Print what a bundle or model file is."),
+    "transcribe": ("asrtool.cli.decoding.transcribe:transcribe", "Write what is said in audio files."),
+    "score": ("asrtool.cli.results.score:score", "Score ctm files against stm references."),
+    "compare": ("asrtool.cli.results.compare:compare", "Test whether two scores differ by more than chance."),
+    "theory": ("asrtool.cli.planning.theory:theory", "Say what is known of a strategy before anything is trained."),
+    "simulate": ("asrtool.cli.planning.simulate:simulate", "Predict how long a training takes on a cluster."),
+    "plot": ("asrtool.cli.results.plot:plot", "Draw what the learners of a training did."),
+    "report": (
+        "asrtool.cli.results.report:report",
+        "Write RESULTS.md and RESULTS.html, of one run or several side by side.",
+    ),
 }
 
 # What a person needs first, which `asrtool` alone shows.
@@ -153,10 +159,10 @@ def main(is_stage: bool = False) -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, _Terminated) as stop:
         resume = "" if is_stage else f"; to resume: {shlex.join(['asrtool', *words])}"
         click.echo(f"stopped{resume}", err=True)
-        code = 128 + signal.SIGINT
+        code = 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
     finally:
         gc.freeze()  # else the interpreter ends by looking for cycles among all of torch: half a second and more
     sys.exit(code)
@@ -169,8 +175,12 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
+class _Terminated(SystemExit):
+    """SIGTERM, on which `main` says how to resume, as on Ctrl-C."""
+
+
 def _stop(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise _Terminated(128 + number)
 
 
 def _own_command(path: str, ctx: click.Context) -> click.Command:

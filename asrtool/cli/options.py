@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.settings import SEARCHED
+from asrtool.settings.schema import SEARCHED
+from asrtool.settings.toml_files import load_config
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:

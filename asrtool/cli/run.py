@@ -94,7 +94,7 @@ def run(
       asrtool run --work exp
     """
     from asrtool.cli.line import find_entry
-    from asrtool.corpus.audio_files import audio_files_below
+    from asrtool.data.manifests.manifest import audio_files_below
     from asrtool.recipe.check import check_recipe
     from asrtool.recipe.plan import choose_stages
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
@@ -118,14 +118,16 @@ def run(
     if list_:
         click.echo(format_states(this_run, chosen))
     elif estimate:
-        from asrtool.estimate.needs import format_estimate
-        from asrtool.local.amount import amount_of
+        from asrtool.local.sets.hours import amount_of
+        from asrtool.predict.estimate.needs import format_estimate
 
         click.echo(format_estimate(this_run, amount_of(this_run.config, this_run.work)))
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:
+        from asrtool.bundle.trained import refuse_trained
         from asrtool.recipe.engine import run_stages  # not needed, and half the time, for --list
 
+        refuse_trained("train.init_model", this_run.config.train.init_model)
         ran = run_stages(this_run, chosen, force)
         click.echo(format_outcome(this_run, chosen, ran))

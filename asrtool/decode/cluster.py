@@ -20,12 +20,11 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from asrtool.config import Config, to_table
-from asrtool.corpus.batches import Batch, load_batch
-from asrtool.corpus.executor import hold
-from asrtool.corpus.index import Utterance
-from asrtool.corpus.piece import MapPieces
-from asrtool.corpus.reader import FeatureReader
+from asrtool.data.batches import Batch, load_batch
+from asrtool.data.storage.index import Utterance
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.data.workers.executor import hold
+from asrtool.data.workers.task import MapPieces
 from asrtool.decode.decoder import Chosen, Decoded, Searches, Tried
 from asrtool.decode.forward import (
     AcousticModel,
@@ -36,11 +35,12 @@ from asrtool.decode.forward import (
     score_batch,
     torch_threads,
 )
-from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parallel import PIECE, pieces_of
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.files import times_digest, write_beside
 from asrtool.log import progress
+from asrtool.settings.config import Config, to_table
 
 Values = Mapping[str, Mapping[str, Sequence[float]]]  # method -> axis -> the values it can have
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from asrtool.decode.words import Word
+from asrtool.score.utterances import escape
 
 MIN_CS = 1  # centiseconds; a word has a duration even where rounding leaves none
 
@@ -22,6 +24,11 @@ class Segment:
     words: tuple[Word, ...]
 
 
+def ctm_name(recording: str) -> str:
+    """Escape what a ctm cannot hold in a name: blanks, signs of mark-up, and what would begin a comment."""
+    return re.sub(r"^;;|[\s<>{}]+", lambda match: escape(match[0]), recording)
+
+
 def format_ctm(segments: Iterable[Segment]) -> str:
     """The text of a ctm, sorted by recording, channel and start.
 
@@ -33,7 +40,9 @@ def format_ctm(segments: Iterable[Segment]) -> str:
     for (recording, channel), side in groupby(ordered, key=lambda s: (s.recording, s.channel)):
         for begin_cs, end_cs, word in sorted(_place_side(list(side)), key=lambda item: item[0]):
             start, duration = begin_cs / 100, (end_cs - begin_cs) / 100
-            lines.append(f"{recording} {channel} {start:.2f} {duration:.2f} {word.text} {word.confidence:.3f}\n")
+            lines.append(
+                f"{ctm_name(recording)} {channel} {start:.2f} {duration:.2f} {word.text} {word.confidence:.3f}\n"
+            )
     return "".join(lines)
 
 

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
+from asrtool.decode.choose_decoder import start_decoder
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded
 from asrtool.decode.forward import load_searched_model, open_features
-from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
-from asrtool.decode.start import start_decoder
+from asrtool.decode.search.method import SearchMethod, bases_first, make_methods
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.score.utterances import SUFFIX, file_of
+from asrtool.settings.config import Config
 
 INDEX = "index.jsonl"  # by which the folder of a set is known
 TRAIN = "train"  # the set that is not decoded

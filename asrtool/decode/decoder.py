@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asrtool.corpus.index import Utterance
-from asrtool.corpus.reader import FeatureReader
+from asrtool.data.storage.index import Utterance
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.forward import AcousticModel, Scored, ScoreFile, compute_scores, torch_threads
-from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parallel import cores_left, num_cores, pieces_of, process_pool
 from asrtool.decode.parameters import DecodingParameters
-from asrtool.decode.settings import Decode
+from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
 from asrtool.log import progress
-from asrtool.registry import check_returned
+from asrtool.settings.decode import Decode
+from asrtool.settings.registry import check_returned
 
 Tried = Sequence[DecodingParameters]
 Passes = Mapping[DecodingParameters, Tried]  # first pass -> parameters that share it

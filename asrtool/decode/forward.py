@@ -19,21 +19,21 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from asrtool.config_file import load_section
-from asrtool.corpus.ahead import reading_ahead
-from asrtool.corpus.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
-from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.index import EXTRACTOR, WINDOW_SHARDS, Utterance
-from asrtool.corpus.reader import FeatureReader, reads_audio
-from asrtool.corpus.speaker_vectors import extractor_digest
-from asrtool.decode.settings import Decode, check_searches
+from asrtool.data.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
+from asrtool.data.features.ivectors.speaker_vectors import extractor_digest
+from asrtool.data.remote.prefetch import reading_ahead
+from asrtool.data.storage.index import EXTRACTOR, WINDOW_SHARDS, Utterance
+from asrtool.data.storage.reader import FeatureReader, reads_audio
+from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import AcousticModel as AcousticModule
 from asrtool.models.acoustic import choose_device, load_model, tree_of
-from asrtool.models.memory import free_unused, is_out_of_memory
-from asrtool.models.topology import Topology, load_topology
-from asrtool.settings import Choice
+from asrtool.models.objectives.topology import Topology, load_topology
+from asrtool.models.precision import free_unused, is_out_of_memory
+from asrtool.settings.decode import Decode, check_searches
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_section
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import torch
 from threadpoolctl import threadpool_limits
 
+from asrtool.child_processes import end_with
 from asrtool.errors import AsrtoolError
-from asrtool.parent import end_with
 
 PIECE = 8  # items that a process is given at a time, at most
 PIECES = 4  # for each process, at least, so that all of them have work until the end

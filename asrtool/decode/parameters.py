@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.decode.settings import LM_WEIGHTS, WORD_PENALTIES
 from asrtool.errors import AsrtoolError
+from asrtool.settings.decode import LM_WEIGHTS, WORD_PENALTIES
 
 ANY = (-sys.float_info.max, sys.float_info.max)
 POSITIVE = (math.ulp(0.0), sys.float_info.max)

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.config import Config
-from asrtool.corpus.reader import FeatureReader
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.decode.choose_decoder import Decoder, start_decoder
 from asrtool.decode.decoder import Decoded
 from asrtool.decode.forward import load_searched_model, open_features
-from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.start import Decoder, start_decoder
+from asrtool.decode.search.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.words import is_spoken
 from asrtool.files import write_folder
 from asrtool.score.align import align_words
 from asrtool.score.result import Counts, total
+from asrtool.settings.config import Config
 
 COLUMNS = ("lm_weight", "word_penalty", "beam", "nnlm_weight")  # of every table, so that tables can be compared
 Axes = Mapping[str, Sequence[Axis]]

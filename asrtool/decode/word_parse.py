@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from asrtool.decode.prefix_tree import WordLm
+from asrtool.decode.search.prefix_tree import WordLm
 from asrtool.decode.words import is_spoken
 from asrtool.lang.text import EOS
-from asrtool.models.topology import Span
+from asrtool.models.objectives.topology import Span
 
 Tokens = tuple[int, ...]
 UNREACHED = (-math.inf, None)

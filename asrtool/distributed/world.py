@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,21 +17,44 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as collectives
-
-# The functions of this module have as a default argument the group of all learners that there is when it is imported,
-# if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
 import torch.distributed.nn.functional
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from asrtool.distributed import addresses
-from asrtool.distributed.attempt import host_key, join_attempt, store_of
-from asrtool.distributed.environment import is_learner, is_met, joined_attempt
-from asrtool.distributed.members import Members, TakenForLost
-from asrtool.distributed.objects import gather_objects
-from asrtool.distributed.timeout import TIMEOUT_S
+from asrtool.distributed.launch import addresses
+from asrtool.distributed.launch.environment import is_learner, is_met, joined_attempt
+from asrtool.distributed.launch.generation import host_key, join_attempt, store_of
+from asrtool.distributed.members.members import Members, TakenForLost
+from asrtool.distributed.members.timeout import TIMEOUT_S
+
+ROOM = 8192  # bytes that the first collective has for an object; what is beyond them follows in a second one
+LENGTH_BYTES = 8
+
+
+def gather_objects(value: Any, size: int, group: collectives.ProcessGroup | None) -> list[Any]:
+    """The values of all `size` learners of `group`, in their order there; each calls this."""
+    pickled = pickle.dumps(value)
+    own = len(pickled).to_bytes(LENGTH_BYTES, "little") + pickled
+    first = _gather_bytes(own[:ROOM], ROOM, size, group)
+    ends = [LENGTH_BYTES + int.from_bytes(of_one[:LENGTH_BYTES], "little") for of_one in first]
+    beyond = max(ends) - ROOM
+    rest = _gather_bytes(own[ROOM:], beyond, size, group) if beyond > 0 else [b""] * size
+    return [pickle.loads((begin + more)[LENGTH_BYTES:end]) for begin, more, end in zip(first, rest, ends, strict=True)]
+
+
+def _gather_bytes(own: bytes, room: int, size: int, group: collectives.ProcessGroup | None) -> list[bytes]:
+    """Those of all learners, `room` of each; `own` may be fewer."""
+    all_SB = torch.empty(size, room, dtype=torch.uint8)
+    own_B = torch.frombuffer(bytearray(own.ljust(room, b"\0")), dtype=torch.uint8)
+    collectives.all_gather(list(all_SB), own_B, group=group)
+    return [of_one_B.numpy().tobytes() for of_one_B in all_SB]
+
+
+# The functions of this module have as a default argument the group of all learners that there is when it is imported,
+# if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
+
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.

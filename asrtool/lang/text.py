@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,15 @@ def number_sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, words
     if empty:
         raise AsrtoolError(f"{path}: holds no words, expected one sentence a line", "check what wrote the file")
+
+
+def count_sentences(path: Path) -> int | None:
+    """Count the lines with words; None for a pipe, which can be read only once, and for what cannot be read."""
+    if not path.is_file():
+        return None
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return sum(1 for line in file if not line.isspace())
+    return None
 
 
 def _read_lines(path: Path) -> Iterator[str]:

@@ -24,16 +24,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
-from asrtool.models.deltas import add_deltas
-from asrtool.models.parts import Part
-from asrtool.models.settings import Model
-from asrtool.models.targets import Targets
-from asrtool.models.topology import uses_tree
-from asrtool.models.torch_file import IS_TORCH_1, read_torch, write_torch
-from asrtool.models.tree import Tree
-from asrtool.registry import check_returned
+from asrtool.models.encoders.deltas import add_deltas
+from asrtool.models.encoders.stages import Part
+from asrtool.models.files.torch_file import IS_TORCH_1, read_torch, write_torch
+from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.targets import Targets
+from asrtool.models.objectives.topology import uses_tree
+from asrtool.settings.models import Model
+from asrtool.settings.registry import check_returned
+from asrtool.settings.toml_files import load_section
 
 FORMAT = 2
 

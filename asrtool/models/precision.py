@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from asrtool.models.acoustic import choose_device
-from asrtool.models.torch_file import IS_TORCH_1
+from asrtool.models.files.torch_file import IS_TORCH_1
 
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -75,3 +75,26 @@ def has_bf16_flag(cpu_info: str) -> bool:
     """Whether the CPU described by the text of /proc/cpuinfo multiplies bf16; others emulate it slowly."""
     flags = [line.partition(":")[2].split() for line in cpu_info.splitlines() if line.startswith("flags")]
     return any(BF16_FLAGS & set(words) for words in flags)
+
+
+if IS_TORCH_1:
+    from torch.nn.utils.stateless import functional_call
+else:
+    from torch.func import functional_call  # type: ignore[assignment]
+
+__all__ = ["functional_call"]
+
+
+# Of the allocators of GPU and host, and of cuDNN and cuBLAS.
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Of a GPU or of the host."""
+    return any(text in str(error) for text in OUT_OF_MEMORY)
+
+
+def free_unused() -> None:
+    """Give back what torch holds of a GPU's memory and does not use."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -7,13 +7,13 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from asrtool.config import Config, check_conflicts, select
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry, code_digests
 from asrtool.recipe.stage import Line, Stage, lies_in
 from asrtool.recipe.state import fill
+from asrtool.settings.config import Config, check_conflicts, select
+from asrtool.settings.toml_files import load_config
 
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 KNOWN = {"{work}": "/work", "{config}": "/work/config.toml"}

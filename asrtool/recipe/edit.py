@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
+from asrtool.settings.values import nearest
 
 Stages = tuple[Stage, ...]
 

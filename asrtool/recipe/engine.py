@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from asrtool.config import format_toml
 from asrtool.errors import AsrtoolError
 from asrtool.files import MARK, STAGES, locked, move_aside, write_text, writing
 from asrtool.recipe.plan import maker_of, reads_from
@@ -36,6 +35,7 @@ from asrtool.recipe.state import (
     stage_state,
     times_of_outputs,
 )
+from asrtool.settings.config import format_toml
 
 VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst", "kaldi-decoder")
 

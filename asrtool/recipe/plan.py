@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage, lies_in, number_stages
 from asrtool.recipe.state import DONE, OFF, Run, State, stage_state
+from asrtool.settings.values import nearest
 
 
 def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import BinaryIO
 
-from asrtool.parent import ending_with_parent
+from asrtool.child_processes import ending_with_parent
 
 # Modules are not searched in the current directory: a user's own `click.py` there would be taken for the package.
 START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main(is_stage=True)"

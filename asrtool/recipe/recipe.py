@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 
 import asrtool
-from asrtool.config import Config, Place, check_conflicts
-from asrtool.config_file import OVERRIDE, SUITS, Given, build, read_given
-from asrtool.config_value import format_value, nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
+from asrtool.settings.config import Config, Place, check_conflicts
+from asrtool.settings.toml_files import OVERRIDE, SUITS, Given, build, read_given
+from asrtool.settings.values import format_value, nearest
 from asrtool.url import as_url
 
 PACKAGE = Path(asrtool.__file__).resolve().parent

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asrtool.config import Config
-from asrtool.config_value import format_override, parse_override
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
+from asrtool.settings.config import Config
+from asrtool.settings.values import format_override, parse_override
 
 RECORD = "config/run.json"  # of a work folder
 OPTIONS = ("--recipe", "--config", "--set")

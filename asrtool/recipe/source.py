@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asrtool
-from asrtool import registry
-from asrtool.config import Config, chosen_components
 from asrtool.errors import AsrtoolError
+from asrtool.settings import registry
+from asrtool.settings.config import Config, chosen_components
 
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool",)
 FRAME = frozenset(
-    {f"asrtool.{name}" for name in ("config", "config_file", "config_value", "registry", "settings")}
-    | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
+    {f"asrtool.settings.{name}" for name in ("config", "toml_files", "values", "registry", "schema")}
+    | {f"asrtool.settings.{room}" for room in ("data", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
     | {"asrtool.cli.command", "asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}
 )
@@ -36,7 +36,7 @@ FRAME = frozenset(
 class Entry:
     """Where the code of a command begins."""
 
-    module: str  # asrtool.cli.train
+    module: str  # asrtool.cli.training.train
     function: str  # train
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from asrtool.config import Config, to_table
 from asrtool.recipe.stage import Line, Stage
-from asrtool.settings import SEARCHED
+from asrtool.settings.config import Config, to_table
+from asrtool.settings.schema import SEARCHED
 
 # What search methods read; a stage whose folder no chosen method needs is off, and its folder is not looked at.
 SEARCH_OPTIONS = " ".join([*(f"--{name} {{work}}/{name}" for name in SEARCHED), "--config {config}"])

@@ -15,10 +15,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool import registry
-from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, select
-from asrtool.config_file import used_paths
-from asrtool.config_value import flatten
 from asrtool.errors import AsrtoolError
 from asrtool.files import STAGES, size_and_time, times_digest, write_text
 from asrtool.recipe.contents import contents_of
@@ -26,7 +22,11 @@ from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
-from asrtool.settings import changed_key
+from asrtool.settings import registry
+from asrtool.settings.config import SECTIONS, Config, chosen_components, defaults_of, select
+from asrtool.settings.schema import changed_key
+from asrtool.settings.toml_files import used_paths
+from asrtool.settings.values import flatten
 
 MARKERS = STAGES
 STARTED = {"finished": False}

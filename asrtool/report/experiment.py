@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.corpus.sets import EvaluationSet, Sets, read_sets
+from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
-from asrtool.score.bootstrap import Interval, wer_interval
 from asrtool.score.characters import Characters, count_characters
-from asrtool.score.output import SCORE
+from asrtool.score.formats.segments import FILE, ScoredSegment, read_segments
+from asrtool.score.output.files import SCORE
+from asrtool.score.output.table import SIZES, name_of
 from asrtool.score.result import BY_TIME, Counts, total
-from asrtool.score.segments import FILE, ScoredSegment, read_segments
-from asrtool.score.table import SIZES, name_of
+from asrtool.score.significance.bootstrap import Interval, wer_interval
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
 
 RUN, SETTINGS = "config/run.json", "config/report.toml"
 PIECES = "pieces of long utterances"  # in the table of data

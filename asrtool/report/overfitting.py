@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asrtool.report.training import TrainingRun
-from asrtool.train.settings import OVERFITTING_PATIENCE
+from asrtool.settings.train import OVERFITTING_PATIENCE
 
 
 def warn_of_overfitting(run: TrainingRun) -> str:

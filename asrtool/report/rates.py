@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from asrtool.report.experiment import Score
-from asrtool.report.figure import BLUE, short
-from asrtool.score.bootstrap import CONFIDENCE, NUM_SAMPLES
+from asrtool.report.figures.figure import BLUE, short
+from asrtool.score.output.table import format_rate
 from asrtool.score.result import Counts
-from asrtool.score.table import format_rate
+from asrtool.score.significance.bootstrap import CONFIDENCE, NUM_SAMPLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

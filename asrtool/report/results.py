@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from asrtool.config import Config, format_toml
 from asrtool.decode.words import is_spoken
 from asrtool.report.experiment import PIECES, Experiment
+from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.markdown import format_table
-from asrtool.report.plot import describe_training
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.statistics import read_statistics
-from asrtool.score.table import format_rate
+from asrtool.score.output.table import format_rate
+from asrtool.settings.config import Config, format_toml
 from asrtool.version import commit
 
 FIGURES = "report"  # the folder of figures

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from asrtool.config import select
-from asrtool.config_value import flatten, format_value
 from asrtool.report.experiment import Experiment
-from asrtool.report.figure import LINES, short
+from asrtool.report.figures.figure import LINES, short
 from asrtool.report.markdown import Table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.report.systems import System, comparison_table, systems_on
-from asrtool.score.table import format_rate
+from asrtool.score.output.table import format_rate
+from asrtool.settings.config import select
+from asrtool.settings.values import flatten, format_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

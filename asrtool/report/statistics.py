@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asrtool.corpus.manifest import parse_line, read_again
-from asrtool.report.figure import LINES
+from asrtool.data.manifests.manifest import parse_line, read_again
+from asrtool.report.figures.figure import LINES
 from asrtool.report.training import Floats
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ class TrainingRun:
 
     strategy: str
     emulated: bool  # whether computation was emulated or simulated, so that there are no losses
-    simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.simulate)
+    simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.predict.simulate)
     finished: bool
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time

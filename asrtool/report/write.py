@@ -8,8 +8,8 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, write_folder, write_text, writing
 from asrtool.report.experiment import read_experiments
-from asrtool.report.page import format_page
-from asrtool.report.plot import draw_figures
+from asrtool.report.figures.training_figures import draw_figures
+from asrtool.report.page.page import format_page
 from asrtool.report.results import FIGURES, format_results
 from asrtool.report.side_by_side import format_comparison
 

@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_networks
-from asrtool.score.ctm import Ctm, check_blocks, read_ctm
 from asrtool.score.filter import CtmFilter, HeardWord, filter_segment
-from asrtool.score.glm import RuleSet
-from asrtool.score.lines import Side, lower, split
+from asrtool.score.formats.ctm import Ctm, check_blocks, read_ctm
+from asrtool.score.formats.glm import RuleSet
+from asrtool.score.formats.lines import Side, lower, split
+from asrtool.score.formats.stm import StmSegment, read_stm
 from asrtool.score.result import Pair
-from asrtool.score.stm import StmSegment, read_stm
 from asrtool.score.text import is_ignored, is_mark, read_hypothesis, read_reference
 from asrtool.score.utterances import SUFFIX, is_of_utterances
 
 
 class Scored(NamedTuple):
-    """A scored segment; _hub5.cpp has the fields in this order."""
+    """A scored segment of a channel; times in seconds."""
 
     file: str
     channel: str

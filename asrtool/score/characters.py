@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from os.path import commonprefix
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ def edit_distance(a: str, b: str) -> int:
     to the next, and where it falls (H. Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit
     distances", Nordic Journal of Computing 10, 2003).
     """
-    if not a or a == b:
-        return 0 if a else len(b)
+    start = len(commonprefix((a, b)))  # noqa: RUF071, these are texts
+    a, b = a[start:], b[start:]
+    end = len(commonprefix((a[::-1], b[::-1])))  # noqa: RUF071
+    a, b = a[: len(a) - end], b[: len(b) - end]
+    if not a or not b:
+        return len(a) + len(b)
     places: defaultdict[str, int] = defaultdict(int)
     for place, character in enumerate(a):
         places[character] |= 1 << place

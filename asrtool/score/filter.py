@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END, CtmWord
-from asrtool.score.glm import RuleSet
-from asrtool.score.lines import Place, lower, split, upper
-from asrtool.score.stm import StmSegment
+from asrtool.score.formats.ctm import ALT, ALT_BEGIN, ALT_END, CtmWord
+from asrtool.score.formats.glm import RuleSet
+from asrtool.score.formats.lines import Place, lower, split, upper
+from asrtool.score.formats.stm import StmSegment
 
 _OPTIONAL = re.compile(r"\([^()]*[^() ][^()]*\)")
 _HYPHEN = re.compile(r"([^( ])-(?=[^) ])")

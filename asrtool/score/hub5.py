@@ -1,7 +1,6 @@
 """Score a ctm against an stm by the rules of Hub5: the counts of ``hubscr.pl -V -l english -h hub5``.
 
-The rules are those of channels.py and the modules it calls. Where it could be compiled, _hub5.cpp does the same for
-well-formed files in a fraction of the time.
+The rules are those of channels.py and the modules it calls.
 """
 
 from __future__ import annotations
@@ -9,21 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.labels import Labels
-from asrtool.score.lines import lower, read_text
-from asrtool.score.result import BY_TIME, Alignment, Pair, Result, Segment
-from asrtool.score.stm import read_titles
-
-if TYPE_CHECKING:
-    from asrtool.score.channels import Scored
-
-try:
-    from asrtool.score import _hub5 as compiled
-except ImportError:  # installed where there is no C++ compiler
-    compiled = None  # type: ignore[assignment]
+from asrtool.score.channels import Scored, score_channels
+from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, read_glm
+from asrtool.score.formats.lines import lower
+from asrtool.score.formats.stm import Labels, read_titles
+from asrtool.score.result import BY_TIME, Alignment, Result, Segment
 
 
 def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) -> Result:
@@ -32,17 +22,9 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
     A channel that the ctm lacks counts as deleted. Raises AsrtoolError for a malformed file, naming its line, and for
     a ctm that has a file or channel the stm lacks. Labels have to be declared by the stm.
     """
-    stm_text, ctm_text = read_text(ref), read_text(hyp)
-    titles = read_titles(ref, stm_text)
+    titles = read_titles(ref)
     ref_rules, hyp_rules = (read_glm(glm, inputs) if glm else None for inputs in (REFERENCE, HYPOTHESIS))
-    scored: Iterable[Scored] | None = None
-    if compiled:
-        ref_list, hyp_list = (rules.rules if rules else None for rules in (ref_rules, hyp_rules))
-        scored = compiled.score(stm_text, ctm_text, ref_list, hyp_list, Pair)
-    if scored is None:
-        from asrtool.score.channels import score_channels
-
-        scored = score_channels(ref, hyp, ref_rules, hyp_rules)
+    scored = score_channels(ref, hyp, ref_rules, hyp_rules)
     return Result(tuple(_segments(scored, Labels(ref, titles))), titles, BY_TIME)
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END
-from asrtool.score.lines import Place, lower, split
+from asrtool.score.formats.ctm import ALT, ALT_BEGIN, ALT_END
+from asrtool.score.formats.lines import Place, lower, split
 from asrtool.score.network import NULL, Network, Parts, Word, make_chain, make_network, make_word
 
 _MARK, _BEGIN, _ALT, _END = "<alt", lower(ALT_BEGIN), lower(ALT), lower(ALT_END)

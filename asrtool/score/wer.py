@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
-from asrtool.score.lines import Place, read_lines, split
+from asrtool.score.formats.lines import Place, read_lines, split
 from asrtool.score.result import Result, Segment
 
 # An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.

@@ -12,7 +12,7 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import model_of, save_model
-from asrtool.train.checkpoint import (
+from asrtool.train.checkpoints.checkpoint import (
     Saved,
     State,
     best_first,

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from asrtool import registry
-from asrtool.config_value import flatten, format_override
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, load_model, tree_of
+from asrtool.settings import registry
+from asrtool.settings.values import flatten, format_override
 
 ENCODER = "encoder."
 NO_EFFECT = (

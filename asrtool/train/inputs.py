@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config, defaults_of, select
-from asrtool.config_value import flatten
-from asrtool.corpus.alignment import ABOUT
-from asrtool.corpus.index import INDEX, VECTORS, read_feature_settings
-from asrtool.corpus.index_columns import index_digest
-from asrtool.corpus.settings import Augment
-from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
-from asrtool.corpus.transcripts import TRANSCRIPTS
+from asrtool.data.augment.sound_folder import digest_of_sounds, open_sounds
+from asrtool.data.storage.alignment import ABOUT
+from asrtool.data.storage.index import INDEX, VECTORS, read_feature_settings
+from asrtool.data.storage.index_columns import index_digest
+from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own, digest_of, locked, move_aside, write_text
-from asrtool.lang.tokenizer import tokenizer_file
-from asrtool.models.tree import FILE as TREE
-from asrtool.settings import changed_key
-from asrtool.train.straggler import InjectionOptions
+from asrtool.lang.tokens.tokenizer import tokenizer_file
+from asrtool.models.objectives.decision_tree import FILE as TREE
+from asrtool.settings.config import Config, defaults_of, select
+from asrtool.settings.data import Augment
+from asrtool.settings.schema import changed_key
+from asrtool.settings.values import flatten
+from asrtool.train.loop.straggler import InjectionOptions
 
 INPUTS = "inputs.json"
 FINAL = "train.json"

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.settings import Distributed
+from asrtool.settings.distributed import Distributed
+from asrtool.settings.train import Optimisation
 from asrtool.train.inputs import Inputs
-from asrtool.train.settings import Optimisation
-from asrtool.train.straggler import InjectionOptions
+from asrtool.train.loop.straggler import InjectionOptions
 
 if TYPE_CHECKING:
     from asrtool.models.acoustic import AcousticModel
-    from asrtool.train.batch import Augment
-    from asrtool.train.checkpoint import State
-    from asrtool.train.source import BatchSource, DevSet
+    from asrtool.train.batches.batch import Augment
+    from asrtool.train.batches.source import BatchSource, DevSet
+    from asrtool.train.checkpoints.checkpoint import State
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
 from asrtool.lang.text import BACKOFF, EOS, EPSILON, number_sentences, read_symbols
+from asrtool.settings.config import Config, to_table
 from asrtool.train.inputs import FINAL, INPUTS, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
+from asrtool.train.loop.straggler import InjectionOptions
 from asrtool.train.run import start
-from asrtool.train.straggler import InjectionOptions
 
 if TYPE_CHECKING:
-    from asrtool.train.checkpoint import State
-    from asrtool.train.sentences import Text
+    from asrtool.train.batches.sentence_source import Text
+    from asrtool.train.checkpoints.checkpoint import State
 
 MODEL = "model.pt"
 MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
@@ -60,8 +60,8 @@ def neural_lm_job(
 
 def build_components(text: Path, dev_text: Path, words: Path, config: Config, extra: Sequence[Path] = ()) -> Components:
     """Model and texts; AsrtoolError where a file cannot be read."""
-    from asrtool.models.neural_lm import build_neural_lm
-    from asrtool.train.sentences import Sentences, Text
+    from asrtool.models.lm.neural_lm import build_neural_lm
+    from asrtool.train.batches.sentence_source import Sentences, Text
 
     nnlm = config.nnlm
     texts = [Text(text, nnlm.repeats if extra else 1), *map(Text, extra)]
@@ -75,8 +75,8 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config, ex
 
 def write_best(out: Path, state: State) -> dict[str, Any]:
     """Write the weights with the lowest loss on dev to `out`/model.pt; what train.json says of them."""
-    from asrtool.models.neural_lm import save_neural_lm
-    from asrtool.train.checkpoint import best_first, checkpoint_path, final_weights, load_checkpoint
+    from asrtool.models.lm.neural_lm import save_neural_lm
+    from asrtool.train.checkpoints.checkpoint import best_first, checkpoint_path, final_weights, load_checkpoint
 
     best = best_first(state.saved)[0]
     assert best.dev_loss is not None
@@ -93,7 +93,7 @@ def _renewed(job: Job) -> Job:
 
     Another training in its folder is about to be moved aside, and stays whole.
     """
-    from asrtool.models.neural_lm import load_neural_lm
+    from asrtool.models.lm.neural_lm import load_neural_lm
 
     if (job.out / FINAL).exists() and job.inputs.are_those_of(job.out / INPUTS):
         try:
@@ -108,7 +108,7 @@ def sort_by_frequency(vocabulary: Sequence[str], texts: Sequence[Text]) -> list[
 
     ``<s>`` is there once a sentence, ``<unk>`` for each word outside the vocabulary.
     """
-    from asrtool.models.neural_lm import EDGE, UNK
+    from asrtool.models.lm.neural_lm import EDGE, UNK
 
     counts: Counter[str] = Counter()
     for text in texts:
@@ -121,7 +121,7 @@ def sort_by_frequency(vocabulary: Sequence[str], texts: Sequence[Text]) -> list[
 
 
 def _read_vocabulary(words: Path) -> list[str]:
-    from asrtool.models.neural_lm import EDGE, UNK
+    from asrtool.models.lm.neural_lm import EDGE, UNK
 
     vocabulary = [word for word in read_symbols(words, "lang") if word not in (EPSILON, BACKOFF, EOS)]
     for symbol in (UNK, EDGE):

@@ -19,24 +19,24 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.environment import check_environment, is_learner
-from asrtool.distributed.joining import become_learner, rendezvous_path
-from asrtool.distributed.members import Ended, Survival, node_of
-from asrtool.distributed.settings import Distributed, joinable_strategies
-from asrtool.distributed.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
+from asrtool.distributed.launch.environment import check_environment, is_learner
+from asrtool.distributed.members.joining import become_learner, rendezvous_path
+from asrtool.distributed.members.members import Ended, Survival, node_of
+from asrtool.distributed.members.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.train.assigned import describe_assigned, examine_lost, forget_assigned
+from asrtool.settings.distributed import Distributed, joinable_strategies
 from asrtool.train.inputs import FINAL, INPUTS, begun_with, open_training
 from asrtool.train.job import Job
-from asrtool.train.stop import Stopped
+from asrtool.train.ledger.in_flight import describe_assigned, examine_lost, forget_assigned
+from asrtool.train.loop.stop import Stopped
 
 if TYPE_CHECKING:
     from asrtool.distributed.world import World
-    from asrtool.train.loop import Training
+    from asrtool.train.loop.loop import Training
 
 # What learners need that takes long to load.
-PRELOADED = ("asrtool.distributed.learner", "asrtool.train.loop", "asrtool.train.shards")
+PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.loop", "asrtool.train.batches.shard_source")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
 
@@ -107,7 +107,7 @@ def _launch(job: Job, num_learners: int) -> bool:
     for name in PRELOADED:
         importlib.import_module(name)
     job.distributed.strategy.load()
-    from asrtool.distributed.launch import launch_learners
+    from asrtool.distributed.launch.launch import launch_learners
 
     forget_assigned(job.out)
     return launch_learners(num_learners, functools.partial(describe_assigned, job.out))
@@ -159,7 +159,7 @@ def prepare(job: Job, world: World) -> Training:
     """The training of `job` by the learners of `world`, resumed from its last checkpoint."""
     import torch
 
-    from asrtool.train.loop import Training
+    from asrtool.train.loop.loop import Training
 
     torch.manual_seed(job.optimisation.seed)
     num_begun = begun_with(job.out) or world.size
@@ -173,7 +173,7 @@ def prepare(job: Job, world: World) -> Training:
 
 
 def _train_as_learner(job: Job) -> None:
-    from asrtool.distributed.learner import learner
+    from asrtool.distributed.launch.learner import learner
 
     distributed, survival = job.distributed, None
     if distributed.survives:
@@ -214,7 +214,7 @@ def _train(job: Job, world: World) -> None:
 
 
 def _summary(training: Training) -> dict[str, Any]:
-    from asrtool.train.checkpoint import best_first
+    from asrtool.train.checkpoints.checkpoint import best_first
 
     state, members = training.state, training.world.members
     losses = members.losses.values() if members else ()

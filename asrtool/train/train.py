@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.config import Config, to_table
-from asrtool.corpus.alignment import check_made_of
-from asrtool.corpus.index import read_feature_settings
+from asrtool.data.storage.alignment import check_made_of
+from asrtool.data.storage.index import read_feature_settings
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import tokenizer_file
-from asrtool.models.topology import uses_tree
-from asrtool.settings import Choice
-from asrtool.train.by_size import with_sizes
+from asrtool.lang.tokens.tokenizer import tokenizer_file
+from asrtool.models.objectives.topology import uses_tree
+from asrtool.settings.config import Config, to_table
+from asrtool.settings.schema import Choice
+from asrtool.train.auto_settings import with_sizes
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
+from asrtool.train.loop.straggler import InjectionOptions
 from asrtool.train.run import join, start
-from asrtool.train.straggler import InjectionOptions
 
 if TYPE_CHECKING:
     from asrtool.models.acoustic import AcousticModel
-    from asrtool.models.tree import Tree
-    from asrtool.train.frame_targets import TargetsFolder
-    from asrtool.train.source import BatchSource, DevSet, SourceContext
+    from asrtool.models.objectives.decision_tree import Tree
+    from asrtool.train.batches.frame_targets import TargetsFolder
+    from asrtool.train.batches.source import BatchSource, DevSet, SourceContext
 
 COLUMNS = "index"  # in the folder of a training
 
@@ -110,12 +110,12 @@ def build_components(
     `targets` is what an objective that uses a decision tree is trained on. Raises AsrtoolError where a file is missing,
     or a set cannot be trained on.
     """
-    from asrtool.corpus.speaker_vectors import extractor_digest
-    from asrtool.lang.tokenizer import Tokenizer
-    from asrtool.train.batch import in_two_views, on_bins, one_by_one
-    from asrtool.train.sequence_noise import adding
-    from asrtool.train.source import SourceContext
-    from asrtool.train.specaugment import masking
+    from asrtool.data.features.ivectors.speaker_vectors import extractor_digest
+    from asrtool.lang.tokens.tokenizer import Tokenizer
+    from asrtool.train.batches.batch import in_two_views, on_bins, one_by_one
+    from asrtool.train.batches.sequence_noise import adding
+    from asrtool.train.batches.source import SourceContext
+    from asrtool.train.batches.spec_augment import masking
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)
@@ -171,8 +171,8 @@ def _build_model(
 
 def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | None:
     """The frame targets of `targets` where `objective` is trained on them; AsrtoolError where they are missing."""
-    from asrtool.models.tree import Tree
-    from asrtool.train.frame_targets import TargetsFolder
+    from asrtool.models.objectives.decision_tree import Tree
+    from asrtool.train.batches.frame_targets import TargetsFolder
 
     if not uses_tree(objective):
         return None
@@ -184,10 +184,10 @@ def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | Non
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:
     """The training set of `context`, and what it is evaluated with: its own, else the shards of `dev`."""
-    from asrtool.corpus.settings import Mix
-    from asrtool.train.settings import Shards as ShardsSettings
-    from asrtool.train.shards import Shards
-    from asrtool.train.source import build_source
+    from asrtool.settings.data import Mix
+    from asrtool.settings.train import Shards as ShardsSettings
+    from asrtool.train.batches.shard_source import Shards
+    from asrtool.train.batches.source import build_source
 
     train_set = build_source(source, context)
     whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as what is decoded

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.frames import frames_of
-from asrtool.decode.align import Aligner, tokenize
+from asrtool.data.features.from_samples import frames_of
+from asrtool.decode.align.align import Aligner, tokenize
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Recogniser

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import soundfile
 
-from asrtool.corpus.parts import Part, kind_of, open_parts, parts_of, why_not_whole
-from asrtool.corpus.sphere import read_header, read_sphere
+from asrtool.data.audio.joined import Part, kind_of, open_parts, parts_of, why_not_whole
+from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.url import refuse_address
 
@@ -31,7 +33,7 @@ START_BYTES = 12  # of a pipe, which show whether it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
 TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -, or name the file itself"
 FFMPEG = ("ffmpeg", "-nostdin", "-v", "error", "-i")
-TO_WAV = ("-vn", "-f", "wav", "-c:a", "pcm_s16le", "pipe:1")
+TO_WAV = ("-vn", "-f", "wav", "-c:a", "pcm_f32le", "pipe:1")
 SUFFIXES = (
     ".wav",
     ".flac",
@@ -138,8 +140,8 @@ def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
         kept.flush()
         if start[:4] in (b"RIFF", b"RF64") and start[8:] == b"WAVE":
             # What was looked at cannot be put back, so cat says it again; a thread would not live in forked processes.
-            with _output_of(["cat", kept.name, "-"], source.title, pipe) as file:
-                yield _of_file(source, file, block_s, is_whole=False)
+            with _output_of(["cat", kept.name, "-"], source.title, pipe) as (file, output):
+                yield _of_stream(source, file, output, block_s)
             return
         try:
             shutil.copyfileobj(pipe, kept)
@@ -163,7 +165,7 @@ def _live(source: _Source, block_s: float) -> Iterator[Sound]:
             if file.format in SOUGHT and not pipe.seekable():
                 what = f"{source.title}: {file.format} cannot be read while it comes in"
                 raise AsrtoolError(what, TO_PIPE)
-            yield _of_file(source, file, block_s, is_whole=False)
+            yield _of_stream(source, file, pipe, block_s)
 
 
 def _open_pipe(source: _Source) -> io.FileIO:
@@ -230,11 +232,33 @@ def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whol
     return Sound(source.name, file.samplerate, file.channels, duration_s, _blocks(source, file, block_s))
 
 
+def _of_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], block_s: float) -> Sound:
+    """What comes in through a pipe; WAV files that are joined to it are read once the pipe has ended."""
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield from _blocks(source, file, block_s)
+        rest = pipe.read()
+        if not (next_wav := re.search(rb"RIFF....WAVE", rest, re.DOTALL)):
+            return
+        with tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
+            kept.write(rest[next_wav.start() :])
+            kept.flush()
+            with _of_path(replace(source, path=Path(kept.name)), block_s) as more:
+                if (more.sampling_rate_hz, more.num_channels) != (file.samplerate, file.channels):
+                    what = f"{source.title}: its joined parts differ in sampling rate or channels"
+                    raise AsrtoolError(what, "cut it into its parts")
+                yield from more.blocks
+
+    return Sound(source.name, file.samplerate, file.channels, None, blocks())
+
+
 def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
     size = round(block_s * file.samplerate)
-    num_bad = 0
+    num_bad = num_read = 0
     try:
-        while len(block_SC := file.read(size, dtype="float32", always_2d=True)):
+        # No more than the file has: libsndfile would take the rest of a block from what follows it in a pipe.
+        while len(block_SC := file.read(min(size, file.frames - num_read or 1), dtype="float32", always_2d=True)):
+            num_read += len(block_SC)
             is_bad = ~(np.abs(block_SC) < LOUDEST)
             num_bad += int(is_bad.sum())
             block_SC[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
@@ -274,13 +298,15 @@ def _converted(source: _Source) -> Iterator[soundfile.SoundFile]:
     if shutil.which(FFMPEG[0]) is None:
         what = f"{source.title}: no audio that libsndfile reads, and ffmpeg, which reads more, is not installed"
         raise AsrtoolError(what, "install ffmpeg, or convert it to WAV or FLAC")
-    with _output_of([*FFMPEG, str(source.path), *TO_WAV], source.title) as file:
+    with _output_of([*FFMPEG, str(source.path), *TO_WAV], source.title) as (file, _):
         yield file
 
 
 @contextlib.contextmanager
-def _output_of(command: Sequence[str], title: str, given: io.FileIO | None = None) -> Iterator[soundfile.SoundFile]:
-    """The audio that a command writes as it comes, `given` its standard input."""
+def _output_of(
+    command: Sequence[str], title: str, given: io.FileIO | None = None
+) -> Iterator[tuple[soundfile.SoundFile, IO[bytes]]]:
+    """The audio that a command writes as it comes, and the pipe with what follows it; `given` its standard input."""
     process = subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -294,7 +320,7 @@ def _output_of(command: Sequence[str], title: str, given: io.FileIO | None = Non
                 f"{title}: no readable audio: {reason}", "replace it, or make plain WAV of it"
             ) from error
         with file:
-            yield file
+            yield file, process.stdout
     finally:
         process.kill()
         process.wait()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from asrtool.corpus.feature_type import FeatureType
-from asrtool.corpus.frames import frames_of
-from asrtool.corpus.settings import Features
+from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.from_samples import frames_of
 from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
 from asrtool.transcribe.audio import Sound
 from asrtool.transcribe.recogniser import Piece
 from asrtool.transcribe.segments import LONGEST_S, Segment, Segmenter

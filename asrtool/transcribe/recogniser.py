@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asrtool.bundle.trained import Trained
-from asrtool.config_file import load_section
-from asrtool.corpus.batches import Lengths, plan_eval, zeros_NTF
-from asrtool.corpus.cmvn import Cmvn, Moments, add_moments
-from asrtool.corpus.index import Utterance
-from asrtool.corpus.ivector import Extractor
-from asrtool.corpus.settings import Features
-from asrtool.corpus.speaker_vectors import History
+from asrtool.data.batches import Lengths, plan_eval, zeros_NTF
+from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
+from asrtool.data.features.ivectors.extractor import Extractor
+from asrtool.data.features.ivectors.speaker_vectors import History
+from asrtool.data.storage.index import Utterance
 from asrtool.decode.decode import read_tuning
 from asrtool.decode.decoder import LocalDecoder, Searches, Timed
 from asrtool.decode.forward import AcousticModel, Scored, apply_model, check_scores, load_searched_model
-from asrtool.decode.method import bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
+from asrtool.settings.data import Features
+from asrtool.settings.toml_files import load_section
 
 GROUP_S = 600.0  # speech that is normalised together, and sorted by length before it becomes batches
 PIECE_S = 5.0  # of speech, about: how many pieces there will be

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asrtool.corpus.cmvn import Cmvn
-from asrtool.corpus.feature_type import FeatureType
-from asrtool.corpus.frames import frames_of
+from asrtool.data.features.cmvn import Cmvn
+from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.from_samples import frames_of
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound

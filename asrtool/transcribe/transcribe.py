@@ -16,6 +16,7 @@ from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, make_folder_of, mark_files, write_text
+from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.listen import EACH, Listener, choose_channels
@@ -70,7 +71,10 @@ def transcribe_all(
     nums = Counter(Path(each.name).name for each in audio)
     failed = []
     with _transcribing(recogniser, channels, min(at_once, len(paths))) as transcribe_each:
-        for each, (found, seconds) in zip(audio, transcribe_each(paths, len(paths)), strict=True):
+        results = transcribe_each(paths, len(paths))
+        if len(paths) > 1:
+            results = progress(results, "transcribe", len(paths), "file")
+        for each, (found, seconds) in zip(audio, results, strict=True):
             if isinstance(found, AsrtoolError):
                 if len(paths) == 1:
                     raise found

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asrtool.decode.ctm import MIN_CS, ctm_name
 from asrtool.decode.words import Word
 
 LINE_S, LINE_WORDS = 6.0, 14  # of a subtitle, at most
-MIN_CS = 1  # of a word in a ctm: it has a duration even where rounding leaves none
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def to_text(transcript: Transcript) -> str:
 def to_ctm(transcript: Transcript) -> str:
     """A line a word: recording, channel, start, duration, word, confidence; no word begins before another ends."""
     lines = []
-    name = "_".join(transcript.name.split()) or "recording"
+    name = ctm_name("_".join(transcript.name.split())) or "recording"
     for channel in range(1, transcript.num_channels + 1):
         last_cs = 0
         for word in (word for line in transcript.lines if line.channel == channel for word in line.words):

@@ -7,16 +7,16 @@ import io
 import re
 from pathlib import Path
 
-from asrtool.corpus.manifest import Drop, write_manifests
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import Drop, write_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside, writing
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.references import NO_RULES_GLM, format_reference
-from asrtool.local.releases import find_files
-from asrtool.local.text_rules import Rules, normalise
+from asrtool.local.releases.releases import find_files
+from asrtool.local.text.references import NO_RULES_GLM, format_reference
+from asrtool.local.text.text_rules import Rules, normalise
 from asrtool.local.utterances import make_recording, normalise_all, usable_audio
+from asrtool.settings.data import Data
 
 SAMPLING_RATE_HZ = 16000
 NUM_CHANNELS = 1

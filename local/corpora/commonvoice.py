@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
-from asrtool.local.releases import find_file
+from asrtool.local.releases.releases import find_file
+from asrtool.settings.data import Data
 
 RELEASE = Release("commonvoice", "Common Voice, English", ("en/*.tsv", "en/clips/*.mp3"))
 

@@ -6,12 +6,12 @@ import heapq
 from itertools import chain
 from pathlib import Path
 
-from asrtool.corpus.manifest import read_sorted, write_sorted
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.data.manifests.manifest import read_sorted, write_sorted
+from asrtool.data.manifests.validator import Entry
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import Corpus as Base
+from asrtool.settings.data import Data
 
 
 class Corpus(Base):

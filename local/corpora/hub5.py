@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.evaluation import compare_pem, prepare_evaluation, read_stm
-from asrtool.local.releases import by_stem, find_file
+from asrtool.local.nist_evaluation import compare_pem, prepare_evaluation, read_stm
+from asrtool.local.releases.releases import by_stem, find_file
+from asrtool.settings.data import Data
 
 STM, GLM, PEM = "hub5e00.english.000405.stm", "*_hub5.glm", "hub5e_00.pem"
 AUDIO = Release("LDC2002S09", "Hub5'00 audio", ("english/*.sph",))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpora.hub5 import GLM
 from asrtool.local.corpora.hub5 import REFERENCES as RULES
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.evaluation import compare_pem, prepare_evaluation, read_stm
-from asrtool.local.releases import by_stem, find_file
+from asrtool.local.nist_evaluation import compare_pem, prepare_evaluation, read_stm
+from asrtool.local.releases.releases import by_stem, find_file
+from asrtool.settings.data import Data
 
 STM, PEM = "hub5e01.english.*.stm", "hub5e_01.pem"
 RELEASE = Release("LDC2002S13", "Hub5'01 audio and reference", ("english/*.sph", STM, PEM))

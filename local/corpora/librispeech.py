@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.published import part, write_parts
+from asrtool.settings.data import Data
 
 RELEASE = Release("librispeech", "LibriSpeech (OpenSLR 12, 31)", ("*.trans.txt", "*.flac"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.layouts.address import PLACE
+from asrtool.settings.data import Data
 
 LAYOUTS = (
     "a Kaldi data directory, manifests, cuts or Shar of lhotse, a manifest (csv, tsv, jsonl), Parquet or Arrow files,"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path, PurePath
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.published import part, reading, write_parts
-from asrtool.local.releases import find_files
-from asrtool.local.speakers import warn_of_unknown
+from asrtool.local.releases.releases import find_files
+from asrtool.local.utterances import warn_of_unknown
+from asrtool.settings.data import Data
 
 RELEASE = Release("peoples_speech", "The People's Speech", ("train/*.json",))
 ROLE_OF = {"train": "train", "validation": "dev", "test": "test"}  # folder of the release -> role

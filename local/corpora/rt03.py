@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.evaluation import prepare_evaluation, read_stm
-from asrtool.local.releases import by_stem, find_file, find_files
+from asrtool.local.nist_evaluation import prepare_evaluation, read_stm
+from asrtool.local.releases.releases import by_stem, find_file, find_files
+from asrtool.settings.data import Data
 
 AUDIO, STM, GLM = "audio/eval03/english/cts/*.sph", "references/eval03/english/cts/*.stm", "trans_rules/en20030506.glm"
 RELEASE = Release("LDC2007S10", "RT-03 audio and references", (AUDIO, STM, GLM))

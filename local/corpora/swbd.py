@@ -13,17 +13,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from asrtool.corpus.manifest import Drop, format_line, write_sorted
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.data.manifests.manifest import Drop, format_line, write_sorted
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.releases import find_files
-from asrtool.local.speakers import warn_of_unknown
-from asrtool.local.spoken import say
-from asrtool.local.text_rules import DATE, DOCTORATE, Rules, normalise
-from asrtool.local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
+from asrtool.local.releases.releases import find_files
+from asrtool.local.text.numbers import say
+from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
+from asrtool.local.utterances import (
+    Sound,
+    normalised,
+    read_lines,
+    recording_entry,
+    times_run,
+    usable_audio,
+    warn_of_unknown,
+    within,
+)
+from asrtool.settings.data import Data
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2

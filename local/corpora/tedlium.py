@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.published import part, reading, write_parts
-from asrtool.local.releases import find_file
+from asrtool.local.releases.releases import find_file
+from asrtool.settings.data import Data
 
 RELEASE = Release("tedlium", "TED-LIUM 3 (OpenSLR 51)", ("legacy/*/stm/*.stm", "legacy/*/sph/*.sph"))
 

@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from asrtool.corpus import transfer
+from asrtool.data.remote import transfer
 from asrtool.errors import AsrtoolError
 from asrtool.local.utterances import staging
 from asrtool.url import as_url, join

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from asrtool.corpus.manifest import check_place
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import check_place
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import place_of
 from asrtool.local.layouts.finish import join_sets
@@ -19,7 +18,8 @@ from asrtool.local.layouts.parquet import column_files, in_columns, prepare_colu
 from asrtool.local.layouts.rows import LINES, TABLES, is_manifest
 from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
 from asrtool.local.layouts.trans import is_trans_folder, prepare_trans
-from asrtool.local.releases import find_files
+from asrtool.local.releases.releases import find_files
+from asrtool.settings.data import Data
 from asrtool.url import as_url
 
 METADATA = [f"metadata{suffix}" for suffix in (*TABLES, *LINES)]  # in each folder of HuggingFace's audiofolder

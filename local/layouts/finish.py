@@ -11,18 +11,44 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.corpus.copies import refuse_copy
-from asrtool.corpus.manifest import DROPPED, Drop, format_line, read_drops, read_sorted, write_counted
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import DURATION_TOLERANCE_S, Entry, Tally, channels
-from asrtool.local.layouts.copies import copies_among, say_left_out
-from asrtool.local.own_text import Rule, text_rule
-from asrtool.local.references import NO_RULES_GLM, Reference
-from asrtool.local.speakers import warn_of_unknown
-from asrtool.local.utterances import normalised, one_word, within
+from asrtool.data.manifests.manifest import DROPPED, Drop, format_line, read_drops, read_sorted, write_counted
+from asrtool.data.manifests.speed_copies import COPY, refuse_copy
+from asrtool.data.manifests.validator import DURATION_TOLERANCE_S, Entry, Tally, channels
+from asrtool.local.text.own_text import Rule, text_rule
+from asrtool.local.text.references import NO_RULES_GLM, Reference
+from asrtool.local.utterances import normalised, one_word, warn_of_unknown, within
+from asrtool.settings.data import Data
 
 if TYPE_CHECKING:
     from lhotse import SupervisionSegment
+
+AS_IT_WAS = "sp1.0-"
+
+
+def originals_of(id_: str) -> tuple[str, ...]:
+    """What that is called which `id_` would be a copy of at another speed; nothing where it is not named as one."""
+    match = COPY.match(id_)
+    if not match or match[0] == AS_IT_WAS:
+        return ()
+    return id_[match.end() :], AS_IT_WAS + id_[match.end() :]
+
+
+def copies_among(ids: Collection[str]) -> set[str]:
+    """Those of `ids` that are copies at another speed, and of which the original is among them."""
+    named = {id_: names for id_ in ids if (names := originals_of(id_))}
+    known = set(ids) if named else set()
+    return {id_ for id_, names in named.items() if not known.isdisjoint(names)}
+
+
+def say_left_out(where: object, copies: Collection[str], num_all: int, drops: list[Drop]) -> None:
+    """Log that `copies` of `num_all` utterances are left out, and add them to `drops`."""
+    drops += [Drop(id_, "copy at another speed") for id_ in sorted(copies)]
+    if copies:
+        logging.warning(
+            "%s: %d of %d utterances are copies at other speeds, the first is %s: LEFT OUT, as features.speeds makes"
+            " them", where, len(copies), num_all, min(copies),
+        )  # fmt: skip
+
 
 DENSE = 30  # characters a second that nobody says: fast speech has 20 to 25
 EARLY_S = 0.01  # by which an utterance may begin before its recording: times are rounded
@@ -118,6 +144,7 @@ def write_spoken(
             seen.add(id_)
             if recording is None:
                 drops.extend([] if id_ in listed else [Drop(id_, "no audio", "no recording of that id")])
+                drops.extend(lost_with_recording((entry["id"], id_) for entry in entries))
                 continue
             good = [entry for entry in entries if usable(entry, recording)]
             for entry in good:
@@ -149,6 +176,15 @@ def write_spoken(
 
     texts: dict[str, str | Iterator[bytes]] = {"ref.stm": reference.read(), "ref.glm": NO_RULES_GLM}
     write_counted(out, tally, lines(), drops, data.bad_fraction, texts)
+
+
+def lost_with_recording(utterances: Iterable[tuple[str, str]]) -> list[Drop]:
+    """List the utterances, (id, recording), of recordings that are set aside; one that is a whole file is there."""
+    return [
+        Drop(id_, "lost recording", f"recording {recording} is set aside")
+        for id_, recording in utterances
+        if id_ != recording
+    ]
 
 
 def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bool:

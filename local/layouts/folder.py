@@ -13,12 +13,12 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
-from asrtool.local.releases import find_files
+from asrtool.local.releases.releases import find_files
 from asrtool.local.utterances import entries_of, one_word, read_transcript, usable_audio
+from asrtool.settings.data import Data
 
 # Of what libsndfile reads and speech is kept in.
 LOSSY = (".mp3", ".ogg", ".oga", ".opus")

@@ -17,18 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry as Utterance
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.validator import Entry as Utterance
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.copies import say_left_out
-from asrtool.local.layouts.finish import write_spoken
-from asrtool.local.layouts.pipe import command_line, run_pipes
-from asrtool.local.layouts.places import Places, read_segments, whole_files
-from asrtool.local.layouts.table import Table, read_table
-from asrtool.local.layouts.wav_scp import Entry, read_wav_scp
-from asrtool.local.own_text import Rule, text_rule
+from asrtool.local.layouts.finish import lost_with_recording, say_left_out, write_spoken
+from asrtool.local.layouts.kaldi_tables import Places, Table, read_segments, read_table, whole_files
+from asrtool.local.layouts.wav_scp import Entry, command_line, read_wav_scp, run_pipes
+from asrtool.local.text.own_text import Rule, text_rule
 from asrtool.local.utterances import Sound, recording_entry, usable_audio
+from asrtool.settings.data import Data
 
 SIDES = "reco2file_and_channel"
 BLOCK = 512  # utterances whose lines are in memory at a time
@@ -50,7 +47,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     entries = _run_commands(_wanted(entries, wanted, drops), out, drops)
     recordings = _usable_recordings(entries, out, drops)
     sounds = {id_: recordings[entry.recording][0] for id_, entry in entries.items() if entry.recording in recordings}
-    places = (segments or whole_files(list(sounds))).ending({id_: sound.duration_s for id_, sound in sounds.items()})
+    places = (segments or whole_files(sorted(wanted))).ending({id_: sound.duration_s for id_, sound in sounds.items()})
     rows = _usable_rows(places, text, drops)
     rate_hz = max((sound.sampling_rate_hz for sound in sounds.values()), default=1)  # at which durations are rounded
     spoken = _Spoken(places, text, speakers, entries, rate_hz).by_recording(rows)
@@ -109,6 +106,8 @@ def _usable_rows(places: Places, text: Table, drops: list[Drop]) -> np.ndarray:
     drops += [Drop(id_, "no text", f"{id_} is not in the file text") for id_ in unsaid]
     is_placed = np.zeros(len(text.ids), dtype=bool)
     is_placed[of_text[has_text & ~places.is_copy]] = True
+    is_lost = has_text & ~is_there & ~places.is_copy
+    drops += lost_with_recording(zip(*places.read_names(np.flatnonzero(is_lost)), strict=True))
     lost = text.read(np.flatnonzero(~is_placed & ~text.is_copy))
     drops += [Drop(id_, "no segment", "in text, but not in segments") for id_, _ in lost]
     return np.flatnonzero(is_there & has_text)

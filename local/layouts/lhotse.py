@@ -8,28 +8,31 @@ import fnmatch
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import soundfile
-from lhotse import Recording, SupervisionSegment
+from lhotse import AudioSource, Recording, SupervisionSegment
 
-from asrtool.corpus.batches import load_ahead
-from asrtool.corpus.manifest import Drop, read_lines
-from asrtool.corpus.remote_audio import look_at_address
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.data.audio.remote import look_at_address
+from asrtool.data.batches import load_ahead
+from asrtool.data.manifests.manifest import Drop, read_lines
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import manifests_of
 from asrtool.local.layouts.finish import LATE_S, Names, write_set
-from asrtool.local.releases import find_files
-from asrtool.local.utterances import locate, look_at, one_word
+from asrtool.local.releases.releases import find_files
+from asrtool.local.releases.shortened import decode_shortened
+from asrtool.local.utterances import Sound, is_sphere, locate, look_at, one_word
 from asrtool.log import progress
+from asrtool.settings.data import Data
 from asrtool.url import as_url, below
 
 CUTS = "*cuts*.jsonl*"
+# Sources by the id of their recording and their number in it, and what was found.
+ToDecode: TypeAlias = dict[tuple[str, int], tuple[AudioSource, Sound]]
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
 
 
@@ -111,7 +114,7 @@ def _write(
     """What was read of `folder`, as far as it can be used; `recordings` is emptied, so that none is there twice."""
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
-    usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
+    usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, out, drops)
     recordings.clear()
     whole = (usable.pop(id_).to_dict() for id_ in list(usable))
     write_set(out, whole, supervisions, drops, data, label)
@@ -189,26 +192,42 @@ def _check(entry: Entry, key: str, kinds: type | tuple[type, ...], low: float) -
         raise ValueError(f"{key} is {value!r}, expected a number{' above 0' if low == 0 else ''}")
 
 
-def _usable(recordings: Sequence[Recording], folder: Path, drops: list[Drop]) -> dict[str, Recording]:
+def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: list[Drop]) -> dict[str, Recording]:
     """Those whose files can be read as declared; the others are added to `drops`. Paths become absolute.
 
-    Relative ones are below the address of the manifests where they have one, or where `locate` finds them.
+    Relative ones are below the address of the manifests where they have one, or where `locate` finds them. What lhotse
+    does not read, or in part only, is decoded once, to `out`/audio.
     """
-    check = functools.partial(_fault, folder=folder)
-    with contextlib.closing(load_ahead(check, recordings, 2 * NUM_THREADS, NUM_THREADS)) as faults:
-        found = zip(recordings, progress(faults, "look at audio", len(recordings), "file"), strict=True)
+    to_decode: ToDecode = {}
+    check = functools.partial(_fault, folder=folder, to_decode=to_decode)
+    with contextlib.closing(load_ahead(check, recordings, 2 * NUM_THREADS, NUM_THREADS)) as looked:
+        found = zip(recordings, progress(looked, "look at audio", len(recordings), "file"), strict=True)
         by_fault = [(recording, fault) for recording, fault in found]
-    drops += [Drop(recording.id, "unusable audio", fault) for recording, fault in by_fault if fault]
-    return {recording.id: recording for recording, fault in by_fault if not fault}
+    faults = {recording.id: fault for recording, fault in by_fault if fault}
+    for (id_, _), fault in _decode({key: to_decode[key] for key in sorted(to_decode) if key[0] not in faults}, out):
+        faults[id_] = fault
+    drops += [Drop(id_, "unusable audio", fault) for id_, fault in faults.items()]
+    return {recording.id: recording for recording in recordings if recording.id not in faults}
 
 
-def _fault(recording: Recording, folder: Path) -> str:
-    """Why it cannot be used; empty if it can. It gets its true length."""
+def _decode(to_decode: ToDecode, out: Path) -> Iterator[tuple[tuple[str, int], str]]:
+    """Name the decoded files in the sources; yield those that cannot be decoded, and why."""
+    names = {f"{id_}-{number}": (id_, number) for id_, number in to_decode}
+    drops: list[Drop] = []
+    decoded = decode_shortened({name: to_decode[key][1] for name, key in names.items()}, out / "audio", drops)
+    for name, sound in decoded.items():
+        to_decode[names[name]][0].source = os.path.abspath(sound.path)
+    yield from ((names[drop.id], drop.detail) for drop in drops)
+
+
+def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
+    """Why it cannot be used; empty if it can. It gets its true length; `to_decode` gets sources to be decoded."""
     if not recording.sources:
         return "its manifest names no file of it"
     url = as_url(folder)
     lengths: list[tuple[int, int, str]] = []
-    for source in recording.sources:
+    is_joined = False
+    for number, source in enumerate(recording.sources):
         if source.type not in ("file", "url"):
             return f"source is a {source.type}, expected a file or an address"
         address = as_url(source.source) or (below(url, source.source) if url and source.source[0] != "/" else "")
@@ -221,8 +240,12 @@ def _fault(recording: Recording, folder: Path) -> str:
             else:
                 sound = look_at(Path(source.source))
                 num_samples, rate_hz = sound.num_samples, sound.sampling_rate_hz
-                if sound.num_parts > 1:
-                    return f"{source.source}: {sound.num_parts} audio files joined in one, lhotse reads the first alone"
+                if sound.num_parts > 1 and recording.transforms:
+                    what = f"{sound.num_parts} audio files joined in one, whose length after transforms is not declared"
+                    return f"{source.source}: {what}"
+                if sound.num_parts > 1 or is_sphere(sound.path):
+                    to_decode[recording.id, number] = source, sound
+                is_joined = is_joined or sound.num_parts > 1
             lengths.append((num_samples, rate_hz, source.source))
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
@@ -232,7 +255,9 @@ def _fault(recording: Recording, folder: Path) -> str:
             if address:  # its server is down, or refuses
                 raise
             return error.what
-    return _fault_of_transforms(recording) if recording.transforms else settle_length(recording, *min(lengths))
+    if recording.transforms:
+        return _fault_of_transforms(recording)
+    return settle_length(recording, *min(lengths), is_joined=is_joined)
 
 
 def _fault_of_transforms(recording: Recording) -> str:
@@ -247,11 +272,16 @@ def _fault_of_transforms(recording: Recording) -> str:
     return ""
 
 
-def settle_length(recording: Recording, num_samples: int, sampling_rate_hz: int, where: str) -> str:
+def settle_length(
+    recording: Recording, num_samples: int, sampling_rate_hz: int, where: str, is_joined: bool = False
+) -> str:
     """Give `recording` the true length of its audio at `where`; return the fault if too much of it is missing.
 
-    lhotse tolerates the same difference. Of what is longer the declared part is used.
+    lhotse tolerates the same difference. Of what is longer the declared part is used, but of joined files all: lhotse
+    declares the length of the first.
     """
+    if is_joined:
+        recording.num_samples = max(recording.num_samples, num_samples)
     missing = recording.num_samples - num_samples
     if sampling_rate_hz != recording.sampling_rate or missing > LATE_S * sampling_rate_hz or not num_samples:
         found = f"{num_samples} samples at {sampling_rate_hz} Hz"

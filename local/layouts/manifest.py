@@ -14,12 +14,12 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.layouts.rows import Row, read_rows
 from asrtool.local.utterances import Sound, entries_of, forms, locate, one_word, read_transcript, usable_audio
+from asrtool.settings.data import Data
 
 CLIPS = "clips"  # where Common Voice has its files, beside its tables
 

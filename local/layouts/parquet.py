@@ -15,14 +15,14 @@ from typing import Any
 
 import soundfile
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, mark_files, not_own, write_beside
 from asrtool.local.layouts.manifest import write_rows
 from asrtool.local.layouts.rows import COLUMNS, Row, row_of
-from asrtool.local.releases import IN_COLUMNS, find_files
+from asrtool.local.releases.releases import IN_COLUMNS, find_files
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
+from asrtool.settings.data import Data
 
 BATCH_ROWS = 64  # whose audio is in memory at a time
 Entry = dict[str, Any]

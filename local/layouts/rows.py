@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.releases import MANIFESTS
+from asrtool.local.releases.releases import MANIFESTS
 
 TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
 AN_OBJECT = "expected an object of an utterance on each line"

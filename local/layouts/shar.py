@@ -17,19 +17,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
 
-from asrtool.corpus import transfer
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.parts import parts_in, why_not_whole
-from asrtool.corpus.remote_file import RemoteFile
-from asrtool.corpus.settings import Data
+from asrtool.data.audio.joined import kind_of, parts_in, why_not_whole
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.remote import transfer
+from asrtool.data.remote.file import RemoteFile
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import Names, write_set
 from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
+from asrtool.settings.data import Data
 from asrtool.url import Part, as_url, join
 
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
@@ -105,6 +104,7 @@ class _Member:
     part: Part
     num_samples: int = 0
     sampling_rate_hz: int = 0
+    is_joined: bool = False
     fault: str = ""
 
 
@@ -135,13 +135,14 @@ def _open(tar: str) -> BinaryIO:
 
 
 def _look(part: Part, data: bytes) -> _Member:
+    parts = parts_in(data)
+    if any(each.fault for each in parts):
+        return _Member(part, fault=f"{part}: {why_not_whole(parts)}")
     try:
-        info = soundfile.info(io.BytesIO(data))
-    except soundfile.LibsndfileError as error:
-        return _Member(part, fault=f"{part}: no readable audio: {error.error_string}")
-    if fault := why_not_whole(parts_in(data)):
-        return _Member(part, fault=f"{part}: {fault}")
-    return _Member(part, info.frames, info.samplerate)
+        num_samples, rate_hz, _ = kind_of(data, parts)
+    except AsrtoolError as error:
+        return _Member(part, fault=f"{part}: {error.what}")
+    return _Member(part, num_samples, rate_hz, len(parts) > 1)
 
 
 def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
@@ -158,7 +159,8 @@ def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recor
     source = AudioSource(type="url", channels=channels, source=str(member.part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
     recording = Recording(one_word(str(entry["id"])), [source], *sizes, channel_ids=channels)
-    return settle_length(recording, member.num_samples, member.sampling_rate_hz, str(member.part)) or recording
+    found = member.num_samples, member.sampling_rate_hz, str(member.part)
+    return settle_length(recording, *found, is_joined=member.is_joined) or recording
 
 
 def _segments(entry: Entry, recording: Recording, names: Names) -> Iterator[SupervisionSegment]:

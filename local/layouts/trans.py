@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Release
 from asrtool.local.layouts.manifest import write_rows
 from asrtool.local.layouts.rows import Row
 from asrtool.local.published import reading
-from asrtool.local.releases import find_files
+from asrtool.local.releases.releases import find_files
+from asrtool.settings.data import Data
 
 TRANSCRIPTS = "*-*.trans.txt"
 

@@ -1,1 +1,1 @@
-"""The synthetic conversations behind `asrtool.local.mini_corpus`."""
+"""The synthetic conversations behind `asrtool.local.mini.corpus`."""

@@ -15,14 +15,14 @@ import torch
 from toy_graph import accept
 
 from asrtool.decode.forward import load_acoustic_model, open_features
-from asrtool.decode.graph import GraphSearch
-from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
-from asrtool.models.ctc_topology import CtcTopology
+from asrtool.decode.search.graph import GraphSearch
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.graph.graph_file import load_graph
+from asrtool.models.objectives.ctc_topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 
-from asrtool.decode.k2_search import K2Search
+from asrtool.decode.search.graph import K2Search
 
 ROOT = Path(__file__).resolve().parents[2]
 WITH_K2 = ["graph.backend=k2", "decode.graph.backend=k2", "model.objective=k2-ctc"]

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_graph import accept, write_language
 
-from asrtool.decode.graph import GraphSearch
+from asrtool.decode.search.graph import GraphSearch
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
-from asrtool.models.ctc_topology import CtcTopology
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.graph.graph_file import load_graph
+from asrtool.models.objectives.ctc_topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 
-from asrtool.decode.k2_search import K2Search
+from asrtool.decode.search.graph import K2Search
 
 WIDE, MAX_ACTIVE = 1000.0, 1_000_000  # so wide that no search makes an error
 # Words of one token each, with a way back to state 0 that reads nothing and costs something, and two final weights.

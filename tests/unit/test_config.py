@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool import registry
-from asrtool.config import (
+from asrtool.errors import AsrtoolError
+from asrtool.settings import registry
+from asrtool.settings.config import (
     SECTIONS,
     Config,
     check_conflicts,
@@ -24,11 +25,10 @@ from asrtool.config import (
     select,
     to_table,
 )
-from asrtool.config_file import CLASSES, known_keys, known_paths, load_config, load_section
-from asrtool.config_value import OTHER_NAMES, flatten, format_value
-from asrtool.corpus.settings import Data
-from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice, changed_key, field_types, kinds_of
+from asrtool.settings.data import Data
+from asrtool.settings.schema import Choice, changed_key, field_types, kinds_of
+from asrtool.settings.toml_files import CLASSES, known_keys, known_paths, load_config, load_section
+from asrtool.settings.values import OTHER_NAMES, flatten, format_value
 
 GREEDY = "decode.methods=greedy"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8

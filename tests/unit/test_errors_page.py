@@ -11,16 +11,16 @@ from pathlib import Path
 import click
 import pytest
 
-from asrtool import errors_page, registry
 from asrtool.cli.main import COMMANDS, cli
-from asrtool.config import SECTIONS, check_conflicts
-from asrtool.config_file import known_keys, known_paths, load_config
-from asrtool.corpus.plan import wrong_rate
-from asrtool.corpus.settings import Data, Features
+from asrtool.data.features.shard_plan import wrong_rate
 from asrtool.errors import AsrtoolError
-from asrtool.errors_page import Fault, faults_in, find_faults, format_page
 from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
-from asrtool.registry import load
+from asrtool.settings import errors_page, registry
+from asrtool.settings.config import SECTIONS, check_conflicts
+from asrtool.settings.data import Data, Features
+from asrtool.settings.errors_page import Fault, faults_in, find_faults, format_page
+from asrtool.settings.registry import load
+from asrtool.settings.toml_files import known_keys, known_paths, load_config
 
 FILES = (".json", ".tsv", ".pt", ".arpa", ".fst", ".toml", ".safetensors")
 OF_OTHERS = ("--nworkers", "--nthreads", "--rdzv-endpoint", "--local-addr")  # options of dask and torchrun
@@ -47,7 +47,7 @@ def faults() -> list[Fault]:
 
 def test_the_page_of_the_guide_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == format_page(), (
-        "run: python -m asrtool.errors_page > docs/guide/errors.md"
+        "run: python -m asrtool.settings.errors_page > docs/guide/errors.md"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 STARTS_ONE_LATE = """
 import os, subprocess, sys, time
-from asrtool.parent import ending_with_parent
+from asrtool.child_processes import ending_with_parent
 end, parent = ending_with_parent(), os.getpid()
 
 def late():

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from asrtool import registry
-from asrtool.config_file import CLASSES
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice, kinds_of
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice, kinds_of
+from asrtool.settings.toml_files import CLASSES
 
 ENTRIES = [(kind, name) for kind in registry.TABLE for name in registry.names(kind)]
 HEAVY = ("torch", "lhotse", "numpy", "k2", "kaldifst")
@@ -53,8 +53,8 @@ def test_tables_of_a_section_have_different_names() -> None:
 
 def test_settings_of_everything_load_nothing_heavy() -> None:
     script = (
-        "import sys; from asrtool import registry; from asrtool.config_file import load_config\n"
-        "from asrtool.config import check_conflicts\n"
+        "import sys; from asrtool.settings import registry; from asrtool.settings.toml_files import load_config\n"
+        "from asrtool.settings.config import check_conflicts\n"
         "for kind in registry.TABLE:\n"
         "    for name in registry.names(kind): registry.settings_class(kind, name)\n"
         "check_conflicts(load_config(overrides=['paths.an4=/x']))\n"

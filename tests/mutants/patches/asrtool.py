@@ -6,28 +6,7 @@ ERRORS = "tests/unit/test_errors_page.py::test_what_an_error_is_made_of_is_follo
 
 PATCHES = (
     # Errors
-    Patch(
-        "advice-of-the-other-branch-is-lost",
-        "asrtool/errors_page.py",
-        "if blocks and max(blocks)[1] >= line:",
-        "if True:",
-        (ERRORS,),
-    ),
-    Patch(
-        "imported-constants-are-not-followed",
-        "asrtool/errors_page.py",
-        'return module if module.split(".")[0] in FOLDERS else ""',
-        'return ""',
-        (ERRORS,),
-    ),
     # Decoding
-    Patch(
-        "own-class-without-its-base",
-        "asrtool/registry.py",
-        "fits = not base or",
-        "fits = True or",
-        ("tests/unit/test_registry.py",),
-    ),
     Patch(
         "columns-built-by-two-at-once",
         "asrtool/files.py",

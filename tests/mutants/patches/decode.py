@@ -2,7 +2,7 @@
 
 from . import Patch
 
-PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
+PREFIX_BEAM = "asrtool/decode/search/beam.py"
 TEST_PREFIX_BEAM = "tests/unit/decode/test_prefix_beam.py"
 
 PATCHES = (
@@ -16,42 +16,42 @@ PATCHES = (
     ),
     Patch(
         "language-model-keeps-no-hypothesis-of-a-transducer",
-        "asrtool/decode/transducer.py",
+        "asrtool/decode/search/transducer.py",
         "key=lambda node: after[node] + node.lm, reverse=True)",
         "key=lambda node: after[node], reverse=True)",
         ("tests/unit/decode/test_transducer_search.py",),
     ),
     Patch(
         "ctc-keeps-no-hypothesis-of-attention",
-        "asrtool/decode/attention.py",
+        "asrtool/decode/search/attention.py",
         "totals = [score.of(node.spoken, node.begins) + node.lm for node in grown]",
         "totals = [node.spoken + node.lm for node in grown]",
         ("tests/unit/decode/test_attention_search.py",),
     ),
     Patch(
         "greedy-emits-any-number-in-a-row",
-        "asrtool/decode/transducer.py",
+        "asrtool/decode/search/transducer.py",
         "self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW",
         "self.most_a_row = MOST_A_ROW",
         ("tests/unit/decode/test_transducer_search.py",),
     ),
     Patch(
         "tree-of-the-first-frame-of-each-row",
-        "asrtool/decode/targets.py",
+        "asrtool/decode/align/frame_targets.py",
         "np.arange(num_rows) * subsampling + subsampling // 2, len(feats_TF) - 1)",
         "np.arange(num_rows) * subsampling, len(feats_TF) - 1)",
         ("tests/unit/train/test_frame_targets.py",),
     ),
     Patch(
         "transducer-beam-forgets-alignments",
-        "asrtool/decode/transducer.py",
+        "asrtool/decode/search/transducer.py",
         "after[child] = float(np.logaddexp(before, score + log_prob))",
         "after[child] = max(before, score + log_prob)",
         ("tests/unit/decode/test_transducer_search.py",),
     ),
     Patch(
         "sentence-ends-for-nothing",
-        "asrtool/decode/prefix_tree.py",
+        "asrtool/decode/search/prefix_tree.py",
         '(last + self.lm.step(state, "</s>")[0])',
         "last",
         (TEST_PREFIX_BEAM,),
@@ -65,7 +65,7 @@ PATCHES = (
     ),
     Patch(
         "segments-at-the-place-of-another-utterance",
-        "asrtool/decode/targets.py",
+        "asrtool/decode/align/frame_targets.py",
         "positions.append((scored.position, scored.utterance.id))",
         "positions.append((len(positions), scored.utterance.id))",
         ("tests/unit/train/test_frame_targets.py::test_every_utterance_is_aligned_by_its_own_scores",),
@@ -79,28 +79,28 @@ PATCHES = (
     ),
     Patch(
         "attention-beam-ends-with-the-first-end",
-        "asrtool/decode/attention.py",
+        "asrtool/decode/search/attention.py",
         "if totals[order[0]] + gain * (more + 1) <= best:",
         "if best > -np.inf:",
         ("tests/unit/decode/test_attention_search.py",),
     ),
     Patch(
         "attention-beam-ends-without-the-reward-of-words",
-        "asrtool/decode/attention.py",
+        "asrtool/decode/search/attention.py",
         "if totals[order[0]] + gain * (more + 1) <= best:",
         "if totals[order[0]] <= best:",
         ("tests/unit/decode/test_attention_search.py",),
     ),
     Patch(
         "attention-beam-keeps-the-states-of-others",
-        "asrtool/decode/attention.py",
+        "asrtool/decode/search/attention.py",
         "self.state = self.state.take(kept // self.num)",
         "self.state = self.state.take(kept % len(self.last_B))",
         ("tests/unit/decode/test_attention_search.py",),
     ),
     Patch(
         "beginning-by-ctc-repeats-without-a-blank",
-        "asrtool/decode/ctc_prefix.py",
+        "asrtool/decode/search/attention.py",
         "np.where(repeats_BK1, state.blank_BT[:, None], both_BT[:, None])",
         "np.broadcast_to(both_BT[:, None], (*tokens_BK.shape, both_BT.shape[1]))",
         ("tests/unit/decode/test_ctc_prefix.py",),
@@ -128,7 +128,7 @@ PATCHES = (
     ),
     Patch(
         "graphs-of-all-penalties-at-once",
-        "asrtool/decode/graph.py",
+        "asrtool/decode/search/graph.py",
         "in self.searches.items() if penalty in penalties}",
         "in self.searches.items()}",
         ("tests/unit/decode/test_decode_stage.py::test_tuning_holds_the_graph_of_one_penalty_at_a_time",),
@@ -142,14 +142,14 @@ PATCHES = (
     ),
     Patch(
         "neural-lm-in-fp16-on-a-cpu",
-        "asrtool/decode/rescore.py",
+        "asrtool/decode/search/rescore.py",
         'choose_precision("fp32" if trained == "fp32" else "auto")',
         "choose_precision(trained)",
         ("tests/unit/decode/test_rescore.py",),
     ),
     Patch(
         "scores-of-another-list",
-        "asrtool/decode/rescore.py",
+        "asrtool/decode/search/rescore.py",
         "[[replace(each, nnlm=next(scores)) for each in some] for some in lists]",
         "[[replace(each, nnlm=next(scores)) for each in some] for some in lists[::-1]][::-1]",
         ("tests/unit/decode/test_rescore.py",),
@@ -171,28 +171,28 @@ PATCHES = (
     # Long utterances
     Patch(
         "cut-beside-a-tag",
-        "asrtool/decode/pauses.py",
+        "asrtool/decode/align/cut.py",
         "if is_spoken(words[i - 1].text) and is_spoken(words[i].text) and",
         "if",
         ("tests/unit/decode/test_pauses.py",),
     ),
     Patch(
         "all-of-a-pause-on-both-sides",
-        "asrtool/decode/pauses.py",
+        "asrtool/decode/align/cut.py",
         "begin_s = words[begin].begin_s - min(_gap(words, begin) / 2, KEPT_S)",
         "begin_s = words[begin].begin_s - min(_gap(words, begin), KEPT_S)",
         ("tests/unit/decode/test_pauses.py",),
     ),
     Patch(
         "pieces-from-the-start-of-the-recording",
-        "asrtool/decode/cut.py",
+        "asrtool/decode/align/cut.py",
         '"start": entry["start"] + piece.begin_s',
         '"start": piece.begin_s',
         ("tests/unit/decode/test_cut.py",),
     ),
     Patch(
         "any-text-is-aligned",
-        "asrtool/decode/cut.py",
+        "asrtool/decode/align/cut.py",
         "if behind > WORST_NATS:",
         "if behind > 100 * WORST_NATS:",
         ("tests/unit/decode/test_cut.py",),
@@ -213,7 +213,7 @@ PATCHES = (
     ),
     Patch(
         "language-models-see-the-names-of-bytes",
-        "asrtool/decode/prefix_tree.py",
+        "asrtool/decode/search/prefix_tree.py",
         "[written(piece) for piece in pieces]",
         "[piece.replace(chr(0x2581), '').encode() for piece in pieces]",
         ("tests/unit/decode/test_prefix_beam.py",),

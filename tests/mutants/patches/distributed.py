@@ -2,25 +2,25 @@
 
 from . import Patch
 
-VIEW = "asrtool/distributed/view.py"
-GOSSIP = "asrtool/distributed/gossip.py"
-SWAP = "asrtool/distributed/swap.py"
-TRANSFER = "asrtool/distributed/transfer.py"
-QUEUE = "asrtool/distributed/work_queue.py"
-WINDOWS = "asrtool/distributed/windows.py"
-MEMBERS = "asrtool/distributed/members.py"
-LEFTOVERS = "asrtool/distributed/leftovers.py"
-SUPERVISOR = "asrtool/distributed/supervisor.py"
-FORKED = "asrtool/distributed/forked.py"
-HEARTBEAT = "asrtool/distributed/heartbeat.py"
-BMUF = "asrtool/distributed/bmuf.py"
-SERVER = "asrtool/distributed/parameter_server.py"
-REPLICA = "asrtool/distributed/replica.py"
+VIEW = "asrtool/distributed/transport/view.py"
+GOSSIP = "asrtool/distributed/strategies/gossip.py"
+SWAP = "asrtool/distributed/transport/staging.py"
+TRANSFER = "asrtool/distributed/transport/copy_stream.py"
+QUEUE = "asrtool/distributed/work/work_queue.py"
+WINDOWS = "asrtool/distributed/work/shard_claims.py"
+MEMBERS = "asrtool/distributed/members/members.py"
+LEFTOVERS = "asrtool/distributed/work/lost_batches.py"
+SUPERVISOR = "asrtool/distributed/members/supervisor.py"
+FORKED = "asrtool/distributed/launch/fork_launcher.py"
+HEARTBEAT = "asrtool/distributed/members/heartbeat.py"
+BMUF = "asrtool/distributed/strategies/bmuf.py"
+SERVER = "asrtool/distributed/baselines/parameter_server.py"
+REPLICA = "asrtool/distributed/strategies/replica.py"
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 TEST_VIEW = "tests/unit/distributed/test_view.py"
 TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
 TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
-TEST_CLUSTER_MODEL = "tests/unit/simulate/test_cluster_model.py"
+TEST_CLUSTER_MODEL = "tests/unit/predict/test_cluster_model.py"
 TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
 TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
@@ -50,14 +50,14 @@ PATCHES = (
     ),
     Patch(
         "ring-without-those-that-joined",
-        "asrtool/distributed/members.py",
+        "asrtool/distributed/members/members.py",
         "            self.live += (rank,)\n",
         "            self.live += (rank,) if rank == self._rank else ()\n",
         (TEST_JOINING,),
     ),
     Patch(
         "cut-without-the-part-of-one-that-joined",
-        "asrtool/distributed/members.py",
+        "asrtool/distributed/members/members.py",
         "self.joined.get(rank, 0) < cut)",
         "self.joined.get(rank, 0) == 0 < cut)",
         (TEST_JOINING, TEST_PARTS),
@@ -124,7 +124,7 @@ PATCHES = (
     ),
     Patch(
         "others-of-a-node-get-other-batches",
-        "asrtool/distributed/sync_group.py",
+        "asrtool/distributed/work/lost_batches.py",
         "        if self.member:\n            return",
         "        if self.member and False:\n            return",
         (TEST_LEFTOVERS,),
@@ -140,7 +140,7 @@ PATCHES = (
     # What lost learners have left
     Patch(
         "groups-share-what-each-finds",
-        "asrtool/distributed/sync_group.py",
+        "asrtool/distributed/work/lost_batches.py",
         'f"group{self.number}/{next(self._counts)}"',
         'f"group/{next(self._counts)}"',
         (TEST_LEFTOVERS,),
@@ -264,7 +264,7 @@ PATCHES = (
     ),
     Patch(
         "address-of-the-name-of-this-host",
-        "asrtool/distributed/addresses.py",
+        "asrtool/distributed/launch/addresses.py",
         "for other in others() if other",
         "for other in () if other",
         ("tests/unit/distributed/test_addresses.py",),
@@ -278,21 +278,21 @@ PATCHES = (
     ),
     Patch(
         "lost-exchange-never-ends",
-        "asrtool/distributed/exchange.py",
+        "asrtool/distributed/transport/exchange.py",
         "if learner == self.asked and not self.idle.is_set():",
         "if learner != self.asked and not self.idle.is_set():",
         ("tests/unit/distributed/test_view.py",),
     ),
     Patch(
         "late-answer-in-the-next-exchange",
-        "asrtool/distributed/exchange.py",
+        "asrtool/distributed/transport/exchange.py",
         "                self.message = self._new_message()\n",
         "",
         ("tests/unit/distributed/test_view.py",),
     ),
     Patch(
         "messages-closed-twice",
-        "asrtool/distributed/message.py",
+        "asrtool/distributed/transport/message.py",
         '            os.close(self.file)\n            self.path = ""',
         "            os.close(self.file)",
         (TEST_VIEW,),
@@ -306,7 +306,7 @@ PATCHES = (
     ),
     Patch(
         "another-file-taken-for-messages",
-        "asrtool/distributed/message.py",
+        "asrtool/distributed/transport/message.py",
         "if _identified(file) != path:",
         "if not _identified(file):",
         ("tests/unit/distributed/test_view.py",),
@@ -328,35 +328,35 @@ PATCHES = (
     ),
     Patch(
         "random-ring-is-the-fixed-one",
-        "asrtool/distributed/adpsgd.py",
+        "asrtool/distributed/strategies/adpsgd.py",
         "return _on_ring(context, random_ring)",
         "return _on_ring(context, fixed_ring)",
         (TEST_EQUATIONS,),
     ),
     Patch(
         "random-ring-without-the-step",
-        "asrtool/distributed/topology.py",
+        "asrtool/distributed/strategies/topology.py",
         "default_rng((seed, step))",
         "default_rng(seed)",
         ("tests/unit/distributed/test_topology.py",),
     ),
     Patch(
         "update-of-an-active-learner-waits-for-no-answer",
-        "asrtool/distributed/pairs.py",
+        "asrtool/distributed/strategies/adpsgd.py",
         "        self.swap.drain()\n",
         "",
         ("tests/unit/distributed/test_pairs.py",),
     ),
     Patch(
         "pairs-by-the-weight-of-a-ring",
-        "asrtool/distributed/pairs.py",
+        "asrtool/distributed/strategies/adpsgd.py",
         "    weight = PAIR_WEIGHT\n",
         "",
         ("tests/unit/distributed/test_pairs.py",),
     ),
     Patch(
         "active-learners-all-draw-the-same",
-        "asrtool/distributed/topology.py",
+        "asrtool/distributed/strategies/topology.py",
         "default_rng((seed, step, learner))",
         "default_rng((seed, step))",
         ("tests/unit/distributed/test_topology.py",),
@@ -370,7 +370,7 @@ PATCHES = (
     ),
     Patch(
         "mean-of-delay-by-one-begins-when-awaited",
-        "asrtool/distributed/delay_by_one.py",
+        "asrtool/distributed/strategies/delay_by_one.py",
         """        self.beside.begin()
 
     def finish(self) -> None:
@@ -386,13 +386,6 @@ PATCHES = (
         ("tests/unit/distributed/test_delay_by_one.py",),
     ),
     # Batch and rate of all learners
-    Patch(
-        "rate-of-the-learners-that-training-began-with",
-        "asrtool/distributed/settings.py",
-        "self.global_batch_s * num_learners / begun_with / self.reference_batch_s",
-        "self.global_batch_s / self.reference_batch_s",
-        (TEST_LARGE_BATCHES,),
-    ),
     # The gossip view
     Patch(
         "pull-away",
@@ -447,21 +440,21 @@ PATCHES = (
     ),
     Patch(
         "exchange-with-weights-half-changed",
-        "asrtool/distributed/replica.py",
+        "asrtool/distributed/strategies/replica.py",
         "        with self.mixing.changing():\n            norm = self.update.step()\n",
         "        if True:\n            norm = self.update.step()\n",
         (TEST_GOSSIP,),
     ),
     Patch(
         "exchange-with-a-slice-half-changed",
-        "asrtool/distributed/hierarchical.py",
+        "asrtool/distributed/strategies/hierarchical.py",
         "        return self.outer.changing()\n",
         "        return super().changing()\n",
         (TEST_GOSSIP,),
     ),
     Patch(
         "staleness-of-all-steps-before-on-a-gpu",
-        "asrtool/distributed/swap.py",
+        "asrtool/distributed/transport/staging.py",
         "num_pulls, self.num_pulls = self.num_pulls, 0",
         "num_pulls = self.num_pulls",
         (TEST_SWAP,),
@@ -506,7 +499,7 @@ PATCHES = (
     ),
     Patch(
         "long-object-cut-off",
-        "asrtool/distributed/objects.py",
+        "asrtool/distributed/world.py",
         "beyond = max(ends) - ROOM\n",
         "beyond = ends[0] - ROOM\n",
         ("tests/unit/train/test_objects.py",),
@@ -541,7 +534,7 @@ PATCHES = (
     # Strategies
     Patch(
         "gradients-summed",
-        "asrtool/distributed/allreduce.py",
+        "asrtool/distributed/strategies/allreduce.py",
         "        gradients /= self.world.size\n",
         "",
         (f"{TEST_EQUATIONS}[allreduce]",),
@@ -555,7 +548,7 @@ PATCHES = (
     ),
     Patch(
         "slices-not-gathered",
-        "asrtool/distributed/hierarchical.py",
+        "asrtool/distributed/strategies/hierarchical.py",
         "        mixed = self.clock.mark()\n        self.gather_slices()\n",
         "        mixed = self.clock.mark()\n",
         (f"{TEST_EQUATIONS}[h-adpsgd]",),
@@ -569,7 +562,7 @@ PATCHES = (
     ),
     Patch(
         "pulls-added-twice",
-        "asrtool/distributed/swap.py",
+        "asrtool/distributed/transport/staging.py",
         "            self.weights_P += self.pulls_P\n        self.pending = False",
         "            self.weights_P += self.pulls_P",
         ("tests/unit/distributed/test_swap.py",),
@@ -611,14 +604,14 @@ PATCHES = (
     ),
     Patch(
         "answers-of-servers-not-counted",
-        "asrtool/distributed/synchronous_server.py",
+        "asrtool/distributed/baselines/synchronous_server.py",
         "self.gradients_P.nbytes + self._num_answered()",
         "self.gradients_P.nbytes",
         ("tests/unit/distributed/test_synchronous_server.py",),
     ),
     Patch(
         "bytes-of-shared-weights-counted",
-        "asrtool/distributed/hogwild.py",
+        "asrtool/distributed/baselines/hogwild.py",
         "StepCost(staleness=",
         "StepCost(num_bytes=self.flat.weights_P.nbytes, staleness=",
         ("tests/unit/distributed/test_hogwild.py::test_nothing_is_sent_or_copied",),
@@ -632,7 +625,7 @@ PATCHES = (
     ),
     Patch(
         "ready-before-the-trip-ends",
-        "asrtool/distributed/swap.py",
+        "asrtool/distributed/transport/staging.py",
         "        with self.copying:\n            self._collect()\n",
         "        with self.copying:\n            self._collect()\n            self.ready.set()\n",
         ("tests/unit/distributed/test_swap.py",),
@@ -667,7 +660,7 @@ PATCHES = (
     ),
     Patch(
         "server-steps-twice",
-        "asrtool/distributed/server.py",
+        "asrtool/distributed/baselines/weight_server.py",
         "        self.optimizer.step()\n",
         "        self.optimizer.step()\n        self.optimizer.step()\n",
         ("tests/unit/distributed/test_parameter_server.py",),
@@ -695,35 +688,35 @@ PATCHES = (
     ),
     Patch(
         "a-step-from-before-a-cut-is-not-recorded",
-        "asrtool/distributed/hogwild.py",
+        "asrtool/distributed/baselines/hogwild.py",
         "in (self.shared.weights_P, *records):",
         "in (self.shared.weights_P,):",
         (f"{TEST_HOGWILD}::test_what_is_recorded_at_a_cut_has_all_steps_from_before_it_and_none_from_behind",),
     ),
     Patch(
         "weights-recorded-in-the-middle-of-a-step",
-        "asrtool/distributed/hogwild.py",
+        "asrtool/distributed/baselines/hogwild.py",
         "        with self.shared.step() as records:\n",
         "        with self.shared.step() as records:\n            pass\n        if True:\n",
         (f"{TEST_HOGWILD}::test_nothing_is_recorded_while_a_learner_steps",),
     ),
     Patch(
         "bytes-of-servers-not-counted",
-        "asrtool/distributed/served.py",
+        "asrtool/distributed/baselines/served_learner.py",
         "return self.num_answered - before",
         "return 0",
         (TEST_SERVER,),
     ),
     Patch(
         "gradients-added-as-they-come",
-        "asrtool/distributed/synchronous_server.py",
+        "asrtool/distributed/baselines/synchronous_server.py",
         "self.waiting.pop(self.num_added, None)",
         "self.waiting.pop(next(iter(self.waiting), None), None)",
         ("tests/unit/distributed/test_synchronous_server.py",),
     ),
     Patch(
         "clipped-by-the-norm-of-a-part",
-        "asrtool/distributed/synchronous_server.py",
+        "asrtool/distributed/baselines/synchronous_server.py",
         "        norm = torch.linalg.vector_norm(norms)\n",
         "        norm = torch.linalg.vector_norm(norms[:2])\n",
         ("tests/unit/distributed/test_synchronous_server.py",),
@@ -738,7 +731,7 @@ PATCHES = (
     # Training
     Patch(
         "buffers-of-a-node-summed-in-their-place",
-        "asrtool/distributed/hierarchical.py",
+        "asrtool/distributed/strategies/hierarchical.py",
         "mean_B = self.buffers_B.clone()",
         "mean_B = self.buffers_B",
         (
@@ -747,28 +740,28 @@ PATCHES = (
     ),
     Patch(
         "children-ignored-while-threads-are-counted",
-        "asrtool/distributed/forked.py",
+        "asrtool/distributed/launch/fork_launcher.py",
         "    _check_threads()\n    learners: list[Forked] = []\n",
         "    learners: list[Forked] = []\n    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    _check_threads()\n",
         ("tests/unit/distributed/test_start.py",),
     ),
     Patch(
         "a-slow-learner-leaves-at-once",
-        "asrtool/distributed/last_rounds.py",
+        "asrtool/distributed/work/work_queue.py",
         "if per_step <= SLOW * num_groups:",
         "if per_step < 0:",
         (TEST_CLUSTER_MODEL,),
     ),
     Patch(
         "a-slow-learner-leaves-before-the-last-epoch",
-        "asrtool/distributed/work_queue.py",
+        "asrtool/distributed/work/work_queue.py",
         "or len({found.epoch for found in left if found}) > 1",
         "",
         ("tests/unit/distributed/test_work_queue.py",),
     ),
     Patch(
         "the-end-of-an-epoch-in-steps-of-one-group",
-        "asrtool/distributed/work_queue.py",
+        "asrtool/distributed/work/work_queue.py",
         "self.plan.round(number + num_steps * num_groups)",
         "self.plan.round(number + num_steps)",
         ("tests/unit/distributed/test_work_queue.py",),
@@ -776,92 +769,85 @@ PATCHES = (
     # Data
     Patch(
         "gradients-multiplied-by-one",
-        "asrtool/distributed/update.py",
+        "asrtool/distributed/strategies/update.py",
         "    if factor != 1:\n",
         "    if gradients:\n",
         ("tests/unit/distributed/test_update.py",),
     ),
     Patch(
         "distance-from-the-mean-not-squared",
-        "asrtool/distributed/replica.py",
+        "asrtool/distributed/strategies/replica.py",
         "self._distance() ** 2",
         "self._distance()",
         ("tests/unit/distributed/test_strategy.py",),
     ),
     # Decoding
     Patch(
-        "own-strategy-that-says-nothing-survives",
-        "asrtool/distributed/settings.py",
-        "getattr(self.strategy.settings, what, False)",
-        "getattr(self.strategy.settings, what, True)",
-        (f"{TEST_OWN_STRATEGY}::test_one_that_says_nothing_can_do_nothing",),
-    ),
-    Patch(
         "ring-looked-at-in-one-step",
-        "asrtool/distributed/topology.py",
+        "asrtool/distributed/strategies/topology.py",
         "for step in range(CHECKED_STEPS):",
         "for step in range(1):",
         ("tests/unit/distributed/test_topology.py",),
     ),
     Patch(
         "frozen-weights-trained",
-        "asrtool/distributed/update.py",
+        "asrtool/distributed/strategies/update.py",
         "for name, parameter in model.named_parameters() if parameter.requires_grad]",
         "for name, parameter in model.named_parameters()]",
         (f"{TEST_FINETUNE}::test_frozen_layers_keep_their_bits_under_every_strategy_and_the_others_learn",),
     ),
     Patch(
         "overflow-keeps-the-scale",
-        "asrtool/distributed/loss_scale.py",
+        "asrtool/distributed/strategies/update.py",
         "self.value, self.num_good = max(self.value / 2, LEAST), 0",
         "self.num_good = 0",
         ("tests/unit/distributed/test_loss_scale.py",),
     ),
     Patch(
         "loss-scale-not-resumed",
-        "asrtool/distributed/strategy.py",
+        "asrtool/distributed/strategies/strategy.py",
         "self.update.loss_scale.load_state(learner",
         "dict(learner",
         ("tests/unit/train/test_half_precision.py::test_the_scale_is_continued_when_training_is_resumed",),
     ),
     Patch(
         "servers-get-scaled-gradients",
-        "asrtool/distributed/synchronous_server.py",
+        "asrtool/distributed/baselines/synchronous_server.py",
         "self.gradients_P /= self.update.loss_scale.value",
         "pass",
         ("tests/unit/train/test_half_precision.py::test_all_strategies_of_the_same_weights_find_the_same_in_fp16",),
     ),
     Patch(
         "gradients-clipped-before-they-are-unscaled",
-        "asrtool/distributed/update.py",
+        "asrtool/distributed/strategies/update.py",
         "torch.stack(torch._foreach_norm(gradients))) / scale",
         "torch.stack(torch._foreach_norm(gradients)))",
         ("tests/unit/distributed/test_loss_scale.py",),
     ),
     Patch(
         "ema-that-holds-on-to-the-first-weights",
-        "asrtool/distributed/ema.py",
+        "asrtool/distributed/weights/ema.py",
         "decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))",
         "decay = self.decay",
         ("tests/unit/train/test_ema.py::test_it_is_its_equation_and_leaves_what_is_frozen",),
     ),
     Patch(
         "ema-of-one-learner-stands-for-all",
-        "asrtool/distributed/ema.py",
+        "asrtool/distributed/weights/ema.py",
         "            world.mean(self.mean_P)\n",
         "            pass\n",
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
         "ema-of-one-part-stands-for-all",
-        "asrtool/distributed/ema.py",
+        "asrtool/distributed/weights/ema.py",
         "for own, of_weights in whole:",
         "for own, of_weights in whole[:1] * len(whole):",
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
         "the-order-of-exchanges-is-not-noted",
-        "asrtool/distributed/exchange.py",
+        "asrtool/distributed/transport/exchange.py",
         '                self.note("answer", rank)\n',
         "                pass\n",
         ("tests/unit/train/test_virtual.py::test_an_asynchronous_training_is_replayed_step_by_step[adpsgd-fixed]",),

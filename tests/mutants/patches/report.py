@@ -7,7 +7,7 @@ RESULTS = "tests/unit/report/test_results.py"
 PATCHES = (
     Patch(
         "dense-text-is-sparse",
-        "asrtool/report/data_findings.py",
+        "asrtool/report/data_check/findings.py",
         "if rate > middle + limit",
         "if rate > middle + 3 * limit",
         ("tests/unit/report/test_data_check.py",),
@@ -23,14 +23,14 @@ PATCHES = (
     # Reports
     Patch(
         "page-not-escaped",
-        "asrtool/report/page.py",
+        "asrtool/report/page/page.py",
         "autoescape=True",
         "autoescape=False",
         ("tests/unit/report/test_page.py::test_what_is_said_or_named_is_no_mark_up",),
     ),
     Patch(
         "figure-of-one-learner",
-        "asrtool/report/plot.py",
+        "asrtool/report/figures/training_figures.py",
         '"learners": alone',
         '"learners": False',
         ("tests/unit/report/test_plot.py",),
@@ -51,14 +51,14 @@ PATCHES = (
     ),
     Patch(
         "worst-rate-of-a-weight",
-        "asrtool/report/weights.py",
+        "asrtool/report/figures/lm_weight.py",
         "curve[weight] = min(",
         "curve[weight] = max(",
         ("tests/unit/report/test_weights.py",),
     ),
     Patch(
         "picture-upside-down",
-        "asrtool/report/clip.py",
+        "asrtool/report/page/clip.py",
         "axis=1).T[::-1]",
         "axis=1).T",
         ("tests/unit/report/test_clip.py",),

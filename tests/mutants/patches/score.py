@@ -2,9 +2,9 @@
 
 from . import Patch
 
-GLM = "asrtool/score/glm.py"
+GLM = "asrtool/score/formats/glm.py"
 FILTER = "asrtool/score/filter.py"
-TEST_COMPILED = "tests/unit/score/test_compiled.py"
+TEST_HUB5 = "tests/unit/score/test_hub5.py"
 
 PATCHES = (
     # Scoring
@@ -15,18 +15,18 @@ PATCHES = (
         "_EXACT = _Costs(0, 1, 2, 3, 3, 0)",
         ("tests/unit/score/test_align.py",),
     ),
-    Patch("rule-behind-another-not-applied", GLM, "if start >= done:", "if start > done:", (TEST_COMPILED,)),
+    Patch("rule-behind-another-not-applied", GLM, "if start >= done:", "if start > done:", (TEST_HUB5,)),
     Patch(
         "last-rule-wins",
         GLM,
         "fitting.setdefault(position + len(rule.left), rule)",
         "fitting[position + len(rule.left)] = rule",
-        (TEST_COMPILED,),
+        (TEST_HUB5,),
     ),
-    Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_COMPILED,)),
+    Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_HUB5,)),
     Patch(
         "segments-drawn-of-several-speakers",
-        "asrtool/score/bootstrap.py",
+        "asrtool/score/significance/bootstrap.py",
         'return "speaker" if len({segment.speaker for segment in segments}) > 1',
         'return "speaker" if len({segment.speaker for segment in segments}) > 3',
         ("tests/unit/score/test_bootstrap.py",),

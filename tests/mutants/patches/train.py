@@ -2,14 +2,14 @@
 
 from . import Patch
 
-TESTIMONY = "asrtool/train/testimony.py"
-PLAN = "asrtool/train/plan.py"
-LEDGER = "asrtool/train/ledger.py"
-ASSEMBLY = "asrtool/train/assembly.py"
+TESTIMONY = "asrtool/train/ledger/learner_records.py"
+PLAN = "asrtool/train/batches/plan.py"
+LEDGER = "asrtool/train/ledger/ledger.py"
+ASSEMBLY = "asrtool/train/checkpoints/merge.py"
 RUN = "asrtool/train/run.py"
-LOOP = "asrtool/train/loop.py"
-CUTS = "asrtool/train/cuts.py"
-CHECKPOINT = "asrtool/train/checkpoint.py"
+LOOP = "asrtool/train/loop/loop.py"
+CUTS = "asrtool/train/checkpoints/coordinator.py"
+CHECKPOINT = "asrtool/train/checkpoints/checkpoint.py"
 TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
@@ -31,14 +31,14 @@ TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 PATCHES = (
     Patch(
         "batch-shorter-than-an-utterance",
-        "asrtool/train/by_size.py",
+        "asrtool/train/auto_settings.py",
         "max(_within(BATCH_S, total_s / STEPS_AN_EPOCH), longest_s)",
         "_within(BATCH_S, total_s / STEPS_AN_EPOCH)",
         ("tests/unit/train/test_by_size.py",),
     ),
     Patch(
         "epochs-of-the-batch-of-one-learner",
-        "asrtool/train/by_size.py",
+        "asrtool/train/auto_settings.py",
         "config.distributed.global_batch_s or train.batch_s",
         "train.batch_s",
         ("tests/unit/train/test_by_size.py",),
@@ -46,14 +46,14 @@ PATCHES = (
     # Sets on a server
     Patch(
         "windows-of-the-first-epoch-are-fetched",
-        "asrtool/train/shards.py",
+        "asrtool/train/batches/shard_source.py",
         "random = np.random.default_rng((self.seed, epoch))",
         "random = np.random.default_rng((self.seed, 0))",
         ("tests/unit/train/test_out_of_core.py",),
     ),
     Patch(
         "windows-behind-the-last-epoch-are-fetched",
-        "asrtool/train/shards_ahead.py",
+        "asrtool/train/batches/shard_prefetch.py",
         "range(epoch + 1, num_epochs)",
         "range(epoch + 1, num_epochs + 1)",
         ("tests/unit/train/test_out_of_core.py",),
@@ -61,14 +61,14 @@ PATCHES = (
     # Mixes of corpora
     Patch(
         "mix-changes-no-plan",
-        "asrtool/train/shards.py",
+        "asrtool/train/batches/shard_source.py",
         "self.seed, epoch, windows=windows)",
         "self.seed, epoch)",
         (TEST_MIXING,),
     ),
     Patch(
         "default-mix-plans-as-a-mixture",
-        "asrtool/train/shards.py",
+        "asrtool/train/batches/shard_source.py",
         "if context.mix.is_plain or len(names) < 2:",
         "if len(names) < 2:",
         (TEST_MIXING,),
@@ -89,14 +89,14 @@ PATCHES = (
     ),
     Patch(
         "corpora-of-an-epoch-written-again-on-resume",
-        "asrtool/train/metrics.py",
+        "asrtool/train/loop/metrics.py",
         "in found.items() if epoch + 1 not in self._curves.begun else ():",
         "in found.items():",
         (TEST_MIXING,),
     ),
     Patch(
         "corpora-reported-with-lengths-of-another-epoch",
-        "asrtool/train/shards.py",
+        "asrtool/train/batches/shard_source.py",
         "self._lengths(epoch).num_frames[rows]",
         "self.columns.num_frames[rows]",
         (TEST_MIXING,),
@@ -118,7 +118,7 @@ PATCHES = (
     ),
     Patch(
         "cut-looked-for-before-the-weights",
-        "asrtool/train/joining.py",
+        "asrtool/train/loop/build.py",
         """    neighbour = strategy.adopt()
     if neighbour is None and (newest := load_newest(checkpointer.directory)):
         model.load_state_dict(newest[0]["weights"])
@@ -133,7 +133,7 @@ PATCHES = (
     ),
     Patch(
         "seen-before-its-view-is-behind-its-cut",
-        "asrtool/train/joining.py",
+        "asrtool/train/loop/build.py",
         "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
         "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
         (TEST_PARTS,),
@@ -155,7 +155,7 @@ PATCHES = (
     ),
     Patch(
         "joins-with-a-plan-of-its-own",
-        "asrtool/train/joining.py",
+        "asrtool/train/loop/build.py",
         'state_of(begin["state"])',
         'state_of({**begin["state"], "epoch": begin["state"]["epoch"] + 1})',
         (TEST_JOIN,),
@@ -170,14 +170,14 @@ PATCHES = (
     # What lost learners have left
     Patch(
         "what-a-lost-learner-wrote-later-stays",
-        "asrtool/train/records.py",
+        "asrtool/train/loop/step_records.py",
         "os.truncate(path, min(loss.record_bytes, path.stat().st_size))",
         "pass",
         (TEST_TESTIMONY,),
     ),
     Patch(
         "batch-with-a-line-is-left",
-        "asrtool/train/assigned.py",
+        "asrtool/train/ledger/in_flight.py",
         " if (epoch, batch) not in trained]",
         "]",
         (TEST_ASSIGNED,),
@@ -198,14 +198,14 @@ PATCHES = (
     ),
     Patch(
         "unevaluated-checkpoints-of-the-first-before-forgotten",
-        "asrtool/train/snapshots.py",
+        "asrtool/train/checkpoints/snapshots.py",
         "        self.assembler.submit(self.assembly.evaluate_left)\n",
         "",
         (TEST_TAKE_OVER,),
     ),
     Patch(
         "cuts-of-the-first-before-stay-open",
-        "asrtool/train/snapshots.py",
+        "asrtool/train/checkpoints/snapshots.py",
         'self.world.store.compare_set(f"cut/{number}", "", str(NONE))',
         "pass",
         (TEST_TAKE_OVER,),
@@ -213,13 +213,13 @@ PATCHES = (
     Patch(
         "learners-import-for-themselves",
         RUN,
-        '"asrtool.train.loop", "asrtool.train.sh',
-        '"asrtool.train.sh',
+        '"asrtool.train.loop.loop", "asrtool.train.batches.sh',
+        '"asrtool.train.batches.sh',
         (TEST_PRELOAD,),
     ),
     Patch(
         "optimizer-loads-the-compiler",
-        "asrtool/train/eager.py",
+        "asrtool/train/optimisation/torch_optimizers.py",
         "add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)",
         "add_param_group = torch.optim.Optimizer.add_param_group",
         (TEST_PRELOAD,),
@@ -294,7 +294,7 @@ PATCHES = (
     ),
     Patch(
         "lost-learner-counts-behind-the-cut",
-        "asrtool/train/testimony.py",
+        "asrtool/train/ledger/learner_records.py",
         'if line["step"] > last_step:',
         'if line["step"] > last_step + 3:',
         ("tests/unit/train/test_testimony.py",),
@@ -302,7 +302,7 @@ PATCHES = (
     # Batch and rate of all learners
     Patch(
         "scaled-warm-up-from-nothing",
-        "asrtool/train/schedule.py",
+        "asrtool/train/optimisation/learning_rate.py",
         "settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)",
         "settings.peak_lr * factor * fraction / warmup_fraction",
         (TEST_LARGE_BATCHES,),
@@ -398,14 +398,14 @@ PATCHES = (
     ),
     Patch(
         "checkpoints-by-time-count",
-        "asrtool/train/pace.py",
+        "asrtool/train/checkpoints/checkpoint_schedule.py",
         "self.by_steps.append(steps_due)",
         "self.by_steps.append(True)",
         ("tests/unit/train/test_pace.py",),
     ),
     Patch(
         "a-checkpoint-right-before-that-of-the-epoch",
-        "asrtool/train/pace.py",
+        "asrtool/train/checkpoints/checkpoint_schedule.py",
         "if ends_within(self._every_steps // SHORTLY):",
         "if ends_within(0):",
         ("tests/unit/train/test_pace.py",),
@@ -461,14 +461,14 @@ PATCHES = (
     ),
     Patch(
         "no-warm-up",
-        "asrtool/train/schedule.py",
+        "asrtool/train/optimisation/learning_rate.py",
         "return peak_lr * fraction / warmup_fraction",
         "return peak_lr",
         ("tests/unit/train/test_schedule.py",),
     ),
     Patch(
         "time-masks-end-at-their-width",
-        "asrtool/train/specaugment.py",
+        "asrtool/train/batches/spec_augment.py",
         "feats_TF[start : start + width] = 0",
         "feats_TF[start:width] = 0",
         ("tests/unit/train/test_specaugment.py",),
@@ -483,28 +483,28 @@ PATCHES = (
     ),
     Patch(
         "token-of-17-bits-in-16",
-        "asrtool/train/encoding.py",
+        "asrtool/train/batches/text_encoding.py",
         "of_words.values.max(initial=0) < 2**16",
         "of_words.values.max(initial=0) <= 2**16",
         (f"{TEST_COLUMNS}::test_tokens_are_of_16_bits_where_these_are_enough",),
     ),
     Patch(
         "checkpoint-written-after-the-evaluation",
-        "asrtool/train/cuts.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "        self._keep(Saved(self.state.step, None))\n        losses = self._evaluate()\n",
         "        losses = self._evaluate()\n        self._keep(Saved(self.state.step, None))\n",
         ("tests/unit/train/test_loop.py",),
     ),
     Patch(
         "evaluated-when-resumed-and-forgotten",
-        "asrtool/train/cuts.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "                self.snapshots.keep(self.state)\n",
         "                self.snapshots.check()\n",
         (TEST_LAST_EVALUATION,),
     ),
     Patch(
         "optimizers-behind-the-last-step",
-        "asrtool/train/cuts.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "has_parts=not is_over",
         "has_parts=True",
         (TEST_LAST_EVALUATION,),
@@ -518,14 +518,14 @@ PATCHES = (
     ),
     Patch(
         "writer-as-urgent-as-the-training",
-        "asrtool/train/background.py",
+        "asrtool/train/checkpoints/background.py",
         "os.getpriority(os.PRIO_PROCESS, thread) + NICE",
         "os.getpriority(os.PRIO_PROCESS, thread)",
         ("tests/unit/train/test_background.py",),
     ),
     Patch(
         "all-get-the-optimizer-of-the-first",
-        "asrtool/train/checkpointer.py",
+        "asrtool/train/checkpoints/checkpointer.py",
         "place = self.world.rank % len(ranks)",
         "place = 0",
         (
@@ -535,21 +535,21 @@ PATCHES = (
     # Decoding
     Patch(
         "lamb-without-correction-for-its-beginning",
-        "asrtool/train/lamb.py",
+        "asrtool/train/optimisation/optimizer.py",
         '(square / (1 - BETA_2 ** state["step"])).sqrt_()',
         "square.sqrt()",
         ("tests/unit/train/test_optimizer.py",),
     ),
     Patch(
         "lamb-steps-a-copy-of-the-weights",
-        "asrtool/train/lamb.py",
+        "asrtool/train/optimisation/optimizer.py",
         "weights.sub_(change",
         "weights.data = weights.sub(change",
         ("tests/unit/train/test_optimizer.py",),
     ),
     Patch(
         "lamb-as-far-in-all-tensors",
-        "asrtool/train/lamb.py",
+        "asrtool/train/optimisation/optimizer.py",
         'group["lr"] * fraction',
         'group["lr"]',
         ("tests/unit/train/test_optimizer.py",),
@@ -563,35 +563,35 @@ PATCHES = (
     ),
     Patch(
         "gradients-of-pieces-averaged-each",
-        "asrtool/train/pieces.py",
+        "asrtool/train/loop/gradient_accumulation.py",
         "is_last = number == len(pieces)",
         "is_last = number == 1",
         ("tests/unit/train/test_pieces.py::test_learners_train_in_pieces_under_every_strategy",),
     ),
     Patch(
         "probe-not-averaged",
-        "asrtool/train/pieces.py",
+        "asrtool/train/loop/gradient_accumulation.py",
         "        self._add(strategy, [None], divisor, before_others)\n        return computed",
         "        return computed",
         ("tests/unit/train/test_pieces.py::test_a_learner_whose_memory_runs_out_does_not_stop_the_others",),
     ),
     Patch(
         "dropout-drawn-anew-after-a-failure",
-        "asrtool/train/pieces.py",
+        "asrtool/train/loop/gradient_accumulation.py",
         "        seed_torch(batch.torch_seed)\n",
         "",
         ("tests/unit/train/test_pieces.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",),
     ),
     Patch(
         "gradients-of-a-failure-kept",
-        "asrtool/train/pieces.py",
+        "asrtool/train/loop/gradient_accumulation.py",
         "        strategy.optimizer.zero_grad(set_to_none=True)\n",
         "",
         ("tests/unit/train/test_pieces.py::test_what_a_failure_has_added_is_dropped",),
     ),
     Patch(
         "targets-of-a-piece-from-the-beginning-of-its-utterance",
-        "asrtool/train/frame_targets.py",
+        "asrtool/train/batches/frame_targets.py",
         "batch.targets_NU[n, at // self.subsampling :]",
         "batch.targets_NU[n]",
         (
@@ -600,35 +600,35 @@ PATCHES = (
     ),
     Patch(
         "noise-on-frozen-weights",
-        "asrtool/train/loss.py",
+        "asrtool/train/loop/loss.py",
         "                if weight.requires_grad\n",
         "",
         ("tests/unit/train/test_weight_noise.py",),
     ),
     Patch(
         "noise-without-its-deviation",
-        "asrtool/train/loss.py",
+        "asrtool/train/loop/loss.py",
         "weight + self.weight_noise * torch.randn_like(weight)",
         "weight + torch.randn_like(weight)",
         ("tests/unit/train/test_weight_noise.py",),
     ),
     Patch(
         "ema-of-a-learner-begins-again-from-the-mean",
-        "asrtool/train/beginning.py",
+        "asrtool/train/loop/build.py",
         "        strategy.load_ema(learner, shared or {})\n",
         "",
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
         "ema-is-not-what-is-evaluated",
-        "asrtool/train/cuts.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "return self.evaluation.together(ema.model)",
         "return self.evaluation.together(self.model)",
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
         "model-file-of-weights-without-ema",
-        "asrtool/train/checkpoint.py",
+        "asrtool/train/checkpoints/checkpoint.py",
         '(content.get("ema") or content)["weights"]',
         'content["weights"]',
         ("tests/unit/train/test_ema.py",),
@@ -649,21 +649,21 @@ PATCHES = (
     ),
     Patch(
         "figures-of-the-last-piece",
-        "asrtool/train/pieces.py",
+        "asrtool/train/loop/gradient_accumulation.py",
         "figures[name] = figures.get(name, 0.0) + value",
         "figures[name] = value",
         ("tests/unit/train/test_pieces.py",),
     ),
     Patch(
         "dev-by-the-part-of-one-learner",
-        "asrtool/train/evaluation.py",
+        "asrtool/train/loop/evaluation.py",
         "for sums, _ in of_all:",
         "for sums, _ in of_all[:1]:",
         ("tests/unit/train/test_dev_loss.py",),
     ),
     Patch(
         "no-dropout-behind-dev",
-        "asrtool/train/loss.py",
+        "asrtool/train/loop/loss.py",
         """    finally:
         model.train()
     return sums""",
@@ -674,14 +674,14 @@ PATCHES = (
     ),
     Patch(
         "the-same-masks-in-every-step",
-        "asrtool/train/batch.py",
+        "asrtool/train/batches/batch.py",
         "np.random.default_rng((seed, number))",
         "np.random.default_rng((seed, 0))",
         ("tests/unit/train/test_specaugment.py",),
     ),
     Patch(
         "resumed-in-another-precision",
-        "asrtool/train/beginning.py",
+        "asrtool/train/loop/build.py",
         'state.precision if settings.precision == "auto" else settings.precision',
         "settings.precision",
         ("tests/unit/train/test_precision.py",),
@@ -706,42 +706,42 @@ PATCHES = (
     ),
     Patch(
         "sequence-noise-of-noise",
-        "asrtool/train/sequence_noise.py",
+        "asrtool/train/batches/sequence_noise.py",
         "clean_NTF = feats_NTF.copy()",
         "clean_NTF = feats_NTF",
         ("tests/unit/train/test_sequence_noise.py",),
     ),
     Patch(
         "sequence-noise-in-another-scale",
-        "asrtool/train/sequence_noise.py",
+        "asrtool/train/batches/sequence_noise.py",
         "np.logaddexp(clean_NTF[n, :num] * std_F, noise_TF) / std_F",
         "np.logaddexp(clean_NTF[n, :num], noise_TF)",
         ("tests/unit/train/test_sequence_noise.py",),
     ),
     Patch(
         "weights-of-a-stage-stay-on-the-first-device",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "{name: move(values, stage.device) for name, values in state.items()}",
         "dict(state)",
         ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
     ),
     Patch(
         "statistics-of-a-stage-stay-on-its-device",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "buffer.copy_(move(moved[name], self.stages[0].device))",
         "pass",
         ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
     ),
     Patch(
         "a-stage-begins-behind-the-one-before",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "zip(iter(inbox.get, None), batches, strict=False)",
         "zip(list(iter(inbox.get, None)), batches, strict=False)",
         ("tests/unit/train/test_pipeline.py::test_stages_compute_at_the_same_time",),
     ),
     Patch(
         "dropout-by-the-number-of-stages",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "(batch.torch_seed, number, 1 + index)",
         "(batch.torch_seed, number, 1 + index - stage.parts[0][0])",
         (
@@ -750,14 +750,14 @@ PATCHES = (
     ),
     Patch(
         "a-failed-stage-leaves-the-next-one-waiting",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "            finally:\n                outbox.put(None)",
         "            finally:\n                pass",
         ("tests/unit/train/test_pipeline.py::test_what_a_stage_raises_ends_the_batch",),
     ),
     Patch(
         "a-stage-empties-the-rounded-weights-of-the-others",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "all_ended.wait()",
         "pass",
         ("tests/unit/train/test_pipeline.py::test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower",),
@@ -771,7 +771,7 @@ PATCHES = (
     ),
     Patch(
         "leaves-of-another-tempo-where-they-were",
-        "asrtool/train/frame_targets.py",
+        "asrtool/train/batches/frame_targets.py",
         "np.array([1.0, num_frames / num_aligned])",
         "np.array([1.0, 1.0])",
         ("tests/unit/train/test_changed_audio.py",),
@@ -785,14 +785,14 @@ PATCHES = (
     ),
     Patch(
         "masks-on-speaker-vectors",
-        "asrtool/train/batch.py",
+        "asrtool/train/batches/batch.py",
         "inputs_NT=batch.inputs_NT[:, :, :num_bins]",
         "inputs_NT=batch.inputs_NT",
         ("tests/unit/train/test_specaugment.py",),
     ),
     Patch(
         "objective-draws-while-stages-do",
-        "asrtool/train/pipeline.py",
+        "asrtool/train/loop/pipeline.py",
         "            seed_device(stage.device, (batch.torch_seed, number, 0))\n",
         "",
         (
@@ -801,21 +801,21 @@ PATCHES = (
     ),
     Patch(
         "plateau-that-never-falls-twice",
-        "asrtool/train/schedule.py",
+        "asrtool/train/optimisation/learning_rate.py",
         "num_since, num_falls = 0, num_falls + 1",
         "num_falls = num_falls + 1",
         ("tests/unit/train/test_dev_losses.py",),
     ),
     Patch(
         "a-loss-of-the-same-height-is-a-lower-one",
-        "asrtool/train/dev_losses.py",
+        "asrtool/train/loop/evaluation.py",
         "if loss < lowest:",
         "if loss <= lowest:",
         ("tests/unit/train/test_dev_losses.py",),
     ),
     Patch(
         "a-loss-is-published-twice",
-        "asrtool/train/dev_losses.py",
+        "asrtool/train/loop/evaluation.py",
         """            self._look(FAR)
             if epochs not in dict(self.found):
                 self._store""",
@@ -826,14 +826,14 @@ PATCHES = (
     ),
     Patch(
         "losses-on-dev-of-a-lost-learner-unknown-to-the-next",
-        "asrtool/train/assembly.py",
+        "asrtool/train/checkpoints/merge.py",
         "        self.dev_losses.known(FAR)\n",
         "",
         ("tests/unit/train/test_dev_losses.py",),
     ),
     Patch(
         "a-training-that-ended-early-resumes",
-        "asrtool/train/loop.py",
+        "asrtool/train/loop/loop.py",
         "        self.cuts.look_for_the_end()\n",
         "",
         (
@@ -842,7 +842,7 @@ PATCHES = (
     ),
     Patch(
         "losses-on-dev-are-forgotten-by-checkpoints",
-        "asrtool/train/cuts.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "        self.state.dev_losses = list(self.dev_losses.found)\n",
         "",
         ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
@@ -856,42 +856,42 @@ PATCHES = (
     ),
     Patch(
         "unknown-characters-of-training-left-out",
-        "asrtool/train/columns.py",
+        "asrtool/train/batches/utterance_columns.py",
         "if needs_all or failed_N",
         "if failed_N",
         ("tests/unit/train/test_columns.py",),
     ),
     Patch(
         "one-long-step-of-a-slow-learner-lasts",
-        "asrtool/train/straggler.py",
+        "asrtool/train/loop/straggler.py",
         "max(0.0, compute_s - self.before_s)",
         "max(self.backward_s, compute_s - self.before_s)",
         ("tests/unit/train/test_straggler.py",),
     ),
     Patch(
         "second-views-are-not-masked",
-        "asrtool/train/batch.py",
+        "asrtool/train/batches/batch.py",
         "        change(others, random)\n",
         "",
         ("tests/unit/train/test_specaugment.py",),
     ),
     Patch(
         "second-views-are-not-trained-on",
-        "asrtool/train/loss.py",
+        "asrtool/train/loop/loss.py",
         "return model.loss(inputs_NT, input_lens_N, *targets, others_NT)",
         "return model.loss(inputs_NT, input_lens_N, *targets)",
         ("tests/unit/train/test_objectives.py::test_the_views_are_compared",),
     ),
     Patch(
         "a-set-without-text-is-trained-on",
-        "asrtool/train/shards.py",
+        "asrtool/train/batches/shard_source.py",
         "if not num_all:",
         "if num_all < 0:",
         ("tests/unit/train/test_shards.py",),
     ),
     Patch(
         "own-sentences-once-beside-extra-ones",
-        "asrtool/train/sentences.py",
+        "asrtool/train/batches/sentence_source.py",
         "np.tile(np.arange(begin, end), text.repeats)",
         "np.arange(begin, end)",
         ("tests/unit/train/test_nnlm.py",),

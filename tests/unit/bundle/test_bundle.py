@@ -20,17 +20,17 @@ from asrtool.bundle.info import describe_file
 from asrtool.bundle.trained import Trained, dev_errors, open_trained, part_of
 from asrtool.cli.main import cli
 from asrtool.cli.options import MODEL_FILE, TOKENIZER
-from asrtool.config import Config, format_toml, to_table
-from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import load_model
-from asrtool.models.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
-from asrtool.models.safe_file import model_in
-from asrtool.models.torch_info import read_info
-from asrtool.settings import Choice
-from asrtool.train.settings import Nnlm
+from asrtool.models.files.file_info import read_info
+from asrtool.models.files.safetensors_file import model_in
+from asrtool.models.lm.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
+from asrtool.settings.config import Config, format_toml, to_table
+from asrtool.settings.decode import Decode
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Nnlm
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,17 @@ def test_what_a_bundle_is_not_decoded_by_is_refused(words: list[str], bundle: Pa
         done = CliRunner().invoke(cli, ["decode", str(model), str(tmp_path), str(tmp_path / "out"), *words])
         assert done.exit_code == 2
         assert f"{words[0]} is for a model file: {model} is decoded with what it holds" in done.output
+
+
+def test_a_bundle_as_train_init_model_is_refused_with_the_command_that_takes_it(
+    bundle: Path, work: Path, tmp_path: Path
+) -> None:
+    for model in (bundle, work):
+        words = ["train", "features", "tokenizer", str(tmp_path / "out"), "--set", f"train.init_model={model}"]
+        done = CliRunner().invoke(cli, words)
+        assert isinstance(done.exception, AsrtoolError)
+        assert f"train.init_model = {model}: a " in done.exception.what
+        assert "`asrtool finetune` takes a bundle" in done.exception.hint
 
 
 def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundle: Path, tmp_path: Path) -> None:

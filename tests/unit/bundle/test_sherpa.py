@@ -17,16 +17,16 @@ from asrtool.bundle.export import export_bundle
 from asrtool.bundle.sherpa import export_for_sherpa
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
-from asrtool.config import Config, format_toml, to_table
-from asrtool.corpus.frames import frames_of
-from asrtool.corpus.settings import Features
-from asrtool.decode.settings import Decode
+from asrtool.data.features.from_samples import frames_of
 from asrtool.errors import AsrtoolError
-from asrtool.lang.phones import write_phones
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.phones import write_phones
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import Encoder, build_model, load_model, save_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings.config import Config, format_toml, to_table
+from asrtool.settings.data import Features
+from asrtool.settings.decode import Decode
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 from asrtool.transcribe.recogniser import Piece, Recogniser, open_recogniser
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the extra dev")

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from asrtool import registry
 from asrtool.cli.main import cli
-from asrtool.config import SECTIONS
-from asrtool.config_doc import meanings
-from asrtool.config_file import CLASSES, known_keys, load_config
-from asrtool.config_page import format_page
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import load_recipe, load_settings
+from asrtool.settings import registry
+from asrtool.settings.config import SECTIONS
+from asrtool.settings.documentation import meanings
+from asrtool.settings.settings_page import format_page
+from asrtool.settings.toml_files import CLASSES, known_keys, load_config
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = (".onnx", ".pt", ".json", ".model", ".npz", ".old-1")
@@ -165,7 +165,7 @@ def test_every_setting_has_a_comment_with_its_meaning() -> None:
 
 def test_the_page_of_the_guide_is_up_to_date() -> None:
     page = (ROOT / "docs" / "guide" / "settings.md").read_text(encoding="utf-8")
-    assert page == format_page(), "run: python -m asrtool.config_page > docs/guide/settings.md"
+    assert page == format_page(), "run: python -m asrtool.settings.settings_page > docs/guide/settings.md"
 
 
 def test_the_page_has_every_key() -> None:

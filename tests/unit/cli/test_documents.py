@@ -11,7 +11,7 @@ import click
 import pytest
 
 from asrtool.cli.main import cli
-from asrtool.config_file import known_keys, load_config
+from asrtool.settings.toml_files import known_keys, load_config
 
 ROOT = Path(__file__).resolve().parents[3]
 GENERATED = ("errors.md", "settings.md")

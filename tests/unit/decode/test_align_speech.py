@@ -14,14 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import Decode
-from asrtool.corpus.index import Utterance
-from asrtool.decode import align
-from asrtool.decode.align import Aligned, Aligner, align_run
+from asrtool.data.storage.index import Utterance
+from asrtool.decode.align import align
+from asrtool.decode.align.align import Aligned, Aligner, align_run
 from asrtool.decode.forward import AcousticModel, Scored
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.ctc_topology import CtcTopology
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.config import Decode
 
 PIECES = ("<blk>", "\u2581a", "b", "[noise]")
 TOKENS = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}

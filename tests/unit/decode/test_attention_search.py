@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from asrtool.decode.attention import END, Attended, Beam, Decoder, Greedy, Scorer
-from asrtool.decode.ctc_prefix import BLANK, PrefixScorer
 from asrtool.decode.parameters import DecodingParameters, TuningFile, Weights, format_parameters
-from asrtool.decode.prefix_tree import PrefixTree
-from asrtool.decode.settings import AttentionBeam
+from asrtool.decode.search.attention import BLANK, END, Attended, Beam, Decoder, Greedy, PrefixScorer, Scorer
+from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.decode.words import WordPieces
 from asrtool.errors import AsrtoolError
-from asrtool.models.attention import Attention
-from asrtool.models.settings import Attention as AttentionSettings
+from asrtool.models.objectives.attention import Attention
+from asrtool.settings.decode import AttentionBeam
+from asrtool.settings.models import Attention as AttentionSettings
 
 PIECES = ["<blank>", "▁a", "b", "▁c"]
 FRAME_S = 0.03

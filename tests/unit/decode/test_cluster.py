@@ -15,26 +15,26 @@ import torch
 from click.testing import CliRunner
 from dask_cluster import Cluster, needs_dask
 
-from asrtool.cli.decode import decode
-from asrtool.cli.lm import lm
-from asrtool.cli.tune import tune
-from asrtool.config import to_table
-from asrtool.config_file import load_config
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.executor import hold
-from asrtool.corpus.index import Utterance, write_index
-from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
-from asrtool.decode.method import SearchMethod, SearchResult
+from asrtool.cli.decoding.decode import decode
+from asrtool.cli.decoding.tune import tune
+from asrtool.cli.lang.lm import lm
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, write_index
+from asrtool.data.storage.shard import write_shard
+from asrtool.data.workers.executor import hold
 from asrtool.decode.parameters import Axis, DecodingParameters
+from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.lexicon import build_lang
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.tokens.lexicon import build_lang
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import SEARCHED
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.config import to_table
+from asrtool.settings.data import Features
+from asrtool.settings.schema import SEARCHED
+from asrtool.settings.toml_files import load_config
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "yeah i see the sea"] * 3
 NUM_UTTERANCES, NUM_TOKENS = 12, 40
@@ -180,7 +180,7 @@ def test_a_worker_that_is_killed_costs_its_batch_and_each_opens_once(
 
 @needs_dask
 def test_no_scheduler_is_one_line(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asrtool.corpus.executor.CONNECT_S", 0.5)
+    monkeypatch.setattr("asrtool.data.workers.executor.CONNECT_S", 0.5)
     message = r"^decode\.executor: no Dask scheduler at 'tcp://127\.0\.0\.1:9'.*; start one"
     with pytest.raises(AsrtoolError, match=message) as raised:
         run(work, tune, work / "features" / "dev", tmp_path / "tune", executor="dask:tcp://127.0.0.1:9")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from asrtool.decode.ctc_prefix import BLANK, PrefixScorer
+from asrtool.decode.search.attention import BLANK, PrefixScorer
 
 
 def log_posteriors(num_rows: int, num_tokens: int, seed: int) -> np.ndarray:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
+from asrtool.score.formats.ctm import read_ctm
 
 
 def words(*times: tuple[str, float, float]) -> tuple[Word, ...]:
@@ -77,3 +81,12 @@ def test_words_of_a_segment_keep_their_order_and_do_not_overlap(
         ends = [round(100 * (float(row[2]) + float(row[3]))) for row in own]
         assert all(end <= round(100 * float(row[2])) for end, row in zip(ends, own[1:], strict=False))
         assert all(float(row[3]) > 0 for row in own)
+
+
+@pytest.mark.parametrize(("name", "written"), [(";;a", "=3b=3ba"), ("a <1>", "a=20=3c1=3e"), ("a;;B", "a;;B")])
+def test_a_name_that_a_ctm_cannot_hold_is_escaped_so_that_no_word_is_lost(
+    name: str, written: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.ctm"
+    path.write_text(format_ctm([Segment(name, "A", 0.0, 1.0, (Word("hello", 0.0, 0.5, 1.0),))]))
+    assert [(side.file, len(words)) for side, words in read_ctm(path).sides.items()] == [(written, 1)]

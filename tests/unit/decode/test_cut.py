@@ -15,22 +15,21 @@ import soundfile
 import torch
 from lhotse import Recording, SupervisionSegment
 
-from asrtool.corpus.features import compute_features
-from asrtool.corpus.index import read_index
-from asrtool.corpus.manifest import Drop, read_drops, write_manifests
-from asrtool.corpus.reader import FeatureReader
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
-from asrtool.corpus.settings import Data, Features
-from asrtool.decode import cut as cut_module
-from asrtool.decode.cut import Cutter, cut_run
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.manifests.manifest import Drop, read_drops, write_manifests
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.storage.index import read_index
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.decode.align import cut as cut_module
+from asrtool.decode.align.cut import Cutter, Lengths, Piece, cut_run
 from asrtool.decode.forward import AcousticModel
-from asrtool.decode.pauses import Lengths, Piece
-from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.local.same_audio import check_same_audio
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import Choice
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.local.sets.duplicates import check_same_audio
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.data import Data, Features
+from asrtool.settings.decode import Decode
+from asrtool.settings.schema import Choice
 
 RATE_HZ = 8000
 FRAME_S = 0.03

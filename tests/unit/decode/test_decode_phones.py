@@ -10,17 +10,17 @@ import pytest
 import torch
 from phone_language import write_phone_language
 
-from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel
-from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.phones import TOKENS, PhoneTokenizer
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import Choice
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.config import Config, Decode
+from asrtool.settings.schema import Choice
 
 SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
 WEIGHTS = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)

@@ -17,24 +17,24 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from asrtool.cli.lm import lm
-from asrtool.config import Config, Decode
-from asrtool.corpus.index import Utterance
+from asrtool.cli.lang.lm import lm
+from asrtool.data.storage.index import Utterance
 from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel, load_acoustic_model, open_features
-from asrtool.decode.graph import GraphSearch
-from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources, check_graph_tokens
+from asrtool.decode.search.graph import GraphSearch
+from asrtool.decode.search.method import make_methods
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.lexicon import build_lang
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import SEARCHED, Choice
+from asrtool.lang.graph.build import build_graph
+from asrtool.lang.tokens.lexicon import build_lang
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.config import Config, Decode
+from asrtool.settings.schema import SEARCHED, Choice
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
@@ -276,7 +276,7 @@ def test_tuning_holds_the_graph_of_one_penalty_at_a_time(
         def __del__(self) -> None:
             alive.pop()
 
-    monkeypatch.setattr("asrtool.decode.graph.GraphSearch", Counted)
+    monkeypatch.setattr("asrtool.decode.search.graph.GraphSearch", Counted)
     rows = tune_dev(work, features, tmp_path / "tune", methods=("graph",))
     assert [row[2] for row in rows if row[1] == rows[4][1]][1:3] == ["-0.5", "0.5"]
     assert max(most) == 1

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asrtool.corpus.index import Utterance
+from asrtool.data.storage.index import Utterance
 from asrtool.decode import decoder
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
 from asrtool.decode.forward import Scored
-from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import DecodingParameters
-from asrtool.decode.settings import Decode
+from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
+from asrtool.settings.decode import Decode
 
 NUM = 21
 TRIED = [DecodingParameters(name) for name in ("there", "here", "plain")]

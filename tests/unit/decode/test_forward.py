@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from asrtool.corpus.index import Utterance
+from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
 from asrtool.decode.forward import Scored, apply_model, compute_scores
 from asrtool.errors import AsrtoolError

@@ -12,18 +12,18 @@ import torch
 from click.testing import CliRunner
 from phone_language import write_phone_language
 
-from asrtool.cli.graph import graph
-from asrtool.config import Config, Decode
+from asrtool.cli.lang.graph import graph
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel
-from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.lang.phones import TOKENS, PhoneTokenizer
+from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer
 from asrtool.models.acoustic import tree_to_info
-from asrtool.models.tree import Tree
-from asrtool.settings import Choice
+from asrtool.models.objectives.decision_tree import Tree
+from asrtool.settings.config import Config, Decode
+from asrtool.settings.schema import Choice
 
 SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
 HYBRID = ["model.objective=frame-ce", "decode.methods=graph,rescore"]

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from asrtool import registry
-from asrtool.cli.decode import decode
-from asrtool.cli.tune import tune
-from asrtool.config import to_table
-from asrtool.config_file import load_config
-from asrtool.corpus.index import Utterance
+from asrtool.cli.decoding.decode import decode
+from asrtool.cli.decoding.tune import tune
+from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, save_model
+from asrtool.settings import registry
+from asrtool.settings.config import to_table
+from asrtool.settings.toml_files import load_config
 
 OWN = '''
 from dataclasses import dataclass
 
 import torch
 
-from asrtool.decode.method import SearchMethod, SearchResult
+from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import Axis
 from asrtool.decode.words import Word
 from asrtool.models.acoustic import Encoder
@@ -171,7 +171,7 @@ def test_a_class_that_cannot_search_is_named_with_what_it_lacks(work: Path) -> N
 def test_a_search_that_returns_words_alone_is_refused(num_jobs: int, work: Path) -> None:
     words = [str(work / "model.pt"), str(work / "features" / "dev"), str(work / "tune")]
     settings = ["--set", "decode.methods=own_search.methods:Bare", "--set", f"decode.num_jobs={num_jobs}"]
-    message = r"^decode.methods = own_search\.methods:Bare returned tuple, expected asrtool\.decode\.method:SearchRes"
+    message = r"^decode.methods = own_search\.methods:Bare returned tuple, expected asrtool\.decode\.\S+:SearchRes"
     with pytest.raises(AsrtoolError, match=message):
         CliRunner().invoke(tune, [*words, *settings], catch_exceptions=False)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.config import Config, Decode
 from asrtool.decode.decode import read_tuning
-from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, format_parameters
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
-from asrtool.train.settings import Nnlm
+from asrtool.settings.config import Config, Decode
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Nnlm
 
 GRAPH = DecodingParameters.of("graph", lm_weight=0.8, word_penalty=0.0, beam=14.0)
 CHOSEN = (

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.decode.pauses import KEPT_S, Lengths, Piece, cut_at_pauses
+from asrtool.decode.align.cut import KEPT_S, Lengths, Piece, cut_at_pauses
 from asrtool.decode.words import Word, is_spoken
 
 LENGTHS = Lengths(least_s=1.0, largest_s=4.0, pause_s=0.2)

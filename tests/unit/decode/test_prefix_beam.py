@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.decode.parameters import Weights
-from asrtool.decode.prefix_beam import PrefixBeam
+from asrtool.decode.search.beam import PrefixBeam
 
 PIECES = ("<blk>", "\u2581a", "b", "\u2581c")  # each piece is a letter
 WORDS = ("a", "abb", "c", "cb", "b")

@@ -11,15 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import Config
-from asrtool.decode.method import SearchResult
 from asrtool.decode.parameters import DecodingParameters, Weights
-from asrtool.decode.rescore import Candidate, Rescore, ScoredList, score_lists
 from asrtool.decode.resources import Resources
-from asrtool.decode.settings import Rescore as RescoreSettings
+from asrtool.decode.search.method import SearchResult
+from asrtool.decode.search.rescore import Candidate, Rescore, ScoredList, score_lists
 from asrtool.decode.tune import tried
 from asrtool.decode.words import Word
-from asrtool.train.settings import Nnlm
+from asrtool.settings.config import Config
+from asrtool.settings.decode import Rescore as RescoreSettings
+from asrtool.settings.train import Nnlm
 
 VOCABULARY = ("a", "b", "c", "[noise]")
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asrtool.decode import transducer
 from asrtool.decode.parameters import DecodingParameters, Weights
-from asrtool.decode.prefix_tree import PrefixTree
-from asrtool.decode.transducer import Beam, Emitted, Greedy, Joint
+from asrtool.decode.search import transducer
+from asrtool.decode.search.prefix_tree import PrefixTree
+from asrtool.decode.search.transducer import Beam, Emitted, Greedy, Joint
 from asrtool.decode.words import WordPieces
-from asrtool.models.settings import Transducer as TransducerSettings
-from asrtool.models.transducer import Transducer
+from asrtool.models.objectives.transducer import Transducer
+from asrtool.settings.models import Transducer as TransducerSettings
 
 PIECES = ["<blank>", "▁a", "b", "▁c"]
 FRAME_S = 0.03

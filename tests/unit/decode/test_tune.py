@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from asrtool.config import Config, Decode
-from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.decode.tune import Result, choose, count_errors, format_tuning, side_by_side, tried, tune_methods
 from asrtool.score.result import Counts
-from asrtool.settings import Choice
-from asrtool.train.settings import Nnlm
+from asrtool.settings.config import Config, Decode
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Nnlm
 
 GREEDY = DecodingParameters("greedy")
 LOW, MIDDLE, HIGH = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from learner_threads import Net, give_gradients, weights_of
 
-from asrtool.distributed.strategy import Snapshot, Strategy
-from asrtool.train.optimizer import set_learning_rate
+from asrtool.distributed.strategies.strategy import Snapshot, Strategy
+from asrtool.train.optimisation.optimizer import set_learning_rate
 
 NUM_LEARNERS, NUM_CUTS, NUM_STEPS = 3, 3, 30
 RATE = 2**-6

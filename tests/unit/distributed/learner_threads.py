@@ -14,12 +14,12 @@ import torch
 import torch.distributed as collectives
 from torch import nn
 
-from asrtool.distributed.strategy import Snapshot, Strategy, StrategyContext
-from asrtool.distributed.work_queue import BatchNumber, Round
+from asrtool.distributed.strategies.strategy import Snapshot, Strategy, StrategyContext
+from asrtool.distributed.work.work_queue import BatchNumber, Round
 from asrtool.distributed.world import World
-from asrtool.settings import Choice
-from asrtool.train.optimizer import build_optimizer, set_learning_rate
-from asrtool.train.settings import Train
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Train
+from asrtool.train.optimisation.optimizer import build_optimizer, set_learning_rate
 
 Value = TypeVar("Value")
 

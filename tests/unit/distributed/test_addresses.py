@@ -9,8 +9,8 @@ import pytest
 from learner_threads import at_once
 from torch.distributed import HashStore
 
-from asrtool.distributed import addresses
-from asrtool.distributed.addresses import (
+from asrtool.distributed.launch import addresses
+from asrtool.distributed.launch.addresses import (
     Place,
     address_on,
     address_towards,

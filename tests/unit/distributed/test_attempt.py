@@ -14,9 +14,9 @@ import pytest
 from learner_threads import InRounds, Wishes, at_once
 from torch.distributed import HashStore, Store, TCPStore
 
-from asrtool.distributed import attempt
-from asrtool.distributed.attempt import host_key, join_attempt, store_of
-from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.launch import generation
+from asrtool.distributed.launch.generation import host_key, join_attempt, store_of
+from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 
@@ -26,7 +26,7 @@ TIMEOUT_S = 240
 
 @pytest.fixture(autouse=True)
 def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "POLL_S", 0.002)
+    monkeypatch.setattr(generation, "POLL_S", 0.002)
 
 
 class Server:
@@ -85,8 +85,8 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
     kills = [[draw.randrange(6) for _ in range(draw.randrange(5))] for _ in range(SIZE)]
     joined: defaultdict[str, list[int]] = defaultdict(list)  # token -> ranks that took it, each life of them
     broken = set()
-    unpatched, polls = attempt._polls, threading.local()
-    monkeypatch.setattr(attempt, "_polls", lambda *_: polls.next)
+    unpatched, polls = generation._polls, threading.local()
+    monkeypatch.setattr(generation, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
         """Whether all of the attempt are there; False where one does not come, or has given up."""
@@ -129,13 +129,13 @@ def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_
     store = HashStore()
     leader: list[str] = []
     thread = Thread(target=lambda: leader.append(join_attempt(store, 0, 2, TIMEOUT_S)))
-    before = attempt._polls
-    monkeypatch.setattr(attempt, "_polls", lambda *_: polls_before_it_is_killed(1))
+    before = generation._polls
+    monkeypatch.setattr(generation, "_polls", lambda *_: polls_before_it_is_killed(1))
     store.set("attempt of 2", "token")
     with pytest.raises(Killed):
         join_attempt(store, 1, 2, TIMEOUT_S)
     store_of("token", store).set("began", '["of the one that was killed"]')
-    monkeypatch.setattr(attempt, "_polls", before)
+    monkeypatch.setattr(generation, "_polls", before)
     with pytest.raises(AsrtoolError, match="rank 0 of 2 missing"):
         join_attempt(store, 1, 2, 0.1)
     thread.start()
@@ -146,7 +146,7 @@ def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_
 
 def test_the_rendezvous_times_out_and_names_the_missing_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where learners were killed on other machines before they joined."""
-    monkeypatch.setattr(attempt, "_polls", lambda *_: iter(20 * [None]))
+    monkeypatch.setattr(generation, "_polls", lambda *_: iter(20 * [None]))
     server = Server()
     message = r"rendezvous timed out after 0\.5 s: rank {} of 3 missing; see"
     with pytest.raises(AsrtoolError, match=message.format(0)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from asrtool.distributed.buffers import counters, float_buffers
+from asrtool.distributed.weights.buffers import counters, float_buffers
 
 
 def test_statistics_are_averaged_and_numbers_that_have_an_order_counted() -> None:

@@ -14,14 +14,14 @@ import pytest
 from learner_threads import Wishes
 from torch.distributed import HashStore
 
-from asrtool.corpus.batches import Lengths, plan_epoch
-from asrtool.corpus.index import WINDOW_SHARDS
-from asrtool.corpus.settings import Features
-from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.data.batches import Lengths, plan_epoch
+from asrtool.data.storage.index import WINDOW_SHARDS
+from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
-from asrtool.train.checkpoint import State
-from asrtool.train.plan import Plan
-from asrtool.train.source import Planned
+from asrtool.settings.data import Features
+from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.source import Planned
+from asrtool.train.checkpoints.checkpoint import State
 
 NUM_LEARNERS = 64
 HOURS = 2000

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from asrtool.distributed.delay_by_one import DelayByOne, delay_by_one
-from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.strategies.delay_by_one import DelayByOne, delay_by_one
+from asrtool.distributed.strategies.strategy import StrategyContext
 from asrtool.distributed.world import World
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asrtool.distributed.environment import check_environment
+from asrtool.distributed.launch.environment import check_environment
 from asrtool.errors import AsrtoolError
 
 GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}

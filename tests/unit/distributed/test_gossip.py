@@ -17,12 +17,12 @@ from learner_threads import Net, at_once, build, give_gradients, weights_of, wor
 from torch import nn
 from torch.distributed import HashStore
 
-from asrtool.distributed import hierarchical
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.gossip import Gossip
-from asrtool.distributed.members import Loss, Members
-from asrtool.distributed.strategy import StepCost, Strategy
-from asrtool.distributed.topology import fixed_ring, on_ring
+from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.strategies import hierarchical
+from asrtool.distributed.strategies.gossip import Gossip
+from asrtool.distributed.strategies.strategy import StepCost, Strategy
+from asrtool.distributed.strategies.topology import fixed_ring, on_ring
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World
 
 NUM_STEPS = 5

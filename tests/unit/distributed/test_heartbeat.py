@@ -11,12 +11,12 @@ from queue import Empty, SimpleQueue
 import pytest
 from torch.distributed import HashStore
 
-from asrtool.distributed import heartbeat, timeout
-from asrtool.distributed.attempt import host_key
-from asrtool.distributed.heartbeat import Heartbeat
-from asrtool.distributed.members import Loss, Members, Survival
-from asrtool.distributed.supervisor import report_lost, why_lost
-from asrtool.distributed.timeout import wait_with_timeout
+from asrtool.distributed.launch.generation import host_key
+from asrtool.distributed.members import heartbeat, timeout
+from asrtool.distributed.members.heartbeat import Heartbeat
+from asrtool.distributed.members.members import Loss, Members, Survival
+from asrtool.distributed.members.supervisor import report_lost, why_lost
+from asrtool.distributed.members.timeout import wait_with_timeout
 from asrtool.distributed.world import World
 
 

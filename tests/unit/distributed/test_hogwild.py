@@ -29,7 +29,7 @@ from rendezvous import rendezvous_address
 from torch import nn
 from warm import warm_context
 
-from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 

@@ -18,13 +18,14 @@ from learner_threads import InRounds, Net, Rendezvous, ThreadWorld, Wishes, at_o
 from rendezvous import HOST, rendezvous_address
 from torch.distributed import HashStore, TCPStore
 
-from asrtool.distributed import joining, leftovers
-from asrtool.distributed.attempt import store_of
-from asrtool.distributed.environment import JOINED
-from asrtool.distributed.leftovers import Leftovers
-from asrtool.distributed.members import Ended, Left, Loss, Members
-from asrtool.distributed.strategy import Strategy
-from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.launch.environment import JOINED
+from asrtool.distributed.launch.generation import store_of
+from asrtool.distributed.members import joining
+from asrtool.distributed.members.members import Ended, Left, Loss, Members
+from asrtool.distributed.strategies.strategy import Strategy
+from asrtool.distributed.work import lost_batches
+from asrtool.distributed.work.lost_batches import Leftovers
+from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World, join_learners
 from asrtool.errors import AsrtoolError
 
@@ -237,7 +238,7 @@ def test_wherever_it_dies_each_round_is_trained_once_and_the_others_end(
     behind: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two that join at once."""
-    monkeypatch.setattr(leftovers, "POLL_S", 0.002)
+    monkeypatch.setattr(lost_batches, "POLL_S", 0.002)
     crew = Crew([behind, other])
     crew.run()
     assert Counter(number for number, _ in crew.trained) == Counter(range(NUM_ROUNDS))

@@ -11,13 +11,13 @@ import pytest
 from rendezvous import rendezvous_address
 from warm import run_script
 
-from asrtool.distributed.environment import LOST
+from asrtool.distributed.launch.environment import LOST
 
 WAIT_S = 120  # bounds a hang, however slow the machine
 
 FAILING = """
 import signal
-from asrtool.distributed.learner import learner
+from asrtool.distributed.launch.learner import learner
 try:
     with learner():
         raise ValueError("of a batch")
@@ -38,8 +38,8 @@ def test_a_learner_that_fails_reports_its_error_although_a_signal_to_stop_follow
 TRAINING = """
 import os, pathlib
 import torch
-from asrtool.distributed.allreduce import AveragedGradients
-from asrtool.distributed.learner import learner
+from asrtool.distributed.strategies.allreduce import AveragedGradients
+from asrtool.distributed.launch.learner import learner
 
 class Task(torch.nn.Linear):
     def forward(self, batch):
@@ -66,8 +66,8 @@ def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() 
 
 
 TAKEN_FOR_LOST = """
-from asrtool.distributed.learner import learner
-from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.launch.learner import learner
+from asrtool.distributed.members.members import Loss, Members
 with learner() as world:
     world.members = Members(2)
     world.members.lose(world.store, Loss(0, "has given no sign of life for 20 s", 0))

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, Wishes
 from torch.distributed import HashStore
 
-from asrtool.distributed import leftovers
-from asrtool.distributed.leftovers import STOPPED, Leftovers
-from asrtool.distributed.members import Left, Loss, Members, node_of
-from asrtool.distributed.sync_group import SyncGroup
-from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
+from asrtool.distributed.members.members import Left, Loss, Members, node_of
+from asrtool.distributed.work import lost_batches
+from asrtool.distributed.work.lost_batches import STOPPED, Leftovers, SyncGroup
+from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
 NUM_BATCHES = 23
@@ -181,7 +180,7 @@ class PolledStore:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "POLL_S", 0.001)
+    monkeypatch.setattr(lost_batches, "POLL_S", 0.001)
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from asrtool.distributed import loss_scale
-from asrtool.distributed.loss_scale import FIRST, LEAST, LossScale
-from asrtool.distributed.update import Update
+from asrtool.distributed.strategies import update
+from asrtool.distributed.strategies.update import FIRST, LEAST, LossScale, Update
 
 
 def test_an_overflow_halves_the_scale_and_many_steps_without_one_double_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
+    monkeypatch.setattr(update, "GROWTH_STEPS", 3)
     scale = LossScale()
     values = []
     for norm in (1.0, math.inf, 1.0, math.nan, 1.0, 0.0, 2.0, 1.0, 1.0, 1.0):
@@ -34,7 +33,7 @@ def test_at_the_smallest_scale_no_overflow_explains_a_gradient_that_is_not_finit
 
 
 def test_a_state_is_continued_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
+    monkeypatch.setattr(update, "GROWTH_STEPS", 3)
     one, other = LossScale(), LossScale()
     for norm in (math.inf, 1.0, 1.0):
         one.note(norm)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.members.members import Loss, Members
 
 
 def loss(rank: int) -> Loss:

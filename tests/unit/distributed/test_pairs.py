@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from asrtool.distributed.exchange import Exchanger
-from asrtool.distributed.pairs import Pairs
-from asrtool.distributed.swap import HostSwap
-from asrtool.distributed.topology import passive_partner
-from asrtool.distributed.view import View
+from asrtool.distributed.strategies.adpsgd import Pairs
+from asrtool.distributed.strategies.topology import passive_partner
+from asrtool.distributed.transport.exchange import Exchanger
+from asrtool.distributed.transport.staging import HostSwap
+from asrtool.distributed.transport.view import View
 from asrtool.distributed.world import World
 
 NUM_PARAMETERS, NUM_STEPS = 1000, 60

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 
-from asrtool.distributed import timeout
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.server import split_evenly
-from asrtool.distributed.strategy import Strategy
+from asrtool.distributed.baselines.weight_server import split_evenly
+from asrtool.distributed.members import timeout
+from asrtool.distributed.strategies.strategy import Strategy
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.errors import AsrtoolError
-from asrtool.train.optimizer import set_learning_rate
+from asrtool.train.optimisation.optimizer import set_learning_rate
 
 TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner pushes next
 RATE, MOMENTUM = 2**-6, 0.9

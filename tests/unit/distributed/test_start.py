@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from warm import run_script
 
-from asrtool.distributed.forked import TASKS
+from asrtool.distributed.launch.fork_launcher import TASKS
 
 WAIT_S = 240  # bounds a hang, however slow the machine
 IGNORED = """
@@ -27,7 +27,7 @@ print(forked.fork_learners(0))
 """
 BEGIN = """
 import json, os, signal, sys, time
-from asrtool.distributed.forked import fork_learners
+from asrtool.distributed.launch.fork_launcher import fork_learners
 learners = fork_learners({num})
 if not learners:
     {act}
@@ -154,7 +154,7 @@ def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.Comp
             r"there are some: watcher of \S+/own_component\.py; expected",
         ),
         pytest.param(
-            "from asrtool.distributed import forked\nforked.ENDED_S = 0.1\n"  # these do not end
+            "from asrtool.distributed.launch import fork_launcher\nfork_launcher.ENDED_S = 0.1\n"  # these do not end
             "import torch\ntorch.set_num_threads(2)\ntorch.ones(10**6).exp()",
             r"there are some: \d+ of OpenMP or another library; expected",
             marks=pytest.mark.skipif(not TASKS.exists(), reason="counts threads in /proc"),

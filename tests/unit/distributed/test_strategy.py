@@ -10,13 +10,13 @@ import pytest
 import torch
 from learner_threads import Net, NormalisedNet, at_once, give_gradients, started, train_alone, weights_of
 
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.replica import LocalReplica, MixingRule
-from asrtool.distributed.strategy import NamedParameters, StepCost, Strategy, StrategyContext
-from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategies.strategy import NamedParameters, StepCost, Strategy, StrategyContext
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.registry import load
+from asrtool.settings.registry import load
 
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "single": {},

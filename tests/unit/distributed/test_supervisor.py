@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.distributed.environment import LOST
-from asrtool.distributed.supervisor import end_joined, report_lost, training_there, why_lost
+from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.members.supervisor import end_joined, report_lost, training_there, why_lost
 
 WAIT_S = 240  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
-from asrtool.distributed.supervisor import supervise, training_there
+from asrtool.distributed.members.supervisor import supervise, training_there
 out = Path({out!r})
 supervise(out, 1, out / "train.json", {node})
 assert "torch" not in sys.modules

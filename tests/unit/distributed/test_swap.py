@@ -12,9 +12,9 @@ import torch
 from fake_gpu import fake_gpu
 from torch import Tensor
 
-from asrtool.distributed import transfer
-from asrtool.distributed.swap import GpuSwap
-from asrtool.distributed.view import View
+from asrtool.distributed.transport import copy_stream
+from asrtool.distributed.transport.staging import GpuSwap
+from asrtool.distributed.transport.view import View
 
 NUM_VALUES = 7
 
@@ -52,7 +52,7 @@ def swaps(num: int) -> list[Any]:
     weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
     views = [View(own_P.clone(), torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
-    parts = zip(views, weights, exchangers, map(transfer.side_stream, weights), strict=True)
+    parts = zip(views, weights, exchangers, map(copy_stream.side_stream, weights), strict=True)
     return [GpuSwap(*of_one) for of_one in parts]  # type: ignore[arg-type]
 
 

@@ -15,9 +15,9 @@ import zmq
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 from torch import nn
 
-from asrtool.distributed.server import Slice
-from asrtool.distributed.strategy import Strategy
-from asrtool.distributed.synchronous_server import PUSH, SynchronousServer
+from asrtool.distributed.baselines.synchronous_server import PUSH, SynchronousServer
+from asrtool.distributed.baselines.weight_server import Slice
+from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.errors import AsrtoolError
 
 NUM_LEARNERS = 5

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from asrtool import registry
-from asrtool.distributed.gossip import Gossip
-from asrtool.distributed.members import Loss, Members
-from asrtool.distributed.strategy import Strategy, StrategyContext
-from asrtool.distributed.topology import (
+from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.strategies.gossip import Gossip
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategies.topology import (
     consensus_rate,
     fixed_ring,
     mixing_matrix,
@@ -30,7 +29,8 @@ from asrtool.distributed.topology import (
 )
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice
 
 sizes = st.integers(1, 40)
 steps = st.integers(0, 10_000)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from asrtool.distributed.update import Update, clip_gradients
+from asrtool.distributed.strategies.update import Update, clip_gradients
 
 
 def with_gradient(gradient: list[float]) -> nn.Parameter:

@@ -14,11 +14,11 @@ import pytest
 import torch
 import zmq
 
-from asrtool import registry
-from asrtool.distributed.exchange import Exchanger
-from asrtool.distributed.message import Message, map_message
-from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
-from asrtool.distributed.view import Recorded, View
+from asrtool.distributed.strategies.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
+from asrtool.distributed.transport.exchange import Exchanger
+from asrtool.distributed.transport.message import Message, map_message
+from asrtool.distributed.transport.view import Recorded, View
+from asrtool.settings import registry
 
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
 ANSWER_S = 120  # bounds a hang

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learner_threads import at_once
 from torch.distributed import HashStore
 
-from asrtool.distributed.windows import Claims
+from asrtool.distributed.work.shard_claims import Claims
 
 
 def windows_of(lengths: list[int]) -> list[range]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, Net, Wishes, started
 from torch.distributed import HashStore, Store
 
-from asrtool.distributed.work_queue import COUNTER, NUM_DONE, Assignment, AssignmentRule, WorkQueue
+from asrtool.distributed.work.work_queue import COUNTER, NUM_DONE, Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
 

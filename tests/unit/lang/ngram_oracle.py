@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from asrtool.lang.ngram import NgramLm, Ngrams, empty_ngrams
-from asrtool.lang.ngram_trie import Trie
+from asrtool.lang.ngram.model import NgramLm, Ngrams, empty_ngrams
+from asrtool.lang.ngram.trie import Trie
 
 Ngram = tuple[str, ...]
 TEXT = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=8), min_size=1, max_size=12)

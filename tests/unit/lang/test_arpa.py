@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ngram_oracle import in_memory
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import read_arpa, write_arpa
-from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.ngram.arpa import read_arpa, write_arpa
+from asrtool.lang.ngram.kneser_ney import estimate
 
 GOOD = """a comment above the data
 

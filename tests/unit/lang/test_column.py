@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.column import Scratch, find, gather, merge, tally
+from asrtool.lang.ngram.disk_arrays import Scratch, find, gather, merge, tally
 
 QUICK = settings(max_examples=50, deadline=None)
 NUMBERS = st.lists(st.integers(0, 40), max_size=30)

@@ -29,10 +29,10 @@ from ngram_oracle import (
 )
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.column import Scratch
-from asrtool.lang.kneser_ney import FALLBACK, estimate, find_discounts
-from asrtool.lang.ngram import NgramLm
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.disk_arrays import Scratch
+from asrtool.lang.ngram.kneser_ney import FALLBACK, estimate, find_discounts
+from asrtool.lang.ngram.model import NgramLm
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 

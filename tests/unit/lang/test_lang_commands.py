@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from asrtool.cli.average import average
-from asrtool.cli.graph import graph
-from asrtool.cli.lang import lang
-from asrtool.cli.lm import lm
-from asrtool.cli.tokenizer import tokenizer
+from asrtool.cli.lang.graph import graph
+from asrtool.cli.lang.lang import lang
+from asrtool.cli.lang.lm import lm
+from asrtool.cli.lang.tokenizer import tokenizer
+from asrtool.cli.training.average import average
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.graph_file import load_graph
-from asrtool.lang.ngram import NgramLm
+from asrtool.lang.graph.graph_file import load_graph
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.model import NgramLm
 
 TEXT = "yeah i know\nit's a nice day [laughter]\ni don't kn- know\nuh-huh\n"
 
@@ -198,10 +198,11 @@ def test_min_counts_that_make_no_sense_are_an_error(work: Path, value: str) -> N
 
 def test_the_language_room_needs_neither_torch_nor_lhotse() -> None:
     code = (
-        "import sys, asrtool.cli.tokenizer, asrtool.cli.lang, asrtool.cli.lm, asrtool.cli.graph\n"
+        "import sys, asrtool.cli.lang.tokenizer, asrtool.cli.lang.lang, asrtool.cli.lang.lm, asrtool.cli.lang.graph\n"
         "heavy = {'torch', 'lhotse', 'numpy', 'kaldifst', 'sentencepiece'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "import asrtool.lang.tokenizer, asrtool.lang.lexicon, asrtool.lang.kneser_ney, asrtool.lang.graph\n"
+        "import asrtool.lang.tokens.tokenizer, asrtool.lang.tokens.lexicon\n"
+        "import asrtool.lang.ngram.kneser_ney, asrtool.lang.graph.build\n"
         "assert not {'torch', 'lhotse'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

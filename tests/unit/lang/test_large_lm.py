@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.lm import build_lm
-from asrtool.lang.settings import Lm
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.estimate import build_lm
+from asrtool.settings.lang import Lm
 
 
 def test_the_large_model_is_what_is_written_without_pruning(tmp_path: Path) -> None:

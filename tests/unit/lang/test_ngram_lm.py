@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.ngram import NgramLm
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.counts import number_words, read_text
+from asrtool.lang.ngram.disk_arrays import Scratch
+from asrtool.lang.ngram.model import NgramLm
 
 ARPA = """\\data\\
 ngram 1=5
@@ -77,3 +79,12 @@ def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be read"):
         NgramLm(read_arpa(tmp_path / "G.arpa"))
+
+
+def test_the_progress_of_a_text_has_a_total_without_empty_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "text").write_text("yes\n\nno thanks\n \nwell")
+    with caplog.at_level("INFO"):
+        read_text([tmp_path / "text"], number_words(None), Scratch(), grow=True)
+    assert "text: 3/3 sentences, " in caplog.text

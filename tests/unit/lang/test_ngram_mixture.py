@@ -25,12 +25,12 @@ from ngram_oracle import (
     write_text,
 )
 
-from asrtool.lang.column import Scratch
-from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.mixture import find_weights, mix, perplexity, word_probs
-from asrtool.lang.ngram import NgramLm
-from asrtool.lang.ngram_count import number_words, read_text
-from asrtool.lang.ngram_trie import Trie
+from asrtool.lang.ngram.counts import number_words, read_text
+from asrtool.lang.ngram.disk_arrays import Scratch
+from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
+from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.ngram.trie import Trie
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)
 WEIGHTS = st.floats(0.05, 0.95)

@@ -23,13 +23,13 @@ from ngram_oracle import (
     write_text,
 )
 
-from asrtool.lang.arpa import write_arpa
-from asrtool.lang.column import Column, Scratch
-from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.mixture import mix
-from asrtool.lang.ngram import NgramLm
-from asrtool.lang.ngram_trie import Trie
-from asrtool.lang.prune import prune
+from asrtool.lang.ngram.arpa import write_arpa
+from asrtool.lang.ngram.disk_arrays import Column, Scratch
+from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.ngram.mixture import mix
+from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.ngram.prune import prune
+from asrtool.lang.ngram.trie import Trie
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 THRESHOLD = st.sampled_from([1e-6, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
@@ -125,7 +125,7 @@ def test_no_step_holds_more_rows_than_a_block(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Column, "__getitem__", noted_read)
     monkeypatch.setattr(Column, "put", noted_put)
-    monkeypatch.setattr("asrtool.lang.arpa.CHUNK", 500)
+    monkeypatch.setattr("asrtool.lang.ngram.arpa.CHUNK", 500)
     scratch = Scratch(tmp_path, 500)
     vocabulary = [f"w{i}" for i in range(300)]
     texts = [write_text(tmp_path / str(seed), make_sentences(1000, 300, seed)) for seed in (1, 2)]

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from asrtool.cli.tokenizer import tokenizer as command
-from asrtool.config import check_conflicts
-from asrtool.config_file import load_config
+from asrtool.cli.lang.tokenizer import tokenizer as command
 from asrtool.errors import AsrtoolError
-from asrtool.lang.lexicon import build_lang, read_lexicon
-from asrtool.lang.phones import TOKENS, PhoneTokenizer, write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokens.lexicon import build_lang, read_lexicon
+from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer, write_phones
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.settings.config import check_conflicts
+from asrtool.settings.toml_files import load_config
 
 TEXT = "uh-huh i read the t v guide [laughter]\ni asrtooled to th- two kowalczyks [noise]\n"
 

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang import letter_to_sound
-from asrtool.lang.letter_to_sound import LETTER_NAMES, PHONES, RULES, sound_letters
-from asrtool.lang.pronounce import SPOKEN_NOISE, pronounce, read_cmudict
-from asrtool.lang.tokenizer import ALPHABET
+from asrtool.lang.tokens import letter_to_sound
+from asrtool.lang.tokens.letter_to_sound import LETTER_NAMES, PHONES, RULES, sound_letters
+from asrtool.lang.tokens.phones import SPOKEN_NOISE, pronounce, read_cmudict
+from asrtool.lang.tokens.tokenizer import ALPHABET
 
 
 @pytest.fixture(scope="module")

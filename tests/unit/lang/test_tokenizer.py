@@ -13,9 +13,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import BpeTokenizer, Tokenizer, make_tokenizer, train_tokenizer
+from asrtool.lang.tokens.tokenizer import BpeTokenizer, Tokenizer, make_tokenizer, train_tokenizer
+from asrtool.settings.toml_files import load_config
 
 SENTENCES = [
     "yeah i know it's a nice day [laughter]",

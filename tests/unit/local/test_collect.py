@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from small_releases import make_data, write_fisher, write_hub5, write_sound, write_swbd
 
-from asrtool.cli.corpus import corpus
+from asrtool.cli.data.corpus import corpus
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
-from asrtool.local.releases import find_files
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import find_files
 
 SWBD = make_data(("swbd",))
 

@@ -11,10 +11,10 @@ import soundfile
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from small_releases import dropped, supervisions
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.copies import copies_among
 from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.layouts.finish import copies_among
+from asrtool.settings.data import Data
 
 
 def write_wav(path: Path) -> Path:

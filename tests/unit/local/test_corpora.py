@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from small_releases import make_data, supervisions
 
-from asrtool import registry
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpus import ROLES
-from asrtool.local.named import known_releases, named_corpora, open_corpus
+from asrtool.local.corpus_names import known_releases, named_corpora, open_corpus
 from asrtool.local.prepare import prepare_all
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = registry.names("corpus")
@@ -70,7 +70,7 @@ def test_releases_that_share_a_key_are_the_same() -> None:
 
 def test_looking_at_all_corpora_loads_neither_lhotse_nor_torch() -> None:
     code = (
-        "import sys; from asrtool.config_file import load_config; load_config(overrides=['paths.an4=x']);"
+        "import sys; from asrtool.settings.toml_files import load_config; load_config(overrides=['paths.an4=x']);"
         "print([name for name in ('lhotse', 'torch', 'numpy', 'soundfile', 'click') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -18,13 +18,13 @@ from lhotse.audio.utils import AudioLoadingError
 from lhotse.shar import SharWriter
 from small_releases import dropped, make_data, supervisions
 
-from asrtool.corpus.manifest import read_manifests
-from asrtool.corpus.settings import Data
+from asrtool.data.manifests.manifest import read_manifests
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import prepare_any
-from asrtool.local.split import split_manifests
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.sets.split import split_manifests
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=1.0)
 RATE_HZ = 8000

@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 from small_releases import make_data, supervisions, write_fisher_call, write_swbd
 
-from asrtool.cli.prepare import prepare
-from asrtool.config import Config, check_conflicts
-from asrtool.config_file import load_config
-from asrtool.corpus.settings import Data
+from asrtool.cli.data.prepare import prepare
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpora.fisher import Corpus as Fisher
-from asrtool.local.extra_text import write_extra_texts
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.text.extra_text import write_extra_texts
+from asrtool.settings.config import Config, check_conflicts
+from asrtool.settings.data import Data
+from asrtool.settings.toml_files import load_config
 
 
 @pytest.fixture

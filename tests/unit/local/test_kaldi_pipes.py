@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import dropped, read_jsonl, supervisions, write_sound
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.wav_scp import parse_pipe
+from asrtool.settings.data import Data
 
 SPH2PIPE = "/kaldi/tools/sph2pipe_v2.5/sph2pipe"
 NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")

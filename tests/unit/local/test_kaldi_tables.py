@@ -17,10 +17,10 @@ from lhotse.utils import add_durations
 from memory import peak_bytes
 from small_releases import supervisions
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.kaldi import length_s, prepare_kaldi
-from asrtool.local.layouts.table import Table
+from asrtool.local.layouts.kaldi_tables import Table
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 NAMES, RATES_HZ = ("north", "south", "west"), (8000, 11025, 16000)
@@ -97,7 +97,7 @@ def test_a_table_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypa
 
 def test_two_ids_of_one_hash_are_not_one_id_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text").write_text("a one\nb two\n")
-    monkeypatch.setattr("asrtool.local.layouts.table.hash", lambda _: 1, raising=False)
+    monkeypatch.setattr("asrtool.local.layouts.kaldi_tables.hash", lambda _: 1, raising=False)
     assert Table(tmp_path / "text").read(np.array([1, 0])) == [("b", "two"), ("a", "one")]
     (tmp_path / "text").write_text("a one\nb two\na three\n")
     with pytest.raises(AsrtoolError, match="text, line 3: a was there before"):

@@ -14,13 +14,13 @@ import pytest
 from lhotse import AudioSource, Recording, SupervisionSegment
 from small_releases import make_data
 
-from asrtool.corpus.manifest import write_manifests
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.lm import build_lm
-from asrtool.lang.ngram import NgramLm
-from asrtool.lang.settings import Lm
-from asrtool.local.references import NO_RULES_GLM
-from asrtool.local.split import split_manifests
+from asrtool.data.manifests.manifest import write_manifests
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.estimate import build_lm
+from asrtool.lang.ngram.model import NgramLm
+from asrtool.local.sets.split import split_manifests
+from asrtool.local.text.references import NO_RULES_GLM
+from asrtool.settings.lang import Lm
 
 BACKCHANNELS = {"yeah": 0.2, "uh-huh": 0.1, "mhm": 0.1}  # as fractions of the utterances
 NUM_CALLS, NUM_UTTERANCES = 40, 60

@@ -13,11 +13,11 @@ import pytest
 from lhotse import RecordingSet, SupervisionSegment, SupervisionSet
 from memory import peak_bytes
 
-from asrtool.corpus.settings import Data
 from asrtool.local.corpora.tedlium import Corpus as TedLium
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.layouts.manifest import prepare_manifest
 from asrtool.local.utterances import Sound, make_recording
+from asrtool.settings.data import Data
 from asrtool.utils.sphere import write_sphere
 
 RATE_HZ, EACH = 8000, 40  # utterances of a file

@@ -16,19 +16,25 @@ from small_releases import make_data
 
 from asrtool.cli.line import find_entry
 from asrtool.cli.main import cli
-from asrtool.config_file import load_config
-from asrtool.corpus import fingerprint_index, same_audio
-from asrtool.corpus.audio_files import audio_files_below
-from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
-from asrtool.corpus.settings import Features
-from asrtool.local.same_audio import check_same_audio
-from asrtool.local.same_text import report_same_text
+from asrtool.data.duplicates import fingerprint_index, same_audio
+from asrtool.data.manifests.manifest import (
+    Drop,
+    audio_files_below,
+    read_drops,
+    read_manifests,
+    read_report,
+    write_manifests,
+)
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.local.sets.duplicates import check_same_audio
+from asrtool.local.sets.repeated_text import report_same_text
 from asrtool.recipe import engine
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
 from asrtool.recipe.stages import PREPARE
 from asrtool.recipe.state import Run, stage_state
+from asrtool.settings.data import Features
+from asrtool.settings.toml_files import load_config
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from small_releases import dropped, make_data, read_jsonl, supervisions
 
 from asrtool.cli.main import cli
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
 from asrtool.local.layouts.manifest import prepare_manifest
 from asrtool.local.layouts.rows import COLUMNS, Row, read_rows
-from asrtool.local.split import split_manifests
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.sets.split import split_manifests
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=1.0)
 

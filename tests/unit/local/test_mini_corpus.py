@@ -17,12 +17,12 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from asrtool.corpus.settings import Mini
 from asrtool.errors import AsrtoolError
 from asrtool.files import MARK
-from asrtool.local import mini_corpus
+from asrtool.local.mini import corpus as mini
 from asrtool.local.mini import hub5
-from asrtool.local.mini_corpus import make_corpus
+from asrtool.local.mini.corpus import make_corpus
+from asrtool.settings.data import Mini
 
 SCTK = Path("/usr/lib/sctk/bin")
 TINY = Mini(train_hours=0.005, test_minutes=0.2, seed=11)
@@ -244,7 +244,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_corpus(tmp_path / "one", TINY, num_jobs=1)
-    monkeypatch.setattr(mini_corpus, "CALLS_PER_PROCESS", 4)
+    monkeypatch.setattr(mini, "CALLS_PER_PROCESS", 4)
     make_corpus(tmp_path / "two", TINY, num_jobs=2)
     make_corpus(tmp_path / "other", Mini(0.005, 0.2, seed=12), num_jobs=1)
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
@@ -288,7 +288,7 @@ def test_a_corpus_that_failed_half_way_is_not_left_behind(tmp_path: Path, monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mini_corpus.fisher, "write_transcripts", full)
+    monkeypatch.setattr(mini.fisher, "write_transcripts", full)
     with pytest.raises(AsrtoolError, match="no space left on device; free some space"):
         make_corpus(tmp_path / "corpus", TINY, num_jobs=1)
     assert list(tmp_path.iterdir()) == []
@@ -296,8 +296,8 @@ def test_a_corpus_that_failed_half_way_is_not_left_behind(tmp_path: Path, monkey
 
 def test_the_command_line_makes_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(mini_corpus, "make_corpus", lambda *args: asked.append(args))
-    result = CliRunner().invoke(mini_corpus.main, [str(tmp_path), "--train-hours", "0.5", "--num-jobs", "1"])
+    monkeypatch.setattr(mini, "make_corpus", lambda *args: asked.append(args))
+    result = CliRunner().invoke(mini.main, [str(tmp_path), "--train-hours", "0.5", "--num-jobs", "1"])
     assert result.exit_code == 0, result.output
     assert asked == [(tmp_path, Mini(train_hours=0.5), [], 1)]
 

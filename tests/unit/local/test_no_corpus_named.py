@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from asrtool import registry
-from asrtool.local.named import open_corpus
+from asrtool.local.corpus_names import open_corpus
+from asrtool.settings import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 # The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.
 ALLOWED = {
     ("asrtool/__init__.py", "hub5"),  # the module that scores by the rules of that evaluation
     ("asrtool/score/sctk.py", "hub5"),
-    ("asrtool/score/table.py", "hub5"),
+    ("asrtool/score/output/table.py", "hub5"),
     ("asrtool/cli/options.py", "swbd"),
     ("asrtool/recipe/recipe.py", "swbd"),
-    *(("asrtool/config_value.py", f"own_{role}") for role in ("train", "dev", "test")),  # names of other toolkits
+    *(("asrtool/settings/values.py", f"own_{role}") for role in ("train", "dev", "test")),  # names of other toolkits
     *(("asrtool/cli/run.py", f"own_{role}") for role in ("train", "test")),  # the line to begin with one's own data
 }
 

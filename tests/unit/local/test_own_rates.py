@@ -13,18 +13,18 @@ import pytest
 import soundfile
 from small_releases import read_jsonl
 
-from asrtool.config import Config
-from asrtool.corpus.features import compute_features
-from asrtool.corpus.index import read_feature_settings
-from asrtool.corpus.manifest import read_drops, read_manifests
-from asrtool.corpus.rate import say_resampled
-from asrtool.corpus.reader import FeatureReader
-from asrtool.corpus.settings import Data
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.features.sampling_rate import say_resampled
+from asrtool.data.manifests.manifest import read_drops, read_manifests
+from asrtool.data.storage.index import read_feature_settings
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.prepare import prepare_all
-from asrtool.local.split import split_manifests
+from asrtool.local.sets.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
+from asrtool.settings.config import Config
+from asrtool.settings.data import Data
 
 RATES_HZ = (8000, 16000, 16000, 44100, 16000, 48000)
 RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from small_releases import make_data, supervisions
 
-from asrtool.config_file import load_config
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.lang.settings import NOT_IN_WORDS
 from asrtool.local.layouts.detect import prepare_any
-from asrtool.local.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
-from asrtool.local.references import NO_RULES_GLM, format_reference
-from asrtool.local.split import split_manifests
-from asrtool.local.text_rules import TAGS, Unusable, normalise_plain
-from asrtool.score.ctm import read_ctm
+from asrtool.local.sets.split import split_manifests
+from asrtool.local.text.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
+from asrtool.local.text.references import NO_RULES_GLM, format_reference
+from asrtool.local.text.text_rules import TAGS, Unusable, normalise_plain
+from asrtool.score.formats.ctm import read_ctm
 from asrtool.score.hub5 import score_hub5
+from asrtool.settings.data import Data
+from asrtool.settings.lang import NOT_IN_WORDS
+from asrtool.settings.toml_files import load_config
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=40)
 RULES = {name: text_rule(Data(text_rules=name)) for name in ("english", "unicode", "characters", "none")}

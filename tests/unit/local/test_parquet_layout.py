@@ -17,11 +17,11 @@ from small_releases import dropped, make_data, read_jsonl, supervisions
 from toy_work import make_work
 
 from asrtool.cli.main import cli
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.settings.data import Data
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra dev")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow, of the extra dev")

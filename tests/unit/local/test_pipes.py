@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import read_jsonl, supervisions
 
+from asrtool.cli.data.prepare import prepare
 from asrtool.cli.main import cli
-from asrtool.cli.prepare import prepare
-from asrtool.config import Config
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.kaldi import prepare_kaldi
-from asrtool.local.layouts.pipe import read_pipe
+from asrtool.local.layouts.wav_scp import read_pipe
+from asrtool.settings.config import Config
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=1.0)
 WriteScp = Callable[..., Path]

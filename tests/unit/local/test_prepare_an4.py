@@ -9,10 +9,10 @@ import pytest
 import soundfile
 from small_releases import dropped, read_jsonl, supervisions, write_sound
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.an4 import Corpus
-from asrtool.local.references import NO_RULES_GLM
+from asrtool.local.text.references import NO_RULES_GLM
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 

@@ -11,9 +11,9 @@ from lhotse.recipes import prepare_fisher_english
 from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 from small_releases import dropped, supervisions, write_hub5, write_sound
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.hub5 import Corpus
-from asrtool.local.evaluation import parse_stm, widen
+from asrtool.local.nist_evaluation import parse_stm, widen
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 

@@ -16,17 +16,17 @@ from lhotse.audio import audio_backend
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
 import asrtool
-from asrtool.cli.prepare import prepare
-from asrtool.corpus.manifest import read_drops, read_manifests
-from asrtool.corpus.settings import Data
+from asrtool.cli.data.prepare import prepare
+from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.folder import prepare_folder
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.prepare import prepare_all
-from asrtool.score.stm import read_stm
+from asrtool.score.formats.stm import read_stm
 from asrtool.score.utterances import unescape
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 OWN = make_data(("own",), ("own",), ("own",))
@@ -174,6 +174,16 @@ def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path,
     ]
 
 
+def test_a_file_that_cannot_be_read_is_listed_once(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").unlink()
+    (kaldi / "text").write_text("r1 hello\nr2 there\n")
+    (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
+    (kaldi / "wav.scp").write_text((kaldi / "wav.scp").read_text().replace("r2 ", "r2 gone-"))
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    drops = read_drops(tmp_path / "m" / "dropped.tsv")
+    assert [(drop.id, drop.reason) for drop in drops] == [("r2", "unusable audio")]
+
+
 def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) -> None:
     (kaldi / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 4.0 3.0\nu3 r9 0.5 1.0\nu4 r1 1.0 2.0\n")
     (kaldi / "text").write_text("u1 hello\nu2 yes\nu3 no\nu5 what\n")
@@ -182,6 +192,7 @@ def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) 
         "r2": "no transcript",
         "r9": "no audio",
         "u2": "bad times",
+        "u3": "lost recording",
         "u4": "no text",
         "u5": "no segment",
     }
@@ -232,7 +243,7 @@ def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> Non
     folder = write_lhotse(tmp_path / "lhotse")
     (folder / "audio" / "r0.wav").unlink()
     prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    assert dropped(tmp_path / "m") == {"r0": "unusable audio"}
+    assert dropped(tmp_path / "m") == {"r0": "unusable audio", "u0": "lost recording"}
     write_wav(folder / "audio" / "r0.wav", 1.0)
     prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
     assert "r0.wav: 8000 samples at 8000 Hz, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()

@@ -16,16 +16,16 @@ from lhotse import CutSet, Recording, RecordingSet, SupervisionSegment, Supervis
 from servers import NOTHING, WebServer, patient_no_more, serving, upload
 from small_releases import make_data, read_jsonl, supervisions
 
-from asrtool.corpus.features import compute_features
-from asrtool.corpus.reader import FeatureReader
-from asrtool.corpus.sets import Sets, write_sets
-from asrtool.corpus.settings import Data, Features
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.manifests.sets import Sets, write_sets
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
 from asrtool.local.prepare import prepare_all
+from asrtool.local.releases.gather import collect_corpora
+from asrtool.settings.data import Data, Features
 from asrtool.url import below
 
 RATE_HZ = 8000

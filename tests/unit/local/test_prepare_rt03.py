@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from small_releases import dropped, supervisions, write_hub5_01, write_rt03
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora import hub5_01, rt03
 from asrtool.score.hub5 import score_hub5
+from asrtool.settings.data import Data
 
 
 def prepare(corpus: Path, data: Data = Data(bad_fraction=0.9)) -> Path:  # noqa: B008

@@ -11,9 +11,9 @@ from lhotse.recipes import prepare_switchboard
 from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.swbd import Corpus, read_acronyms
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 

@@ -17,9 +17,7 @@ from published_releases import (
 )
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_swbd
 
-from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.local.collect import collect_corpora
 from asrtool.local.corpora.commonvoice import Corpus as CommonVoice
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.fisher_swbd import Corpus as FisherSwbd
@@ -29,7 +27,9 @@ from asrtool.local.corpora.peoples_speech import Corpus as PeoplesSpeech
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpora.tedlium import Corpus as TedLium
 from asrtool.local.corpus import Corpus
+from asrtool.local.releases.gather import collect_corpora
 from asrtool.local.utterances import staging
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 

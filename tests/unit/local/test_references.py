@@ -14,15 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 
-from asrtool.cli.score import score
+from asrtool.cli.results.score import score
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.local.references import NO_RULES_GLM, Reference, format_reference
+from asrtool.local.text.references import NO_RULES_GLM, Reference, format_reference
 from asrtool.score.align import align_words
+from asrtool.score.formats.segments import read_segments
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.output import score_all
-from asrtool.score.segments import read_segments
+from asrtool.score.output.files import score_all
 from asrtool.score.utterances import file_of
 
 SCTK = Path("/usr/lib/sctk/bin")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from asrtool.corpus import processes
-from asrtool.corpus.manifest import Drop
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.workers import processes
 from asrtool.errors import AsrtoolError
-from asrtool.local import shortened
-from asrtool.local.shortened import decode_shortened
+from asrtool.local.releases import shortened
+from asrtool.local.releases.shortened import decode_shortened
 from asrtool.local.utterances import Sound
 
 Usage = namedtuple("Usage", "total used free")

@@ -20,15 +20,15 @@ from lhotse.supervision import AlignmentItem
 from memory import peak_bytes
 from small_releases import dropped, make_data, read_jsonl, supervisions
 
-from asrtool.corpus.manifest import format_line, write_manifests
-from asrtool.corpus.sets import EvaluationSet, read_sets
-from asrtool.corpus.tally import Tally
+from asrtool.data.manifests.manifest import format_line, write_manifests
+from asrtool.data.manifests.sets import EvaluationSet, read_sets
+from asrtool.data.manifests.validator import Tally
 from asrtool.errors import AsrtoolError
-from asrtool.local.columns import occurrences
 from asrtool.local.corpus import UNCERTAIN
-from asrtool.local.held_out import choose_conversations, choose_fold
-from asrtool.local.references import NO_RULES_GLM, format_reference, reference_rules
-from asrtool.local.split import split_manifests
+from asrtool.local.sets.held_out import choose_conversations, choose_fold
+from asrtool.local.sets.split import split_manifests
+from asrtool.local.sets.utterance_columns import occurrences
+from asrtool.local.text.references import NO_RULES_GLM, format_reference, reference_rules
 
 OWN = make_data(("own",), ("own",), ("own",))
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from in_bf16 import in_bf16
 
-from asrtool.decode.attention import Decoder
+from asrtool.decode.search.attention import Decoder
 from asrtool.models.acoustic import build_model
-from asrtool.models.attention import END, Attention
-from asrtool.models.settings import Attention as AttentionSettings
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.models.objectives.attention import END, Attention
+from asrtool.settings.models import Attention as AttentionSettings
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 PLAIN = {"hidden_size": 6, "attention_size": 5, "kernel_size": 3, "dropout": 0.0, "ctc_weight": 0.0}
 TEXTS, LENS = [[3, 1, 3], [6], []], [7, 3, 4]

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.conformer import Block, Convolution
-from asrtool.models.relative_attention import RelativeAttention, distances
-from asrtool.models.settings import Conformer as ConformerSettings
-from asrtool.models.settings import Model
-from asrtool.models.subsampling import ConvSubsampling
-from asrtool.models.torch_file import IS_TORCH_1
-from asrtool.settings import Choice
+from asrtool.models.encoders.conformer import Block, Convolution, RelativeAttention, distances
+from asrtool.models.encoders.subsampling import ConvSubsampling
+from asrtool.models.files.torch_file import IS_TORCH_1
+from asrtool.settings.models import Conformer as ConformerSettings
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 SMALL = {"num_layers": 2, "num_heads": 2, "head_size": 4, "feed_forward_size": 12, "kernel_size": 5}
 

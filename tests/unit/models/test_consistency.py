@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from asrtool.config import check_conflicts
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import Loss, build_model
-from asrtool.models.ctc import Ctc, divergence_of_views
-from asrtool.models.settings import Ctc as CtcSettings
-from asrtool.models.settings import Model
+from asrtool.models.objectives.ctc import Ctc, divergence_of_views
+from asrtool.settings.config import check_conflicts
+from asrtool.settings.models import Ctc as CtcSettings
+from asrtool.settings.models import Model
+from asrtool.settings.toml_files import load_config
 from asrtool.train.train import acoustic_job
 
 LENS_N = torch.tensor([6, 4])

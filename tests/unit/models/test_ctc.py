@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from asrtool.models.ctc import Ctc
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.models.settings import Ctc as CtcSettings
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.settings.models import Ctc as CtcSettings
 
 NUM_TOKENS = 3
 

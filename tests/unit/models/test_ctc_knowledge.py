@@ -11,8 +11,16 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = re.compile(r"blank|ctc_|log_probs_[A-Z]|collapse", re.IGNORECASE)
 WEIGHT = re.compile(r"ctc_weights?", re.IGNORECASE)  # of CTC beside a decoder with attention, as settings name it
 # The objectives that have a blank, and the searches that sum over their paths.
-OF_CTC = ("asrtool/models/ctc", "asrtool/decode/beam.py", "asrtool/decode/prefix_beam.py", "asrtool/decode/ctc_prefix")
-OWNERS = (*OF_CTC, "asrtool/models/transducer", "asrtool/decode/transducer.py", "asrtool/decode/attention.py")
+OF_CTC = (
+    "asrtool/models/objectives/ctc",
+    "asrtool/decode/search/beam.py",
+)
+OWNERS = (
+    *OF_CTC,
+    "asrtool/models/objectives/transducer",
+    "asrtool/decode/search/transducer.py",
+    "asrtool/decode/search/attention.py",
+)
 
 
 def names(path: Path) -> Iterator[str]:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.models.topology import load_topology
-from asrtool.settings import Choice
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import load_topology
+from asrtool.settings.schema import Choice
 
 CTC = CtcTopology()
 
@@ -86,7 +86,8 @@ def test_the_rows_needed_are_those_of_the_shortest_path(tokens: list[int]) -> No
 
 def test_a_topology_is_loaded_without_torch() -> None:
     script = (
-        "import sys; from asrtool.models.topology import load_topology; from asrtool.settings import Choice\n"
+        "import sys; from asrtool.models.objectives.topology import load_topology\n"
+        "from asrtool.settings.schema import Choice\n"
         "print(type(load_topology(Choice.of('objective', 'ctc'))).__name__, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -100,7 +101,7 @@ class Bare:
 class Elsewhere:
     """Settings whose topology is nowhere."""
 
-    topology = "asrtool.models.ctc_topology:Missing"
+    topology = "asrtool.models.objectives.ctc_topology:Missing"
 
 
 def test_an_objective_without_a_topology_is_one_line() -> None:

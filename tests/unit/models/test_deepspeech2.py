@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from in_bf16 import in_bf16
 from torch import nn
 
-from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.deepspeech2 import Convolution, Lookahead
-from asrtool.models.masked_norm import MaskedBatchNorm
-from asrtool.models.settings import Model
-from asrtool.models.subsampling import is_padding
-from asrtool.settings import Choice
+from asrtool.models.encoders.deepspeech2 import Convolution, Lookahead, MaskedBatchNorm
+from asrtool.models.encoders.subsampling import is_padding
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 SMALL = {"num_channels": 3, "num_layers": 2, "hidden_size": 4, "dropout": 0.0}
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.models.acoustic import build_model
-from asrtool.models.deltas import add_deltas
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.models.encoders.deltas import add_deltas
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 
 def weighted(feats_TF: np.ndarray, weights: dict[int, float]) -> np.ndarray:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.models.ctc import Ctc
-from asrtool.models.ctc_topology import CtcTopology
-from asrtool.models.settings import Ctc as CtcSettings
-from asrtool.models.targets import Targets
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.targets import Targets
+from asrtool.settings.models import Ctc as CtcSettings
 
 sequences = st.lists(st.lists(st.integers(0, 2), max_size=7), max_size=7)
 

@@ -11,16 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import check_conflicts, to_table
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, load_model, save_model, tree_of, tree_to_info
-from asrtool.models.frame_ce import FrameCe
-from asrtool.models.leaf_topology import LeafTopology
-from asrtool.models.settings import FrameCe as FrameCeSettings
-from asrtool.models.settings import Model
-from asrtool.models.tree import Tree
-from asrtool.settings import Choice
+from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.frame_ce import FrameCe
+from asrtool.models.objectives.hybrid_topology import LeafTopology
+from asrtool.settings.config import check_conflicts, to_table
+from asrtool.settings.models import FrameCe as FrameCeSettings
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
 
 NUM_TOKENS = 3  # silence, 1 and 2
 

@@ -13,14 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.models.frame_ce import FrameCe
-from asrtool.models.graph_loss import Denominator
-from asrtool.models.leaf_graph import LeafGraph, chain_of, compose
-from asrtool.models.lf_mmi import LfMmi
-from asrtool.models.settings import FrameCe as FrameCeSettings
-from asrtool.models.settings import LfMmi as LfMmiSettings
-from asrtool.models.token_ngrams import TokenNgrams, estimate_ngrams
-from asrtool.models.tree import Tree
+from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.denominator_graph import LeafGraph, chain_of, compose
+from asrtool.models.objectives.frame_ce import FrameCe
+from asrtool.models.objectives.graph_loss import Denominator
+from asrtool.models.objectives.lf_mmi import LfMmi
+from asrtool.models.objectives.token_ngrams import TokenNgrams, estimate_ngrams
+from asrtool.settings.models import FrameCe as FrameCeSettings
+from asrtool.settings.models import LfMmi as LfMmiSettings
 
 NUM_TOKENS, NUM_LEAVES = 3, 8  # silence, 1 and 2
 SEQUENCES = [[0, 1, 2, 0], [1, 0, 2], [2, 2, 1, 0], [0, 2, 1], [1]]

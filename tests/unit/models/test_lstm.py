@@ -10,12 +10,12 @@ import pytest
 import torch
 from in_bf16 import in_bf16
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.lstm import LstmLayer, SequenceDropout
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.models.encoders.lstm import LstmLayer, SequenceDropout
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
 
 CONF = Path(__file__).resolve().parents[3] / "recipes" / "swbd" / "conf"
 # What torch warns of: a projection misses the fused kernels of the CPU.

@@ -13,15 +13,15 @@ import pytest
 import torch
 from memory import peak_bytes
 
-from asrtool.config import to_table
-from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
-from asrtool.models import torch_file
 from asrtool.models.acoustic import build_model, load_model, save_model
-from asrtool.models.settings import Model
-from asrtool.models.torch_file import read_torch, write_torch
-from asrtool.models.torch_info import check_digest
-from asrtool.settings import Choice
+from asrtool.models.files import torch_file
+from asrtool.models.files.file_info import check_digest
+from asrtool.models.files.torch_file import read_torch, write_torch
+from asrtool.settings.config import to_table
+from asrtool.settings.data import Features
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 SETTINGS = Model(encoder=Choice.of("encoder", "lstm", num_layers=1, hidden_size=4, stack_frames=2, dropout=0.3))
 INFO = {

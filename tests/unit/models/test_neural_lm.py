@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from asrtool.errors import AsrtoolError
-from asrtool.models import neural_lm, next_word
-from asrtool.models.neural_lm import (
+from asrtool.models.files.torch_file import write_torch
+from asrtool.models.lm import neural_lm, next_word
+from asrtool.models.lm.neural_lm import (
     NeuralLm,
     WordEncoder,
     WordLstm,
@@ -22,10 +23,9 @@ from asrtool.models.neural_lm import (
     pad_sentences,
     save_neural_lm,
 )
-from asrtool.models.next_word import Adaptive, NextWord, Softmax
-from asrtool.models.torch_file import write_torch
-from asrtool.models.word_tree import make_word_tree
-from asrtool.settings import Choice
+from asrtool.models.lm.next_word import Adaptive, NextWord, Softmax
+from asrtool.models.lm.sentence_tree import make_word_tree
+from asrtool.settings.schema import Choice
 
 LSTM = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=8, dropout=0.5)
 TABLE = {"encoder": "word-lstm", "word-lstm": {"num_layers": 2, "hidden_size": 8, "dropout": 0.5}}

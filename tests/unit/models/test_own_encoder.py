@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import Encoder, Loss, build_model
-from asrtool.models.ctc import Ctc
-from asrtool.models.neural_lm import WordEncoder, build_neural_lm
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.models.lm.neural_lm import WordEncoder, build_neural_lm
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 
 class NoSubsampling(Encoder):

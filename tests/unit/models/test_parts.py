@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Encoder, build_model
-from asrtool.models.parts import Part, run_parts, split_evenly
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.models.encoders.stages import Part, run_parts, split_evenly
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 
 
 def smallest_largest(sizes: Sequence[int], num: int) -> int:

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.safe_file import read_safe, write_safe
-from asrtool.models.torch_file import read_torch
+from asrtool.models.files.safetensors_file import read_safe, write_safe
+from asrtool.models.files.torch_file import read_torch
 
 KEYS = ("format", "info", "weights")
 

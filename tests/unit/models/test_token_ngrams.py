@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.models import token_ngrams
-from asrtool.models.token_ngrams import TokenNgrams, estimate_ngrams
+from asrtool.models.objectives import token_ngrams
+from asrtool.models.objectives.token_ngrams import TokenNgrams, estimate_ngrams
 
 NUM_TOKENS = 4
 BEGIN, END = NUM_TOKENS, NUM_TOKENS + 1

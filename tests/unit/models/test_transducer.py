@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_bf16 import in_bf16
 
-from asrtool.decode.transducer import Joint
+from asrtool.decode.search.transducer import Joint
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.models.settings import Transducer as TransducerSettings
-from asrtool.models.transducer import BLANK, Transducer
-from asrtool.models.transducer_loss import transducer_loss
-from asrtool.settings import Choice
+from asrtool.models.objectives.transducer import BLANK, Transducer, transducer_loss
+from asrtool.settings.models import Model
+from asrtool.settings.models import Transducer as TransducerSettings
+from asrtool.settings.schema import Choice
 
 
 def all_alignments(num_rows: int, num_tokens: int, one_a_row: bool) -> list[list[tuple[int, int, bool]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.corpus import audio_files
+from asrtool.data.manifests import manifest
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.stage import Line, Stage
@@ -23,7 +23,7 @@ MANIFEST = "manifests/own/recordings.jsonl"
 @pytest.fixture
 def run(tmp_path: Path, toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A stage that makes a manifest of audio anywhere, one that reads audio, one that does not."""
-    monkeypatch.setattr(audio_files, "RECORDINGS", Path(MANIFEST).name)
+    monkeypatch.setattr(manifest, "RECORDINGS", Path(MANIFEST).name)
     sources = []
     for name in ("outside/one.wav", "outside/two.wav", "exp/manifests/audio/three.wav", "exp/four.wav"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

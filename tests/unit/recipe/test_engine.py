@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.config import Config
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import MARKERS, Run, read_marker
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
 
 ALL = range(3)
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import toy
 
-from asrtool import registry
-from asrtool.config_file import load_config
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.source import Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run, read_marker
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
 
 TRAIN = Stage(
     "train",
@@ -30,20 +30,21 @@ TRAIN = Stage(
 KEEPING = dataclasses.replace(TRAIN, run=(Line("asrtool keep {work}/train/model.txt {config}"),), resumes=True)
 SOURCES = {
     "asrtool/models/acoustic.py": "",
-    "asrtool/models/lstm.py": "",
-    "asrtool/models/ctc.py": "",
-    "asrtool/models/ctc_topology.py": "",
-    "asrtool/train/optimizer.py": "",
-    "asrtool/train/schedule.py": "",
-    "asrtool/train/shards.py": "",
-    "asrtool/distributed/synchronous.py": "def single(): return 1\n",
-    "asrtool/distributed/adpsgd.py": "def adpsgd():\n    from asrtool.distributed.gossip import Gossip\n",
-    "asrtool/distributed/gossip.py": "Gossip = 1\n",
-    "asrtool/distributed/topology.py": "",
+    "asrtool/models/encoders/lstm.py": "",
+    "asrtool/models/objectives/ctc.py": "",
+    "asrtool/models/objectives/ctc_topology.py": "",
+    "asrtool/train/optimisation/optimizer.py": "",
+    "asrtool/train/optimisation/learning_rate.py": "",
+    "asrtool/train/batches/shard_source.py": "",
+    "asrtool/distributed/strategies/synchronous.py": "def single(): return 1\n",
+    "asrtool/distributed/strategies/adpsgd.py": "def adpsgd():\n"
+    "    from asrtool.distributed.strategies.gossip import Gossip\n",
+    "asrtool/distributed/strategies/gossip.py": "Gossip = 1\n",
+    "asrtool/distributed/strategies/topology.py": "",
 }
 GROWN = """
 from dataclasses import dataclass
-from asrtool.models.settings import Lstm as Before
+from asrtool.settings.models import Lstm as Before
 
 @dataclass(frozen=True)
 class Lstm(Before):
@@ -164,21 +165,28 @@ def test_the_code_of_a_chosen_component_counts_and_that_of_others_does_not(root:
     for run in (gossip, single):
         run_stages(run, range(1))
         assert state(run) == "done"
-    (root / "asrtool" / "distributed" / "gossip.py").write_text("Gossip = 2\n")
-    assert state(gossip) == "stale code changed: asrtool/distributed/gossip.py"
+    (root / "asrtool" / "distributed" / "strategies" / "gossip.py").write_text("Gossip = 2\n")
+    assert state(gossip) == "stale code changed: asrtool/distributed/strategies/gossip.py"
     assert state(single) == "done"
 
 
 def test_every_module_of_the_real_gossip_is_behind_its_strategy() -> None:
     def files(strategy: str) -> set[str]:
         config = load_config(overrides=[f"distributed.strategy={strategy}"])
-        return set(code_digests([Entry("asrtool.cli.train", "train")], chosen_modules(config, TRAIN.settings)))
+        return set(code_digests([Entry("asrtool.cli.training.train", "train")], chosen_modules(config, TRAIN.settings)))
 
-    gossip = {f"asrtool/distributed/{name}.py" for name in ("adpsgd", "gossip", "exchange", "topology")}
+    gossip = {f"asrtool/distributed/strategies/{name}.py" for name in ("adpsgd", "gossip", "topology")}
+    gossip.add("asrtool/distributed/transport/exchange.py")
     assert gossip <= files("adpsgd")
-    assert "asrtool/distributed/bmuf.py" not in files("adpsgd")
-    assert not {"asrtool/distributed/adpsgd.py", "asrtool/distributed/gossip.py"} & files("single")
-    assert {"asrtool/models/lstm.py", "asrtool/models/ctc.py", "asrtool/train/schedule.py"} <= files("single")
+    assert "asrtool/distributed/strategies/bmuf.py" not in files("adpsgd")
+    assert not {"asrtool/distributed/strategies/adpsgd.py", "asrtool/distributed/strategies/gossip.py"} & files(
+        "single"
+    )
+    assert {
+        "asrtool/models/encoders/lstm.py",
+        "asrtool/models/objectives/ctc.py",
+        "asrtool/train/optimisation/learning_rate.py",
+    } <= files("single")
 
 
 @pytest.fixture

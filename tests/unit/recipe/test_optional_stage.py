@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.config import Config
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.engine import run_stages
@@ -18,6 +16,8 @@ from asrtool.recipe.show import format_commands, format_outcome, format_states
 from asrtool.recipe.stage import Line, Stage, number_stages
 from asrtool.recipe.stages import COMMON, CORPUS
 from asrtool.recipe.state import Run
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
 
 FIRST, SECOND, THIRD = toy.STAGES
 EXTRA = Stage(

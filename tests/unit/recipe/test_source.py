@@ -12,8 +12,8 @@ from asrtool.recipe import source
 from asrtool.recipe.source import Entry, code_digests
 
 COMMANDS = '''
-from asrtool.config import Config
-from asrtool.config_file import load_config
+from asrtool.settings.config import Config
+from asrtool.settings.toml_files import load_config
 from asrtool.shared import TABLE
 
 SIZE = 3
@@ -33,8 +33,9 @@ def two():
 '''
 FILES = {
     "asrtool/__init__.py": "",
-    "asrtool/config.py": "x = 1",
-    "asrtool/config_file.py": "x = 1",
+    "asrtool/settings/__init__.py": "",
+    "asrtool/settings/config.py": "x = 1",
+    "asrtool/settings/toml_files.py": "x = 1",
     "asrtool/shared.py": "TABLE = 1",
     "asrtool/cli/__init__.py": "",
     "asrtool/cli/both.py": COMMANDS,
@@ -64,7 +65,7 @@ def digests(function: str) -> dict[str, str]:
 
 
 def test_imports_are_followed_from_the_function_of_the_command(root: Path) -> None:
-    shared = {"asrtool/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
+    shared = {"asrtool/__init__.py", "asrtool/settings/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
     assert digests("one").keys() == shared | {"asrtool/local/__init__.py", "asrtool/local/near.py", "asrtool/deep.py"}
     assert digests("two").keys() == shared | {"asrtool/utils/__init__.py", "asrtool/utils/far.py"}
 
@@ -97,7 +98,7 @@ def test_what_the_function_needs_counts_and_comments_and_docstrings_do_not(
 
 def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
     write(root, {"asrtool/cli/both.py": COMMANDS.replace("SIZE\n\ndef two", "SIZE, Config\n\ndef two")})
-    assert not digests("one").keys() & {"asrtool/config.py", "asrtool/config_file.py"}
+    assert not digests("one").keys() & {"asrtool/settings/config.py", "asrtool/settings/toml_files.py"}
 
 
 def test_the_source_of_a_compiled_module_counts(root: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asrtool.config import select
-from asrtool.config_file import load_config
 from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
+from asrtool.settings.config import select
+from asrtool.settings.toml_files import load_config
 
 
 def stages_that_depend_on(override: str) -> set[str]:

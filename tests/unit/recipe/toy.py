@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from asrtool.config import Config
-from asrtool.corpus.audio_files import audio_files_below
+from asrtool.data.manifests.manifest import audio_files_below
 from asrtool.recipe import engine, process, source
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
 from asrtool.recipe.source import Entry
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run
+from asrtool.settings.config import Config
 
 COMMANDS = """
 import pathlib, signal, sys, time

@@ -13,11 +13,11 @@ import pytest
 import soundfile
 from run_files import write_training
 
-from asrtool.config import format_toml
-from asrtool.config_file import load_config
-from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
+from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.report.results import SETTINGS
-from asrtool.score.output import score_all
+from asrtool.score.output.files import score_all
+from asrtool.settings.config import format_toml
+from asrtool.settings.toml_files import load_config
 
 RATE_HZ, SEGMENT_S = 8000, 2.0
 HEADER = """;; LABEL "O" "Overall" "Overall"
@@ -66,7 +66,7 @@ def usual() -> list[Said]:
 
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have empty figures, which take no time."""
-    monkeypatch.setattr("asrtool.report.page.narrow_svg", lambda draw, name: "<svg></svg>")
+    monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "<svg></svg>")
     monkeypatch.setattr("asrtool.report.write.draw_figures", lambda run, folder: None)
 
 

@@ -17,12 +17,12 @@ from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
-from asrtool.corpus.manifest import Drop, read_drops
-from asrtool.corpus.sound_check import Unreadable
-from asrtool.corpus.sound_measures import Measures
+from asrtool.data.audio.quality import Measures
+from asrtool.data.audio.quality_check import Unreadable
+from asrtool.data.manifests.manifest import Drop, read_drops
 from asrtool.files import MARK
-from asrtool.report.data_check import LISTED
-from asrtool.report.data_findings import FEWEST, find
+from asrtool.report.data_check.findings import FEWEST, find
+from asrtool.report.data_check.page import LISTED
 
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from run_files import write_training
 
-from asrtool.report.figure import COLOURS, MAX_NAME, narrow_svg, short
-from asrtool.report.plot import FIGURES
+from asrtool.report.figures.figure import COLOURS, MAX_NAME, narrow_svg, short
+from asrtool.report.figures.training_figures import FIGURES
 from asrtool.report.training import read_training
 
 

@@ -23,7 +23,7 @@ from report_work import write_work
 from toy_work import make_work
 
 from asrtool.cli.main import cli
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.files import MARK
 
@@ -62,7 +62,7 @@ def state(folder: Path) -> dict[str, object]:
 
 def said_in(folder: Path) -> str:
     """The content of all files."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     return "".join(
         (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode(errors="replace")
         for path in files
@@ -162,7 +162,10 @@ def test_data_of_any_layout_is_read_alone(layout: str, here: Path, tmp_path: Pat
     assert run("check", data, tmp_path / "check") == ""
     assert run("prepare", "manifest", data, tmp_path / "m") == ""
     assert run("decode", here / "toy", data, tmp_path / "out") == ""
-    (of_set,) = (tmp_path / "out" / "manifests").iterdir()
+    decoded, manifests = (tmp_path / "out" / name for name in ("decode", "manifests"))
+    assert run("score", "all", decoded, manifests, tmp_path / "score") == ""
+    assert said_in(tmp_path / "score") == said_in(tmp_path / "out" / "score")
+    (of_set,) = filter(Path.is_dir, manifests.iterdir())
     assert run("check", of_set) == ""
     for folder in ("check", "out"):
         assert ".tmp." not in said_in(tmp_path / folder)

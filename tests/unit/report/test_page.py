@@ -14,8 +14,8 @@ from chromium import Chromium, chromium
 from click.testing import CliRunner
 from report_work import Said, score, usual, without_figures, write_json, write_set, write_work
 
-from asrtool.cli.report import report
-from asrtool.report import page as page_module
+from asrtool.cli.results.report import report
+from asrtool.report.page import page as page_module
 from asrtool.report.write import write_report, write_side_by_side
 
 ATTACK = "<script>window.attacked=1</script>"

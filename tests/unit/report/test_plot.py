@@ -11,7 +11,7 @@ import pytest
 from run_files import write_training
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.plot import describe_training, plot_training
+from asrtool.report.figures.training_figures import describe_training, plot_training
 from asrtool.report.training import read_training
 
 

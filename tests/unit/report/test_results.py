@@ -12,13 +12,13 @@ import pytest
 from report_work import HUB5, Said, score, usual, without_figures, write_json, write_set, write_work
 
 from asrtool import version
-from asrtool.config import format_toml
-from asrtool.config_file import load_config
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import read_experiments
 from asrtool.report.results import SETTINGS, format_results
 from asrtool.report.write import write_report
+from asrtool.settings.config import format_toml
+from asrtool.settings.toml_files import load_config
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
 def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asrtool.report.page.narrow_svg", lambda draw, name: "")
+    monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
     write_report(work, [], 0)
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert "## Training\n\n`single`, 1 learner: 40 steps in 10 s." in text
@@ -216,7 +216,7 @@ def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
 
 
 def test_the_figures_of_several_learners_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asrtool.report.page.narrow_svg", lambda draw, name: "")
+    monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
     work = write_work(tmp_path / "exp", num_learners=2, audio=False)
     write_report(work, [], 0)
     names = {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}

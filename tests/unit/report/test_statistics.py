@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_work import Said, write_set
 
-from asrtool.report.figure import narrow_svg
+from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.statistics import (
     bin_edges,
     describe_histogram,

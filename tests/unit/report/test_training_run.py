@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from run_files import write_training
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.curves import MAX_POINTS, smooth
-from asrtool.report.figure import BETWEEN, PARTS
-from asrtool.report.timeline import step_spans, time_fractions, timeline_windows
+from asrtool.report.figures.curves import MAX_POINTS, smooth
+from asrtool.report.figures.figure import BETWEEN, PARTS
+from asrtool.report.figures.timeline import step_spans, time_fractions, timeline_windows
 from asrtool.report.training import STEP, TrainingRun, read_training
 
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import asrtool
-from asrtool.cli.score import score
+from asrtool.cli.results.score import score
 from asrtool.score.align import align_words
 from asrtool.score.characters import Characters, count_characters, edit_distance
 from asrtool.score.hub5 import score_hub5

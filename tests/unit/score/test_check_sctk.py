@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from hub5_cases import GLM, SCTK, Case, write
 
-from asrtool.cli.score import score
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.cli.results.score import score
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score import sctk
 from asrtool.score.hub5 import score_hub5

@@ -18,14 +18,14 @@ from hub5_cases import GLM, SCTK, Case, hubscr, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.cli.compare import compare
+from asrtool.cli.results.compare import compare
 from asrtool.errors import AsrtoolError
-from asrtool.score import bootstrap
-from asrtool.score.compare import compare_scores, draw_differences
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.mapsswe import count_stretches, mapsswe
-from asrtool.score.output import write_result
+from asrtool.score.output.files import write_result
 from asrtool.score.result import Result
+from asrtool.score.significance import bootstrap
+from asrtool.score.significance.compare import compare_scores, draw_differences
+from asrtool.score.significance.mapsswe import count_stretches, mapsswe
 from asrtool.score.wer import score_wer
 
 ONE = '{"id": "a", "speaker": "s", "reference": "x", "outcomes": "C"}'

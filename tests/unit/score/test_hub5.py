@@ -53,6 +53,19 @@ def test_what_is_forgiven(ref: str, hyp: str, words: int, err: int, tmp_path: Pa
     assert (counts.num_words, counts.err) == (words, err)
 
 
+MAPPINGS = "b b => x / [ ] __ [ ]\nb => y / [ ] __ [ ]\nb => z / [ ] __ [ ]\na => x / [] __ []\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "mapped"),
+    [("b", "y"), ("b b", "x"), ("b c b", "y c y"), ("aa", "xx"), ("ab", "xb"), ("c-d", "c d")],
+)
+def test_the_first_rule_that_fits_applies_and_then_the_next_after_it(word: str, mapped: str, tmp_path: Path) -> None:
+    rules = f";; rules\n* format = 'NIST1'\n* case_sensitive = 'F'\n{MAPPINGS}"
+    stm, ctm = f"f A s 0 9 <O> {word}\n", "".join(f"f A {at} 0.5 {x}\n" for at, x in enumerate(mapped.split()))
+    assert score(tmp_path, stm, ctm, rules).overall.err == 0
+
+
 REAL_WORDS = "laughter slaughterhouse time him five clothes the other day i went home daycare oh hum aw john's noise"
 
 

@@ -12,15 +12,15 @@ from command import Start, starting, write_config
 from learners import MANY_BATCHES, Learners
 from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts, write_set
 
-from asrtool.config_file import load_config
-from asrtool.corpus.index import write_feature_settings
-from asrtool.decode.settings import Decode
-from asrtool.decode.targets import targets_run
-from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.data.storage.index import write_feature_settings
+from asrtool.decode.align.frame_targets import targets_run
+from asrtool.lang.tokens.tokenizer import train_tokenizer
 from asrtool.models.acoustic import save_model
-from asrtool.models.settings import Tree
-from asrtool.models.topology import uses_tree
-from asrtool.train import shards
+from asrtool.models.objectives.topology import uses_tree
+from asrtool.settings.decode import Decode
+from asrtool.settings.models import Tree
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches import shard_source
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components
 
@@ -99,7 +99,7 @@ def threads() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is evaluated on is several batches, so that learners have parts of it; toy sets are small."""
-    monkeypatch.setattr(shards, "EVAL_FRAMES", 0)
+    monkeypatch.setattr(shard_source, "EVAL_FRAMES", 0)
 
 
 @pytest.fixture

@@ -18,17 +18,17 @@ import torch
 from fake_gpu import fake_gpu
 from torch import Tensor, nn
 
-from asrtool.distributed import gossip as gossip_module
-from asrtool.distributed.settings import Bmuf
-from asrtool.distributed.strategy import NamedParameters, StepCost, Strategy, StrategyContext
-from asrtool.distributed.topology import EDGE_WEIGHT, PAIR_WEIGHT, mixing_matrix
-from asrtool.distributed.view import View
+from asrtool.distributed.strategies import gossip as gossip_module
+from asrtool.distributed.strategies.strategy import NamedParameters, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.topology import EDGE_WEIGHT, PAIR_WEIGHT, mixing_matrix
+from asrtool.distributed.transport.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
-from asrtool.settings import Choice
-from asrtool.train.checkpoint import Saved, State
-from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.eager import SGD
-from asrtool.train.optimizer import set_learning_rate
+from asrtool.settings.distributed import Bmuf
+from asrtool.settings.schema import Choice
+from asrtool.train.checkpoints.checkpoint import Saved, State
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.optimisation.optimizer import set_learning_rate
+from asrtool.train.optimisation.torch_optimizers import SGD
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
@@ -330,7 +330,8 @@ def ring_matrix(name: str, num_learners: int, step: int) -> np.ndarray:
 
 
 def ring_order(name: str, num_learners: int, step: int, seed: int) -> list[int]:
-    """As documented, apart from asrtool.distributed.topology: 0, 1, 2, ..., or an order drawn from seed and step."""
+    """As documented, apart from asrtool.distributed.strategies.topology: 0, 1, 2, ..., or an order drawn from
+    seed and step."""
     if name == "fixed":
         return list(range(num_learners))
     order: list[int] = np.random.default_rng((seed, step)).permutation(num_learners).tolist()
@@ -342,7 +343,8 @@ def ring(name: str, num_learners: int) -> Rule:
 
 
 def pairs_in_turn(num_learners: int, step: int) -> np.ndarray:
-    """As documented, apart from asrtool.distributed.topology: even ranks one after the other, each with an odd one."""
+    """As documented, apart from asrtool.distributed.strategies.topology: even ranks one after the other, each
+    with an odd one."""
     matrix = np.eye(num_learners)
     for learner in range(0, num_learners, 2) if step else ():
         drawn = np.random.default_rng((SEED, step, learner)).integers(num_learners // 2)

@@ -19,10 +19,10 @@ from rendezvous import rendezvous_address
 from toy_task import TOY_CONFIG
 from warm import warm_context
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.train.checkpoint import load_checkpoint
-from asrtool.train.source import Epoch
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.source import Epoch
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.train import build_components
 
 ANSWER_S = 120

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asrtool.corpus.reader import FeatureReader
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.models.acoustic import Loss
-from asrtool.models.ctc import Ctc
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import BatchSource, DevSet, Planned, Size, SourceContext
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import BatchSource, DevSet, Planned, Size, SourceContext
 
 
 class CountingCtc(Ctc):

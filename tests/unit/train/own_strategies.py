@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from asrtool.distributed.adpsgd import adpsgd_random
-from asrtool.distributed.replica import LocalReplica
-from asrtool.distributed.strategy import Strategy, StrategyContext
-from asrtool.distributed.synchronous import SynchronousStrategy
-from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.strategies.adpsgd import adpsgd_random
+from asrtool.distributed.strategies.replica import LocalReplica
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategies.synchronous import SynchronousStrategy
+from asrtool.distributed.work.work_queue import AssignmentRule
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from test_testimony import line, write
 from torch import nn
 from torch.distributed import HashStore
 
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.members import Loss, Members
-from asrtool.distributed.strategy import ConsensusMetrics
+from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.strategies.strategy import ConsensusMetrics
+from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World
-from asrtool.train.assembly import Assembly, Cut, announced
-from asrtool.train.checkpoint import Origin, Saved, State
-from asrtool.train.dev_losses import DevLosses
-from asrtool.train.ledger import Ledger
-from asrtool.train.testimony import Trained
+from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
+from asrtool.train.checkpoints.merge import Assembly, Cut, announced
+from asrtool.train.ledger.learner_records import Trained
+from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.loop.evaluation import DevLosses
 
 
 def mean_of(

@@ -21,17 +21,17 @@ from fake_gpu import fake_gpu
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
 
-from asrtool.config_file import load_config
-from asrtool.corpus.index import write_feature_settings
-from asrtool.distributed.exchange import Exchanger
+from asrtool.data.storage.index import write_feature_settings
+from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.world import World
-from asrtool.lang.tokenizer import train_tokenizer
-from asrtool.train.checkpoint import State, load_checkpoint
-from asrtool.train.loop import Training
-from asrtool.train.loss import EMULATED_GRADIENT, Task
+from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.settings.toml_files import load_config
+from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.loss import EMULATED_GRADIENT, Task
+from asrtool.train.loop.straggler import InjectionOptions
+from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train as train_job
-from asrtool.train.schedule import learning_rate
-from asrtool.train.straggler import InjectionOptions
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 3
@@ -234,7 +234,7 @@ def test_most_steps_have_the_exchange_that_the_graph_of_the_step_before_names(ru
 
 
 def partner_of(graph: str, num: int, step: int, rank: int) -> int | None:
-    """As documented, apart from asrtool.distributed.topology."""
+    """As documented, apart from asrtool.distributed.strategies.topology."""
     seed = load_config([]).train.seed
     if graph == "pairs":
         drawn = np.random.default_rng((seed, step, rank)).integers(num // 2)

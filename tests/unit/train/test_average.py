@@ -14,7 +14,7 @@ from toy_task import NUM_BINS, NUM_TOKENS
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.train.average import _mean, average_checkpoints
-from asrtool.train.checkpoint import State, checkpoint_path, save_checkpoint
+from asrtool.train.checkpoints.checkpoint import State, checkpoint_path, save_checkpoint
 
 
 @pytest.fixture

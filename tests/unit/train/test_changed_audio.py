@@ -18,25 +18,25 @@ import torch
 from command import ENDED_S, Start
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
-from asrtool.config_file import load_config
-from asrtool.corpus.alignment import Alignment
-from asrtool.corpus.index import VECTORS, read_feature_settings, write_feature_settings
-from asrtool.corpus.reader import FeatureReader
-from asrtool.corpus.settings import Augment
+from asrtool.data.storage.alignment import Alignment
+from asrtool.data.storage.index import VECTORS, read_feature_settings, write_feature_settings
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.ctc import Ctc
-from asrtool.models.settings import Model
-from asrtool.models.tree import FIRST, SILENCE, Tree
-from asrtool.settings import Choice
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.frame_targets import TargetsFolder
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.models.objectives.decision_tree import FIRST, SILENCE, Tree
+from asrtool.settings.data import Augment
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.frame_targets import TargetsFolder
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Epoch, SourceContext, build_source
 from asrtool.train.inputs import describe_inputs
 from asrtool.train.run import train
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import Epoch, SourceContext, build_source
 from asrtool.train.train import acoustic_job, build_components
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 
 from asrtool.errors import AsrtoolError
-from asrtool.train.checkpoint import (
+from asrtool.train.checkpoints.checkpoint import (
     FORMAT,
     Saved,
     State,
@@ -75,7 +75,7 @@ def test_when_no_checkpoint_can_be_read_training_does_not_begin_again_by_itself(
 
 def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("asrtool.train.checkpoint.FORMAT", FORMAT + 1)
+        patch.setattr("asrtool.train.checkpoints.checkpoint.FORMAT", FORMAT + 1)
         save(tmp_path, 3)
     with pytest.raises(AsrtoolError, match="none of 1 checkpoints"):
         load_newest(tmp_path)

@@ -12,8 +12,8 @@ import torch
 from torch.distributed import HashStore
 
 from asrtool.distributed.world import World
-from asrtool.train.checkpoint import Saved, State, load_checkpoint
-from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.checkpoints.checkpoint import Saved, State, load_checkpoint
+from asrtool.train.checkpoints.checkpointer import Checkpointer
 
 PART: dict[str, Any] = {"mark": "run-5", "keeper": 0, "learner": {}, "shared": {}}
 

@@ -16,27 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import Utterance, read_index, write_index
-from asrtool.corpus.index_columns import open_index_columns, write_columns
-from asrtool.corpus.text_columns import number_words
-from asrtool.corpus.transcripts import number_words_again, write_transcripts
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, read_index, write_index
+from asrtool.data.storage.index_columns import open_index_columns, write_columns
+from asrtool.data.storage.text_columns import number_words
+from asrtool.data.storage.transcripts import number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.ctc import Ctc
-from asrtool.models.settings import Ctc as CtcSettings
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train import columns as columns_module
-from asrtool.train import encoding
-from asrtool.train.columns import ARRAYS, Columns, open_columns
-from asrtool.train.encoding import Encoder
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.settings.models import Ctc as CtcSettings
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches import text_encoding
+from asrtool.train.batches import utterance_columns as columns_module
+from asrtool.train.batches.plan import FAR
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Epoch, SourceContext
+from asrtool.train.batches.text_encoding import Encoder
+from asrtool.train.batches.utterance_columns import ARRAYS, Columns, open_columns
 from asrtool.train.inputs import ColumnsFolder
-from asrtool.train.plan import FAR
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import Epoch, SourceContext
 
 NUM_LARGE = 50_000
 MOST_BYTES = 100  # an utterance, shared
@@ -338,7 +338,7 @@ def test_an_own_objective_may_say_of_each_utterance_what_it_demands(toy: Path) -
 @given(st.lists(st.integers(0, 6), max_size=9), st.lists(st.integers(0, 9), max_size=30), st.integers(1, 8))
 def test_the_line_of_an_utterance_is_one_of_its_key(lines: list[int], wanted: list[int], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "BLOCK", block)
+        patch.setattr(text_encoding, "BLOCK", block)
         known, keys = np.array([9, *lines], np.uint64), np.array(wanted, np.uint64)
-        for key, line in zip(wanted, encoding.find_lines(keys, known).tolist(), strict=True):
+        for key, line in zip(wanted, text_encoding.find_lines(keys, known).tolist(), strict=True):
             assert known[line] == key if key in known else line == -1

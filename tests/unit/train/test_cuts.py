@@ -12,14 +12,14 @@ import torch
 
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.train import cuts as cuts_module
-from asrtool.train.checkpoint import Saved, State
-from asrtool.train.cuts import Cuts, Reached
-from asrtool.train.dev_losses import DevLosses
-from asrtool.train.plan import Plan
-from asrtool.train.settings import Optimisation
-from asrtool.train.snapshots import Snapshots
-from asrtool.train.source import Planned
+from asrtool.settings.train import Optimisation
+from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.source import Planned
+from asrtool.train.checkpoints import coordinator as cuts_module
+from asrtool.train.checkpoints.checkpoint import Saved, State
+from asrtool.train.checkpoints.coordinator import Cuts, Reached
+from asrtool.train.checkpoints.snapshots import Snapshots
+from asrtool.train.loop.evaluation import DevLosses
 
 
 class FourBatches:

@@ -13,12 +13,12 @@ import pytest
 import torch
 from learners import MANY_BATCHES, Learners
 
-from asrtool.config_file import load_config
 from asrtool.models.precision import choose_precision
-from asrtool.train import shards
-from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
-from asrtool.train.evaluation import Evaluation
-from asrtool.train.loss import Sums, sum_loss
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches import shard_source
+from asrtool.train.checkpoints.checkpoint import checkpoint_path, load_checkpoint
+from asrtool.train.loop.evaluation import Evaluation
+from asrtool.train.loop.loss import Sums, sum_loss
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 
@@ -34,7 +34,7 @@ def learners() -> Iterator[Learners]:
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
     """Be one of the learners, each of which has a part of dev."""
-    with patch.object(shards, "EVAL_FRAMES", 0):
+    with patch.object(shard_source, "EVAL_FRAMES", 0):
         train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
 
 

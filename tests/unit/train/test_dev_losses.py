@@ -12,15 +12,15 @@ import torch
 from hypothesis import given
 from torch.distributed import HashStore
 
-from asrtool.config_file import load_config
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
-from asrtool.train.assembly import Assembly
-from asrtool.train.checkpoint import State
-from asrtool.train.dev_losses import DevLosses
-from asrtool.train.schedule import LearningRates, learning_rate
-from asrtool.train.settings import Train
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Train
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.checkpoints.merge import Assembly
+from asrtool.train.loop.evaluation import DevLosses
+from asrtool.train.optimisation.learning_rate import LearningRates, learning_rate
 
 ANY_LOSSES = st.lists(st.sampled_from([1.0, 1.5, 2.0, 2.5, math.inf]), max_size=20)
 

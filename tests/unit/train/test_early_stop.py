@@ -25,13 +25,13 @@ from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 from train_killed import train_killed
 from warm import run_apart
 
-from asrtool.train import loop
-from asrtool.train.assigned import read_assigned
-from asrtool.train.checkpoint import State, load_checkpoint
-from asrtool.train.cuts import Cuts
-from asrtool.train.loop import Training
-from asrtool.train.loss import Sums
-from asrtool.train.metrics import Reports
+from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
+from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.ledger.in_flight import read_assigned
+from asrtool.train.loop import loop
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.loss import Sums
+from asrtool.train.loop.metrics import Reports
 
 NUM_EPOCHS, PATIENCE = 9, 2
 LOSSES = (5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 1.0, 1.0, 1.0)  # of each epoch; 3 is the lowest for two

@@ -20,21 +20,21 @@ from test_learners import train as train_here
 from torch import Tensor, nn
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
-from asrtool.distributed.ema import Ema, MeanOfEmas
-from asrtool.distributed.learner import learner
+from asrtool.distributed.launch.learner import learner
+from asrtool.distributed.weights.ema import Ema, MeanOfEmas
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.models.precision import choose_precision
+from asrtool.settings.toml_files import load_config
 from asrtool.train.average import average_checkpoints
-from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
-from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.joining import join
-from asrtool.train.loss import sum_loss
+from asrtool.train.checkpoints.checkpoint import checkpoint_path, load_checkpoint
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.snapshots import Snapshots
+from asrtool.train.loop.build import join
+from asrtool.train.loop.loss import sum_loss
 from asrtool.train.run import prepare
 from asrtool.train.run import train as train_job
-from asrtool.train.snapshots import Snapshots
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_LEARNERS = 3
@@ -300,7 +300,7 @@ def test_one_that_joins_begins_its_average_from_the_weights_that_it_takes() -> N
     world: Any = SimpleNamespace(members=members, store=None, rank=2, attempt="a")
     checkpointer: Any = SimpleNamespace(world=world, directory=Path("out/checkpoints"))
     strategy: Any = SimpleNamespace(adopt=lambda: 0, join=lambda cut: None, ema=ema)
-    with patch("asrtool.distributed.joining.is_current", lambda *_: True):
+    with patch("asrtool.distributed.members.joining.is_current", lambda *_: True):
         join(checkpointer, strategy, model, SimpleNamespace(join=lambda: 1))  # type: ignore[arg-type]
     assert ema.num_updates == 0
     for average, value in ema._pairs():

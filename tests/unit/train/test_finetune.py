@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from learners import Learners
 from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
 
-from asrtool import registry
-from asrtool.cli.finetune import finetune
-from asrtool.config_file import load_config
-from asrtool.corpus.index import write_feature_settings
+from asrtool.cli.training.finetune import finetune
+from asrtool.data.storage.index import write_feature_settings
 from asrtool.errors import AsrtoolError
-from asrtool.lang.phones import write_phones
-from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.lang.tokens.phones import write_phones
+from asrtool.lang.tokens.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
-from asrtool.models.torch_info import read_info
+from asrtool.models.files.file_info import read_info
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
 from asrtool.train.finetune import begin_with, freeze
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components

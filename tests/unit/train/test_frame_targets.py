@@ -13,23 +13,23 @@ import torch
 from learners import Learners
 from toy_task import NUM_TOKENS, TOY_CONFIG, make_texts
 
-from asrtool import registry
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.corpus.alignment import Alignment
-from asrtool.corpus.index import read_index
-from asrtool.corpus.reader import FeatureReader
-from asrtool.decode import targets as grown
+from asrtool.data.storage.alignment import Alignment
+from asrtool.data.storage.index import read_index
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.decode.align import frame_targets as grown
+from asrtool.decode.align.frame_targets import _grow, find_segments, targets_run
 from asrtool.decode.forward import load_acoustic_model
-from asrtool.decode.settings import Decode
-from asrtool.decode.targets import _grow, find_segments, targets_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
-from asrtool.models.settings import Tree as TreeSettings
-from asrtool.models.topology import load_topology
-from asrtool.models.tree import Tree, contexts
-from asrtool.models.tree_growing import Context, moments
+from asrtool.models.objectives.decision_tree import Tree, contexts
+from asrtool.models.objectives.topology import load_topology
+from asrtool.models.objectives.tree_growing import Context, moments
+from asrtool.settings import registry
+from asrtool.settings.config import Config
+from asrtool.settings.decode import Decode
+from asrtool.settings.models import Tree as TreeSettings
+from asrtool.settings.toml_files import load_config
 from asrtool.train.average import average_checkpoints
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components

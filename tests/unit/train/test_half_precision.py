@@ -15,16 +15,16 @@ import torch
 from learners import Learners
 from toy_task import SETTINGS, TOY_CONFIG, assert_same_bits, last_weights, make_texts, write_set
 
-from asrtool import registry
-from asrtool.config_file import load_config
-from asrtool.corpus.index import write_feature_settings
-from asrtool.distributed import loss_scale
-from asrtool.distributed.loss_scale import LossScale
-from asrtool.distributed.work_queue import Assignment
+from asrtool.data.storage.index import write_feature_settings
+from asrtool.distributed.strategies import update
+from asrtool.distributed.strategies.update import LossScale
+from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.report.plot import describe_training
+from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.training import read_training
-from asrtool.train.loop import Training
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
@@ -37,7 +37,7 @@ SAME = ("allreduce", "ps-sync")  # where learners step together
 
 @pytest.fixture(autouse=True)
 def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "FIRST", FIRST)
+    monkeypatch.setattr(update, "FIRST", FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, nu
 def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_means(
     train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asrtool.train.loss import Task
+    from asrtool.train.loop.loss import Task
 
     forward, count = Task.forward, 0
 
@@ -192,7 +192,7 @@ def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, floa
         note(self, norm)
 
     with (
-        patch.object(loss_scale, "FIRST", FIRST),
+        patch.object(update, "FIRST", FIRST),
         patch.object(LossScale, "apply", load),
         patch.object(LossScale, "note", noting),
     ):

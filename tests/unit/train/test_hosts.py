@@ -12,7 +12,7 @@ from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
 from warm_torchrun import WarmTorchrun
 
-from asrtool import registry
+from asrtool.settings import registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
 ENDED_S = 150  # bounds a hang, however slow the machine

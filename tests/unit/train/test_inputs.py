@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
+from asrtool.settings.toml_files import load_config
 from asrtool.train.inputs import Inputs, describe_inputs, open_training
 
 
@@ -146,7 +146,7 @@ STREAM = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from asrtool.train.shards import Shards
+from asrtool.train.batches.shard_source import Shards
 
 
 class Stream(Shards):

@@ -15,7 +15,7 @@ from learners import MANY_BATCHES, batches_trained, learners_of, planned
 from test_asynchronous import recorded_before
 from warm_command import WarmCommand
 
-from asrtool.train.checkpoint import load_checkpoint
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
 
 NUM_EPOCHS = 16
 ENDED_S = 120  # bounds a hang, however slow the machine

@@ -12,11 +12,11 @@ from learners import MANY_BATCHES, Learners, batches_trained, planned
 from test_learners import train
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
-from asrtool.train.schedule import learning_rate, scaled_learning_rate
-from asrtool.train.settings import Train
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Train
+from asrtool.train.optimisation.learning_rate import learning_rate, scaled_learning_rate
 from asrtool.train.train import acoustic_job
 
 TOTAL, PEAK = 1000, 0.1

@@ -78,6 +78,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     _, log = stopped.communicate(timeout=ENDED_S)
     assert stopped.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
     assert "saving a checkpoint" in log
+    assert log.count("to resume: asrtool train ") == 1
     assert not learners_of(out)
     assert not (out / "train.json").exists()
 

@@ -21,25 +21,26 @@ import torch
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
-from asrtool import registry
-from asrtool.config_file import load_config
-from asrtool.distributed.learner import learner
-from asrtool.distributed.leftovers import Leftovers
-from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueue
+from asrtool.distributed.launch.learner import learner
+from asrtool.distributed.work.lost_batches import Leftovers
+from asrtool.distributed.work.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.models.torch_file import read_torch
-from asrtool.train import evaluation, loop, shards
-from asrtool.train.assigned import read_assigned
-from asrtool.train.checkpoint import State, load_checkpoint, save_checkpoint
-from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.loop import Training
-from asrtool.train.loss import Task
-from asrtool.train.pace import Pace
-from asrtool.train.plan import Plan
+from asrtool.models.files.torch_file import read_torch
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches import shard_source
+from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.source import Planned
+from asrtool.train.checkpoints.checkpoint import State, load_checkpoint, save_checkpoint
+from asrtool.train.checkpoints.checkpoint_schedule import Pace
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.ledger.in_flight import read_assigned
+from asrtool.train.loop import evaluation, loop
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.loss import Task
 from asrtool.train.run import prepare as prepare_job
 from asrtool.train.run import train as train_job
-from asrtool.train.source import Planned
 from asrtool.train.train import acoustic_job
 
 NUM_LEARNERS = 4
@@ -109,7 +110,7 @@ def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: t
             signal.raise_signal(signal.SIGTERM)
         return evaluate(*args)
 
-    with patch.object(evaluation, "sum_loss", interrupted), patch.object(shards, "EVAL_FRAMES", 0):
+    with patch.object(evaluation, "sum_loss", interrupted), patch.object(shard_source, "EVAL_FRAMES", 0):
         train_or_stop(toy, config, out, overrides, stops=True)
 
 

@@ -13,17 +13,17 @@ import pytest
 import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train.batch import TrainingBatch
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Planned, SourceContext
 from asrtool.train.run import train
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import Planned, SourceContext
 from asrtool.train.train import acoustic_job
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")

@@ -16,25 +16,25 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 
-from asrtool.config_file import load_config
-from asrtool.corpus.batches import Lengths, plan_epoch
-from asrtool.corpus.index import write_feature_settings
-from asrtool.corpus.reader import FeatureReader
-from asrtool.distributed.work_queue import Assignment
+from asrtool.data.batches import Lengths, plan_epoch
+from asrtool.data.storage.index import write_feature_settings
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.distributed.work.work_queue import Assignment
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train.checkpoint import load_checkpoint
-from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.cuts import Cuts
-from asrtool.train.evaluation import Evaluation
-from asrtool.train.loop import Training
-from asrtool.train.plan import Place
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.plan import Place
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.loop.evaluation import Evaluation
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.stop import Stop, Stopped
 from asrtool.train.run import prepare, train
-from asrtool.train.stop import Stop, Stopped
 from asrtool.train.train import acoustic_job
 
 PLAIN = (

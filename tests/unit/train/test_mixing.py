@@ -18,14 +18,14 @@ from learners import Learners, batches_trained
 from own_components import Streaming
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
 
-from asrtool.config_file import load_config
-from asrtool.corpus.batches import plan_epoch
-from asrtool.corpus.index import read_index, write_index
-from asrtool.distributed.work_queue import Assignment
+from asrtool.data.batches import plan_epoch
+from asrtool.data.storage.index import read_index, write_index
+from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.train.loop import Training
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
-from asrtool.train.shards import Shards
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_LARGE, NUM_SMALL = 19, 5  # of 24; the second of three shards has some of each

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from toy_task import assert_same_bits
 
-from asrtool import registry
+from asrtool.settings import registry
 
 GROWN = """
 from dataclasses import dataclass
-from asrtool.models.settings import Lstm as Before
-from asrtool.train.settings import AdamW as AdamWBefore
+from asrtool.settings.models import Lstm as Before
+from asrtool.settings.train import AdamW as AdamWBefore
 
 @dataclass(frozen=True)
 class Lstm(Before):

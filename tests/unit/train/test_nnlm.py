@@ -16,17 +16,17 @@ import torch
 from learners import Learners, batches_trained
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
-from asrtool.distributed.work_queue import Assignment
+from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.models.neural_lm import build_neural_lm, load_neural_lm
-from asrtool.models.next_word import NextWord
-from asrtool.settings import Choice
-from asrtool.train import loop
+from asrtool.models.lm.neural_lm import build_neural_lm, load_neural_lm
+from asrtool.models.lm.next_word import NextWord
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.sentence_source import Sentences, Text, plan_batches
 from asrtool.train.inputs import open_training
-from asrtool.train.loop import Training
+from asrtool.train.loop import loop
+from asrtool.train.loop.loop import Training
 from asrtool.train.nnlm import neural_lm_job, sort_by_frequency, start_neural_lm
-from asrtool.train.sentences import Sentences, Text, plan_batches
 
 CONFIG = """
 [nnlm]

@@ -18,7 +18,7 @@ from command import (
 )
 from learners import batches_trained, planned, processes_of
 
-from asrtool.distributed.members import node_of
+from asrtool.distributed.members.members import node_of
 
 TIMEOUT_S = 8  # of a silent learner; those that a busy machine keeps waiting give signs of life within it
 SILENT = f"has given no sign of life for {TIMEOUT_S} s"

@@ -11,8 +11,8 @@ import pytest
 from learners import Learners
 from toy_task import NUM_TOKENS, TOY_CONFIG
 
-from asrtool import registry
-from asrtool.config_file import load_config
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job
 

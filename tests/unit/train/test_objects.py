@@ -8,9 +8,8 @@ import pytest
 import torch.distributed as collectives
 from learners import Learners
 
-from asrtool.distributed import objects
-from asrtool.distributed.objects import LENGTH_BYTES, ROOM, gather_objects
-from asrtool.distributed.world import init_collectives, join_learners, leave_world
+from asrtool.distributed import world
+from asrtool.distributed.world import LENGTH_BYTES, ROOM, gather_objects, init_collectives, join_learners, leave_world
 
 
 def gather_all(values: list[list[object]]) -> tuple[list[list[object]], list[object]]:
@@ -25,7 +24,7 @@ def gather_all(values: list[list[object]]) -> tuple[list[list[object]], list[obj
 
 
 def test_objects_of_any_size_come_as_they_are_in_the_order_of_the_learners() -> None:
-    overhead = len(objects.pickle.dumps(b"x" * 100)) - 100 + LENGTH_BYTES  # of bytes, more than a few
+    overhead = len(world.pickle.dumps(b"x" * 100)) - 100 + LENGTH_BYTES  # of bytes, more than a few
     just = ROOM - overhead
     sizes = [(0, 0, 0), (just, 1, 0), (just + 1, just, 3), (2, 5 * ROOM, 100_000)]
     values: list[list[object]] = [[bytes([rank]) * size for rank, size in enumerate(of_all)] for of_all in sizes]
@@ -40,13 +39,13 @@ def test_objects_of_any_size_come_as_they_are_in_the_order_of_the_learners() -> 
 def test_small_objects_take_one_collective(num_over: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def all_gather(places: list[objects.torch.Tensor], own_B: objects.torch.Tensor, group: None) -> None:
+    def all_gather(places: list[world.torch.Tensor], own_B: world.torch.Tensor, group: None) -> None:
         calls.append(len(own_B))
         for place in places:
             place.copy_(own_B)
 
-    monkeypatch.setattr(objects.collectives, "all_gather", all_gather)
-    overhead = len(objects.pickle.dumps(b"x" * 300)) - 300 + LENGTH_BYTES
+    monkeypatch.setattr(world.collectives, "all_gather", all_gather)
+    overhead = len(world.pickle.dumps(b"x" * 300)) - 300 + LENGTH_BYTES
     value = b"y" * (ROOM - overhead + num_over)
     assert gather_objects(value, 2, None) == [value, value]
     assert calls == [ROOM, 1][: 1 + num_over]

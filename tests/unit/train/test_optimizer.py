@@ -10,10 +10,10 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train.optimizer import FUSED, build_optimizer, decay_groups, set_learning_rate
-from asrtool.train.settings import Train
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Train
+from asrtool.train.optimisation.optimizer import FUSED, build_optimizer, decay_groups, set_learning_rate
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from servers import WebServer, patient_no_more, serving, upload
 from toy_task import SETTINGS, assert_same_bits, last_weights, make_texts, write_set
 
-from asrtool.config_file import load_config
-from asrtool.corpus.cache import FETCHED
-from asrtool.corpus.index import write_feature_settings
-from asrtool.corpus.remote import open_features
-from asrtool.corpus.samples import SampleReader
-from asrtool.corpus.sets import DEV, TRAIN, Sets, write_sets
-from asrtool.corpus.settings import Remote
-from asrtool.train.checkpoint import Origin, State
-from asrtool.train.plan import Plan
+from asrtool.data.manifests.sets import DEV, TRAIN, Sets, write_sets
+from asrtool.data.remote.cache import FETCHED
+from asrtool.data.remote.features import open_features
+from asrtool.data.storage.index import write_feature_settings
+from asrtool.data.storage.samples import SampleReader
+from asrtool.settings.data import Remote
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Planned
+from asrtool.train.checkpoints.checkpoint import Origin, State
 from asrtool.train.run import train
-from asrtool.train.shards import Shards
-from asrtool.train.source import Planned
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 2

@@ -11,11 +11,11 @@ import pytest
 from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
 from learners import batches_trained, planned
 
-from asrtool import registry
-from asrtool.config_file import load_config
-from asrtool.distributed.settings import Distributed, joinable_strategies
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.settings import registry
+from asrtool.settings.distributed import Distributed, joinable_strategies
+from asrtool.settings.toml_files import load_config
 from asrtool.train.run import prepare
 from asrtool.train.train import acoustic_job
 

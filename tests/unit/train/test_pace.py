@@ -10,14 +10,14 @@ import pytest
 from learners import Learners
 from toy_task import TOY_CONFIG
 
-from asrtool.config_file import load_config
-from asrtool.train import pace as pace_module
-from asrtool.train.checkpoint import State, checkpoint_path, load_checkpoint
-from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.pace import Pace
+from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Train
+from asrtool.train.checkpoints import checkpoint_schedule as pace_module
+from asrtool.train.checkpoints.checkpoint import State, checkpoint_path, load_checkpoint
+from asrtool.train.checkpoints.checkpoint_schedule import Pace
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.loop.stop import Stop
 from asrtool.train.run import train as train_job
-from asrtool.train.settings import Train
-from asrtool.train.stop import Stop
 from asrtool.train.train import acoustic_job
 
 MINUTE = "train.save_every_minutes=1"

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from asrtool.distributed.joining import rendezvous_path
-from asrtool.distributed.members import Ended, Loss, Members
-from asrtool.train.assembly import Assembly, announced
-from asrtool.train.joining import join
-from asrtool.train.testimony import Trained, records_path
+from asrtool.distributed.members.joining import rendezvous_path
+from asrtool.distributed.members.members import Ended, Loss, Members
+from asrtool.train.checkpoints.merge import Assembly, announced
+from asrtool.train.ledger.learner_records import Trained, records_path
+from asrtool.train.loop.build import join
 
 
 def assembly_of(members: Members, store: HashStore, out: Path, num_looks: int = 3) -> Any:

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from learners import Learners, batches_trained
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 
-from asrtool import registry
-from asrtool.config_file import load_config
-from asrtool.distributed.update import Update
+from asrtool.distributed.strategies.update import Update
 from asrtool.errors import AsrtoolError
-from asrtool.models.memory import is_out_of_memory
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.loss import Task
-from asrtool.train.pieces import Pieces, split
+from asrtool.models.precision import is_out_of_memory
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.loop.gradient_accumulation import Pieces, split
+from asrtool.train.loop.loss import Task
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 

@@ -22,18 +22,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, build_model
-from asrtool.models.parts import Part
+from asrtool.models.encoders.stages import Part
 from asrtool.models.precision import Precision
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train import pipeline as pipelines
-from asrtool.train.batch import TrainingBatch, seed_torch
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.batch import TrainingBatch, seed_torch
 from asrtool.train.job import Job
-from asrtool.train.loss import Task, batch_loss
-from asrtool.train.pipeline import Pipeline, choose_devices, micro_batches
+from asrtool.train.loop import pipeline as pipelines
+from asrtool.train.loop.loss import Task, batch_loss
+from asrtool.train.loop.pipeline import Pipeline, choose_devices, micro_batches
 from asrtool.train.run import count_learners, train
 from asrtool.train.train import acoustic_job
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.distributed.work_queue import BatchNumber, Round
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.checkpoint import Origin, State
-from asrtool.train.plan import Place, Plan
-from asrtool.train.source import BatchSource, Planned, Size
+from asrtool.distributed.work.work_queue import BatchNumber, Round
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.plan import Place, Plan
+from asrtool.train.batches.source import BatchSource, Planned, Size
+from asrtool.train.checkpoints.checkpoint import Origin, State
 
 
 class Lengths(BatchSource):

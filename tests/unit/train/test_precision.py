@@ -10,9 +10,9 @@ from torch import nn
 from asrtool.distributed.world import World
 from asrtool.models import precision
 from asrtool.models.precision import Precision, choose_precision, has_bf16_flag
-from asrtool.train.beginning import fix_arithmetic
-from asrtool.train.checkpoint import State
-from asrtool.train.settings import Train
+from asrtool.settings.train import Train
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.loop.build import fix_arithmetic
 
 REFUSAL = "could not create a primitive descriptor for the LSTM forward propagation primitive"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from asrtool.config_file import load_config
+from asrtool.settings.toml_files import load_config
 from asrtool.train.run import count_learners
 
 # Prints which modules are loaded, how many threads a process has as it forks, and if the launcher asks CUDA for GPUs.
@@ -32,7 +32,7 @@ def ask(launcher=os.getpid()):
 class Notes:
     def find_spec(self, name, *_):
         note(f"loads {name}")
-        if name == "asrtool.train.loop":
+        if name == "asrtool.train.loop.loop":
             sys.modules["torch"].cuda.is_available = ask
 
 os.fork = fork
@@ -67,7 +67,12 @@ def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
     lines = Counter(done.stderr.splitlines())
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "train" / "train.json").exists()
-    for name in ("torch", "asrtool.train.loop", "asrtool.train.shards", f"asrtool.distributed.{module}"):
+    for name in (
+        "torch",
+        "asrtool.train.loop.loop",
+        "asrtool.train.batches.shard_source",
+        f"asrtool.distributed.{module}",
+    ):
         assert lines[f"loads {name}"] == 1, name
     assert lines["loads torch._dynamo"] == num_compilers
     assert lines["1 threads as it forks"] == num_forks

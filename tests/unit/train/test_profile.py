@@ -10,8 +10,8 @@ import pytest
 import torch
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
-from asrtool.train.profile import NUM_STEPS, SKIPPED, WARM_UP, profiling
+from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.profile import NUM_STEPS, SKIPPED, WARM_UP, profiling
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 

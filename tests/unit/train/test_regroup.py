@@ -9,7 +9,7 @@ import pytest
 import torch
 from learners import Learners
 
-from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.world import init_collectives, join_learners, leave_world
 
 NODES = [[0, 1], [2, 3], [4, 5]]

@@ -19,7 +19,7 @@ from train_killed_at_changes import train_killed_at_changes
 from warm import run_apart
 
 from asrtool.errors import AsrtoolError
-from asrtool.train import optimizer
+from asrtool.train.optimisation import optimizer
 
 TIMES = ("seconds", "frames_per_s")
 
@@ -124,7 +124,7 @@ def test_a_full_disk_is_reported_and_after_making_room_training_resumes(train_to
 WAITS = """
 import time
 from asrtool.cli.main import main
-from asrtool.train.loop import Training
+from asrtool.train.loop.loop import Training
 
 step = Training._step
 

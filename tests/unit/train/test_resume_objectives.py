@@ -9,9 +9,9 @@ import pytest
 import torch
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
-from asrtool.train.checkpoint import load_checkpoint
-from asrtool.train.loop import Training
+from asrtool.settings.toml_files import load_config
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
+from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 

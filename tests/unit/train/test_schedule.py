@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from asrtool import registry
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
-from asrtool.train.schedule import learning_rate
-from asrtool.train.settings import Train
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Train
+from asrtool.train.optimisation.learning_rate import learning_rate
 
 TOTAL = 1000
 SCHEDULES = registry.names("schedule")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asrtool.corpus.cmvn import Cmvn, Moments, write_cmvn
-from asrtool.train.sequence_noise import add_utterances
+from asrtool.data.features.cmvn import Cmvn, Moments, write_cmvn
+from asrtool.train.batches.sequence_noise import add_utterances
 
 STD_F = np.array([0.5, 1.0, 2.0], dtype=np.float32)
 LENS_N = np.array([5, 3, 4, 5])

@@ -13,18 +13,18 @@ import pytest
 import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
-from asrtool.corpus.index import read_index, write_index
-from asrtool.corpus.transcripts import write_transcripts
+from asrtool.data.storage.index import read_index, write_index
+from asrtool.data.storage.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
-from asrtool.models.ctc import Ctc
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
-from asrtool.train import shards
-from asrtool.train.settings import Shards as ShardsSettings
-from asrtool.train.shards import Shards
-from asrtool.train.source import Epoch, SourceContext, build_source
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Shards as ShardsSettings
+from asrtool.train.batches import shard_source
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Epoch, SourceContext, build_source
 
 SHARDS = Choice.of("source", "shards")
 
@@ -137,14 +137,14 @@ def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -
 
 
 def test_a_source_that_plans_no_batches_is_refused(context) -> None:
-    with pytest.raises(AsrtoolError, match=r"asrtool\.models\.ctc:Ctc: no source, it lacks plan, read, size"):
-        build_source(Choice("source", "asrtool.models.ctc:Ctc", None), context())
+    with pytest.raises(AsrtoolError, match=r"asrtool\.models\S+:Ctc: no source, it lacks plan, read, size"):
+        build_source(Choice("source", "asrtool.models.objectives.ctc:Ctc", None), context())
 
 
 def test_batches_of_dev_hold_more_than_those_of_training_where_these_are_small(context, monkeypatch) -> None:
     def longest(num_frames: int) -> int:
         """Frames of the longest batch, padding included, where it may have `num_frames`."""
-        monkeypatch.setattr(shards, "EVAL_FRAMES", num_frames)
+        monkeypatch.setattr(shard_source, "EVAL_FRAMES", num_frames)
         return max(batch.inputs_NT.shape[0] * batch.inputs_NT.shape[1] for batch in source.load(source.plan_eval()))
 
     source = Shards(context())

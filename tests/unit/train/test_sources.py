@@ -17,15 +17,15 @@ from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
 from train_killed import train_killed
 from warm import run_apart
 
-from asrtool.config_file import load_config
-from asrtool.distributed.work_queue import Assignment
+from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.loop import Training
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.shard_source import Shards
+from asrtool.train.batches.source import Epoch, Planned
+from asrtool.train.loop.loop import Training
+from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train
-from asrtool.train.schedule import learning_rate
-from asrtool.train.shards import Shards
-from asrtool.train.source import Epoch, Planned
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 3

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from asrtool.train.batch import TrainingBatch, in_two_views, on_bins, prepare_batch, seed_torch
-from asrtool.train.settings import SpecAugment
-from asrtool.train.specaugment import mask_features, masking
+from asrtool.settings.train import SpecAugment
+from asrtool.train.batches.batch import TrainingBatch, in_two_views, on_bins, prepare_batch, seed_torch
+from asrtool.train.batches.spec_augment import mask_features, masking
 
 
 def masked(lens: list[int], num_bins: int, settings: SpecAugment, seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import signal
-from asrtool.train import stop
+from asrtool.train.loop import stop
 stop.REPEAT_S = {repeat_s}
 try:
     with stop.Stop() as stop_:
@@ -23,7 +23,7 @@ finally:
 
 IN_A_LINE = """
 import io, logging, signal
-from asrtool.train import stop
+from asrtool.train.loop import stop
 
 class Terminal(io.RawIOBase):
     shown = b""
@@ -50,7 +50,7 @@ print(terminal.shown.decode(), end="")
 
 FAILING = """
 import signal
-from asrtool.train.stop import Stop
+from asrtool.train.loop.stop import Stop
 with Stop():
     signal.raise_signal(signal.SIGTERM)
     raise ValueError("of a batch")

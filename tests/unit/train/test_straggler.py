@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.config_file import load_config
+from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.straggler import InjectionOptions, StragglerInjection
 from asrtool.train.run import train
-from asrtool.train.straggler import InjectionOptions, StragglerInjection
 from asrtool.train.train import acoustic_job
 
 

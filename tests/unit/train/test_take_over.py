@@ -17,19 +17,19 @@ from test_testimony import line, write
 from torch import nn
 from torch.distributed import HashStore
 
-from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.world import Value, World
-from asrtool.train.assembly import Assembly
-from asrtool.train.checkpoint import Saved, Span, State, save_checkpoint
-from asrtool.train.cuts import Cuts, Reached
-from asrtool.train.dev_losses import DevLosses
-from asrtool.train.ledger import Ledger
-from asrtool.train.plan import Plan
-from asrtool.train.settings import Optimisation
-from asrtool.train.snapshots import NONE, Snapshots
-from asrtool.train.source import Planned
-from asrtool.train.stop import Stopped
-from asrtool.train.testimony import Trained
+from asrtool.settings.train import Optimisation
+from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.source import Planned
+from asrtool.train.checkpoints.checkpoint import Saved, Span, State, save_checkpoint
+from asrtool.train.checkpoints.coordinator import Cuts, Reached
+from asrtool.train.checkpoints.merge import Assembly
+from asrtool.train.checkpoints.snapshots import NONE, Snapshots
+from asrtool.train.ledger.learner_records import Trained
+from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.loop.evaluation import DevLosses
+from asrtool.train.loop.stop import Stopped
 
 
 def assembly_of(directory: Path, losses: list[tuple[int, float]]) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch.distributed import HashStore
 
-from asrtool.distributed.members import Loss, Members
-from asrtool.distributed.work_queue import BatchNumber
+from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
-from asrtool.train.assigned import Assigned, examine_lost
-from asrtool.train.checkpoint import State
-from asrtool.train.records import Records
-from asrtool.train.testimony import Trained, find_missing, records_path
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.ledger.in_flight import Assigned, examine_lost
+from asrtool.train.ledger.learner_records import Trained, find_missing, records_path
+from asrtool.train.loop.step_records import Records
 
 
 def line(step: int, epoch: int = 1) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from toy_task import NUM_BINS, SETTINGS, assert_same_bits, last_weights
 
-from asrtool.config_file import load_config
-from asrtool.corpus.index import EXTRACTOR, VECTORS, read_index, write_feature_settings
+from asrtool.data.storage.index import EXTRACTOR, VECTORS, read_index, write_feature_settings
 from asrtool.decode.forward import load_acoustic_model, open_features
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import save_model
+from asrtool.settings.toml_files import load_config
 from asrtool.train.finetune import begin_with
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components

@@ -13,11 +13,11 @@ import torch
 from learners import Learners
 from toy_task import last_weights
 
-from asrtool.config_file import load_config
-from asrtool.simulate.events import Event
-from asrtool.simulate.in_lock_step import in_lock_step
-from asrtool.simulate.replay import replay
-from asrtool.simulate.virtual import Evaluated, Stepped, VirtualLearners
+from asrtool.predict.simulate.events import Event
+from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.learners import Evaluated, Stepped, VirtualLearners
+from asrtool.predict.virtual.replay import replay
+from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 

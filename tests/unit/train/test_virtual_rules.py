@@ -11,20 +11,20 @@ import pytest
 import torch
 from equations import NUM_INPUTS, RATE, SEED
 
-from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.work_queue import BatchNumber, Round
-from asrtool.settings import Choice
-from asrtool.simulate.assigned import Trained
-from asrtool.simulate.central import Served
-from asrtool.simulate.events import Answer, Begin, Event, Push, Receive, Send, Take, Update
-from asrtool.simulate.events import Round as RoundEnds
-from asrtool.simulate.gossip import Gossip
-from asrtool.simulate.in_lock_step import in_lock_step
-from asrtool.simulate.replica import Replica, SharedModel
-from asrtool.simulate.rule import Mean, Rule
-from asrtool.simulate.together import DelayByOne
-from asrtool.simulate.virtual_rules import rule_of
-from asrtool.train.pieces import Computed
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import BatchNumber, Round
+from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Send, Take, Update
+from asrtool.predict.simulate.events import Round as RoundEnds
+from asrtool.predict.virtual.batches import Trained
+from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.gossip import Gossip
+from asrtool.predict.virtual.replica import Replica, SharedModel
+from asrtool.predict.virtual.rule import Mean, Rule
+from asrtool.predict.virtual.rules import rule_of
+from asrtool.predict.virtual.shared_weights import Served
+from asrtool.predict.virtual.synchronous import DelayByOne
+from asrtool.settings.schema import Choice
+from asrtool.train.loop.gradient_accumulation import Computed
 
 NUM_STEPS = 8
 

@@ -18,10 +18,10 @@ from toy_task import assert_same_bits, last_weights
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.virtual.learners import Diverged
+from asrtool.predict.virtual.training import config_of, train_cases
 from asrtool.report.training import read_training
-from asrtool.simulate.scenario import load_scenario
-from asrtool.simulate.training import config_of, train_cases
-from asrtool.simulate.virtual import Diverged
 
 ASYNCHRONOUS = ["adpsgd", "adpsgd-pairs", "h-adpsgd", "ps-async", "hogwild", "none"]
 STRATEGIES = ["single", "allreduce", "ps-sync", "adpsgd-d1", "bmuf", *ASYNCHRONOUS]
@@ -91,17 +91,17 @@ def test_a_slow_learner_trains_fewer_batches_on_older_weights(train_there: Train
 
 def test_the_model_counts_staleness_as_it_is(train_there: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the cluster model, which it finds without weights, is that of the views."""
-    from asrtool.simulate import virtual
+    from asrtool.predict.virtual import learners
 
     counted = []
-    end = virtual.VirtualLearners._end
+    end = learners.VirtualLearners._end
 
     def noting(learners: Any, event: Any) -> Any:
         found = end(learners, event)
         counted.append((event.staleness, found.trained.staleness))
         return found
 
-    monkeypatch.setattr(virtual.VirtualLearners, "_end", noting)
+    monkeypatch.setattr(learners.VirtualLearners, "_end", noting)
     for strategy in ("adpsgd-random", "adpsgd-pairs", "ps-async"):
         train_there(strategy, strategy)
     assert all(one == other for one, other in counted), counted

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from asrtool.config_file import load_config
 from asrtool.models.precision import choose_precision
-from asrtool.train.batch import TrainingBatch, seed_torch
-from asrtool.train.loss import Task
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.batch import TrainingBatch, seed_torch
+from asrtool.train.loop.loss import Task
 from asrtool.train.train import build_components
 
 NOISE = 0.1

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asrtool.corpus.cmvn import Moments, write_cmvn
-from asrtool.corpus.index import Utterance, write_index
-from asrtool.corpus.samples import keeping_samples
-from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
-from asrtool.settings import Choice
+from asrtool.data.features.cmvn import Moments, write_cmvn
+from asrtool.data.storage.index import Utterance, write_index
+from asrtool.data.storage.samples import keeping_samples
+from asrtool.data.storage.shard import write_shard
+from asrtool.settings.data import Features
+from asrtool.settings.schema import Choice
 
 NUM_BINS = 8
 NUM_TOKENS = 40

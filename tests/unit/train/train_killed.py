@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from asrtool.config_file import load_config
-from asrtool.models import torch_file
+from asrtool.models.files import torch_file
+from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job
 

@@ -102,6 +102,26 @@ def test_a_named_pipe_is_read_as_standard_input_is(samples: np.ndarray, tmp_path
 
 
 @pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("subtypes", [("PCM_16", "PCM_16"), ("FLOAT", "PCM_16", "FLOAT")])
+def test_wav_files_that_are_joined_in_a_pipe_are_read_to_the_last(
+    subtypes: tuple[str, ...], live: bool, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write(tmp_path / f"{i}.wav", samples[i:], subtype) for i, subtype in enumerate(subtypes)]
+    note = b"LIST\4\0\0\0note"
+    content = note.join(path.read_bytes() for path in paths) + note
+    with piped([content[:90_000], content[90_000:]], monkeypatch), open_sound("-", live=live) as sound:
+        found = np.concatenate(list(sound.blocks), axis=1)
+    assert np.array_equal(found, np.concatenate([read(path) for path in paths], axis=1))
+    other = write(tmp_path / "other.wav", samples[:, :1], "PCM_16").read_bytes()
+    with (
+        piped([paths[0].read_bytes() + other], monkeypatch),
+        open_sound("-", live=live) as sound,
+        pytest.raises(AsrtoolError, match="standard input: its joined parts differ in sampling rate or channels"),
+    ):
+        list(sound.blocks)
+
+
+@pytest.mark.parametrize("live", [False, True])
 def test_wav_is_read_while_it_comes_in(
     live: bool, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,8 +218,16 @@ def test_a_wav_that_is_cut_off_is_read_with_a_warning(
 
 
 @pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
+def test_a_shortened_file_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
+    whole = SHORTENED.read_bytes()
+    (tmp_path / "half.sph").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(AsrtoolError, match=r"half.sph: (cannot be decoded|truncated)"):
+        read(tmp_path / "half.sph")
+
+
+@pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
 def test_shorten_is_decoded() -> None:
-    from asrtool.corpus.sphere import read_sphere
+    from asrtool.data.audio.sphere import read_sphere
 
     expected, _ = read_sphere(SHORTENED)
     assert np.array_equal(read(SHORTENED), expected.T / np.float32(2**15))

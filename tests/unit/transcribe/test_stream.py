@@ -20,12 +20,12 @@ from toy_work import FEATURES, make_work
 import asrtool
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
-from asrtool.config_file import load_config
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
-from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
 from asrtool.transcribe.recogniser import open_recogniser
 from asrtool.transcribe.stream import Latency, Stream, Update
 

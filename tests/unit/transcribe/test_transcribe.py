@@ -18,8 +18,8 @@ from toy_work import FEATURES, make_work
 import asrtool
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
-from asrtool.corpus.cmvn import Cmvn, Moments
-from asrtool.corpus.frames import frames_of
+from asrtool.data.features.cmvn import Cmvn, Moments
+from asrtool.data.features.from_samples import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.listen import choose_channels

@@ -1,0 +1,44 @@
+"""Stretches of the recordings of a manifest folder, to be listened to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.data.manifests.manifest import RECORDINGS, read_lines
+from asrtool.data.manifests.validator import Entry
+
+
+class Clips:
+    """Reads audio that lies on this machine; nothing is fetched from a server."""
+
+    def __init__(self, manifests: Path) -> None:
+        """Raises AsrtoolError where `manifests` has no readable list of recordings."""
+        self._recordings = {entry["id"]: entry for entry in read_lines(manifests / RECORDINGS, Entry)}
+
+    def read(self, recording: str, channel: str, begin_s: float, end_s: float) -> tuple[np.ndarray, int] | None:
+        """Float32 samples (S,) in [-1, 1] of a channel, A or B, and their rate in Hz; None where there is no audio.
+
+        Lhotse is loaded by the first call that finds the recording.
+        """
+        entry = self._recordings.get(recording)
+        if entry is None:
+            return None
+        from lhotse import Recording
+        from lhotse.audio.backend import audio_backend
+
+        from asrtool.data.audio.remote import fetched
+        from asrtool.data.features.extract import UNREADABLE
+        from asrtool.url import Part
+
+        found = Recording.from_dict(dict(entry))  # which takes keys out
+        if any(source.type == "url" and Part.parse(source.source).path is None for source in found.sources):
+            return None
+        try:
+            with audio_backend("LibsndfileBackend"):  # which reads SPHERE, too
+                audio_CS = fetched(found).load_audio(offset=begin_s, duration=min(end_s, found.duration) - begin_s)
+            samples_S = audio_CS[found.channel_ids.index("AB".index(channel.upper()))]
+        except UNREADABLE:
+            return None
+        return np.ascontiguousarray(samples_S, dtype=np.float32), found.sampling_rate

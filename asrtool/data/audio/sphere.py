@@ -1,0 +1,186 @@
+"""NIST SPHERE audio: read the header, refuse broken files, decode shorten compression.
+
+libsndfile reads uncompressed SPHERE files itself; only those compressed with shorten (Fisher) need `read_sphere`.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asrtool.data.audio.joined import keep, read_parts
+from asrtool.errors import AsrtoolError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CODINGS = {"pcm": "pcm", "ulaw": "ulaw", "mu-law": "ulaw", "mulaw": "ulaw", "alaw": "alaw"}
+SHORTEN = "embedded-shorten-v2.00"
+# Files are padded to whole blocks on some discs, so a little more than the header declares is no fault.
+PADDING_BYTES = 1024
+FRESH_COPY = "fetch the file again from the release"
+MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
+
+
+class OtherChannels(AsrtoolError):
+    """An audio file has more channels than are expected, or fewer."""
+
+
+@dataclass(frozen=True)
+class SphereHeader:
+    """What the header declares. `num_samples` is of one channel; `coding` is pcm, ulaw or alaw."""
+
+    num_channels: int
+    num_samples: int
+    sampling_rate_hz: int
+    coding: str
+    is_shortened: bool
+    sample_bytes: int
+    header_bytes: int
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the samples once uncompressed."""
+        return self.num_samples * self.num_channels * self.sample_bytes
+
+
+def read_header(path: Path) -> SphereHeader:
+    """Read and check the header. Raises AsrtoolError for a file that is no SPHERE file or has an unknown coding."""
+    fields, header_bytes = _read_fields(path)
+    coding, _, compression = fields.get("sample_coding", "pcm").partition(",")
+    if coding not in CODINGS or compression not in ("", SHORTEN):
+        found = fields["sample_coding"]
+        raise AsrtoolError(
+            f"{path}: coding is {found!r}, expected {', '.join(CODINGS)} (with or without {SHORTEN})",
+            "convert the file",
+        )
+    return SphereHeader(
+        num_channels=_positive(path, fields, "channel_count"),
+        num_samples=_positive(path, fields, "sample_count"),
+        sampling_rate_hz=_positive(path, fields, "sample_rate"),
+        coding=CODINGS[coding],
+        is_shortened=bool(compression),
+        sample_bytes=_positive(path, fields, "sample_n_bytes"),
+        header_bytes=header_bytes,
+    )
+
+
+def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) -> SphereHeader:
+    """The header of a file that has the expected rate, or any, and channels, and as many bytes as it declares.
+
+    Raises AsrtoolError naming the file, what was found and what was expected; of channels OtherChannels. The
+    length of a shorten-compressed file shows only when it is decoded.
+    """
+    header = read_header(path)
+    if sampling_rate_hz not in (None, header.sampling_rate_hz):
+        raise AsrtoolError(
+            f"{path}: sampling rate is {header.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz",
+            "check that this is the right release, or resample it",
+        )
+    if header.num_channels != num_channels:
+        raise OtherChannels(
+            f"{path}: {_channels(header.num_channels)}, expected {_channels(num_channels)}",
+            MAKE_MONO if num_channels == 1 else "check that this is the right release",
+        )
+    found_bytes = path.stat().st_size - header.header_bytes
+    if header.is_shortened:
+        return header
+    if found_bytes < header.data_bytes:
+        raise AsrtoolError(
+            f"{path}: truncated, the header declares {header.data_bytes} bytes of samples, {found_bytes} are there",
+            FRESH_COPY,
+        )
+    if found_bytes > header.data_bytes + PADDING_BYTES:
+        raise AsrtoolError(
+            f"{path}: the header lies, it declares {header.data_bytes} bytes of samples, {found_bytes} are there",
+            FRESH_COPY,
+        )
+    return header
+
+
+def read_sphere(path: Path) -> tuple[np.ndarray, int]:
+    """Samples, int16 of shape (num_samples, num_channels), and the sampling rate in Hz; shorten is decoded.
+
+    Uses the program sph2pipe where it is installed, which is about a hundred times faster, else the package desphere.
+    Raises AsrtoolError for a file that cannot be decoded or holds fewer samples than its header declares.
+    """
+    import soundfile
+
+    header = read_header(path)
+    if header.is_shortened:
+        samples, rate = soundfile.read(io.BytesIO(_decode_shorten(path)), dtype="int16", always_2d=True)
+    else:
+        samples, rate = soundfile.read(path, dtype="int16", always_2d=True)
+    samples = samples[: header.num_samples]
+    if samples.shape != (header.num_samples, header.num_channels):
+        raise AsrtoolError(
+            f"{path}: truncated, the header declares {header.num_samples} samples of {_channels(header.num_channels)},"
+            f" {samples.shape[0]} of {samples.shape[1]} are there",
+            FRESH_COPY,
+        )
+    return samples, rate
+
+
+def decode(source: Path, stem: Path) -> str:
+    """Keep the audio of `source` at `stem`, without loss; what is wrong with it, or an empty text."""
+    import soundfile
+
+    try:
+        samples, rate = read_sphere(source) if source.suffix.lower() == ".sph" else read_parts(source)
+    except AsrtoolError as error:
+        return error.what
+    except (OSError, soundfile.SoundFileError) as error:
+        return f"{source}: {error}"
+    keep(samples, rate, stem)
+    return ""
+
+
+def _decode_shorten(path: Path) -> bytes:
+    """The file as WAV."""
+    sph2pipe = shutil.which("sph2pipe")
+    if sph2pipe:
+        done = subprocess.run([sph2pipe, "-f", "wav", "-p", str(path)], capture_output=True, check=False)
+        if done.returncode:
+            message = " ".join(done.stderr.decode(errors="replace").split())
+            raise AsrtoolError(f"{path}: cannot be decoded: sph2pipe: {message}", FRESH_COPY)
+        return done.stdout
+    import desphere
+
+    try:
+        return desphere.transcode_bytes(path.read_bytes())
+    except desphere.DesphereError as error:
+        raise AsrtoolError(f"{path}: cannot be decoded: {error}", FRESH_COPY) from error
+
+
+def _read_fields(path: Path) -> tuple[dict[str, str], int]:
+    """Header fields (name -> value) and the size of the header in bytes."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+            size = start[8:16].strip()
+            if not start.startswith(b"NIST_1A\n") or not size.isdigit() or int(size) < len(start):
+                raise AsrtoolError(f"{path}: no SPHERE header, expected NIST_1A at the start", FRESH_COPY)
+            text = (start + file.read(int(size) - len(start))).decode("ascii", errors="replace")
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read: {error.strerror}", "check the path and its permissions") from error
+    body, end, _ = text.partition("\nend_head")
+    if not end:
+        raise AsrtoolError(f"{path}: truncated in its header, expected end_head", FRESH_COPY)
+    lines = (line.split(None, 2) for line in body.split("\n")[2:])
+    return {parts[0]: parts[2].strip() for parts in lines if len(parts) == 3}, int(size)
+
+
+def _positive(path: Path, fields: dict[str, str], name: str) -> int:
+    value = fields.get(name, "")
+    if not value.isdigit() or int(value) < 1:
+        found = f"is {value!r}" if value else "is missing"
+        raise AsrtoolError(f"{path}: {name} in the header {found}, expected a whole number above 0", FRESH_COPY)
+    return int(value)
+
+
+def _channels(num: int) -> str:
+    return f"{num} channel{'' if num == 1 else 's'}"

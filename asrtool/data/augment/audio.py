@@ -1,0 +1,153 @@
+"""Changes of the audio of an utterance: tempo, reverberation, noise, band, codec, in the order of a telephone call.
+
+Each is drawn by a random generator that belongs to one utterance in one epoch. None but the tempo changes the length,
+nor when anything is said.
+
+Letters in names: S samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from lhotse.audio.mixer import AudioMixer
+from lhotse.augmentation import Compress, convolve1d
+
+from asrtool.data.augment.sound_folder import open_sounds
+from asrtool.settings.data import Augment
+
+WINDOW_S = 0.03
+SHIFT_S = 0.008  # either way: together more than a period of a low voice
+
+
+def change_tempo(samples_S: np.ndarray, num_samples: int, rate_hz: int) -> np.ndarray:
+    """`num_samples` samples, float32, in which all of `samples_S` is said: their ratio is the tempo."""
+    if num_samples == len(samples_S):
+        return samples_S
+    half, shift = round(WINDOW_S / 2 * rate_hz), round(SHIFT_S * rate_hz)
+    window = np.hanning(2 * half + 1)[:-1].astype(np.float32)  # two that overlap by half add up to 1
+    margin = 2 * half + shift
+    padded = np.pad(samples_S, (margin, margin + 2 * half))
+    out = np.zeros(num_samples + 4 * half, np.float32)
+    begin = margin - half
+    for i, at in enumerate(range(0, num_samples + half, half)):
+        if i:
+            wanted = margin - half + round(at * len(samples_S) / num_samples)
+            begin = _best_begin(padded, wanted, begin + half, 2 * half, shift)
+        out[at : at + 2 * half] += window * padded[begin : begin + 2 * half]
+    return out[half : half + num_samples]
+
+
+def _best_begin(padded: np.ndarray, wanted: int, natural: int, size: int, shift: int) -> int:
+    """Where, at most `shift` from `wanted`, the `size` samples begin that are most like those at `natural`.
+
+    By the correlation over the norm of the candidate: a loud one would win by its loudness.
+    """
+    first = max(0, wanted - shift)
+    region = padded[first : wanted + shift + size]
+    like = np.correlate(region, padded[natural : natural + size], "valid")
+    energy = np.cumsum(np.concatenate([[0.0], region.astype(np.float64) ** 2]))
+    norm = np.sqrt(np.maximum(energy[size:] - energy[:-size], 1e-9))
+    return first + int(np.argmax(like / norm))
+
+
+Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+FILTER_ORDER = 4
+MAX_EDGE = 0.499  # of the sampling rate: a filter has its edge below half of it
+MOST_COMPRESSION = 0.9999  # LAME refuses more
+
+
+class Augmentation:
+    """What settings say of each utterance; other processes get it by pickle."""
+
+    def __init__(self, settings: Augment, rate_hz: int) -> None:
+        """Raises AsrtoolError where a folder is missing or empty, or a file in it is of no use."""
+        self._settings = settings
+        self._rate_hz = rate_hz
+        sounds = {key: open_sounds(Path(folder), key, rate_hz) for key, folder in settings.folders.items()}
+        self._rooms = sounds.get("augment.reverb_dir", [])
+        self._noises = sounds.get("augment.noise_dir", [])
+
+    def change(self, samples_S: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
+        """`num_samples` samples, float32 in [-1, 1], of those of an utterance; the array itself where none is drawn."""
+        changed_S = change_tempo(samples_S, num_samples, self._rate_hz)
+        for prob, change in self._changes():
+            if random.random() < prob:
+                changed_S = _in_range(change(changed_S, random))
+        return changed_S
+
+    def _changes(self) -> list[tuple[float, Change]]:
+        settings = self._settings
+        return [
+            (settings.reverb_prob if self._rooms else 0.0, self._reverberate),
+            (settings.noise_prob if self._noises else 0.0, self._add_noise),
+            (settings.band_prob, self._limit_band),
+            (settings.codec_prob, self._transmit),
+        ]
+
+    def _reverberate(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        room = self._rooms[int(random.integers(len(self._rooms)))]
+        return reverberate(samples_S, room.read(0, room.num_samples))
+
+    def _add_noise(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        noise = self._noises[int(random.integers(len(self._noises)))]
+        begin = int(random.integers(noise.num_samples))
+        low_db, high_db = self._settings.snr_db
+        snr_db = random.uniform(low_db, high_db)
+        return add_noise(samples_S, noise.read(begin, len(samples_S)), snr_db, self._rate_hz)
+
+    def _limit_band(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        low_hz = random.uniform(0, self._settings.band_hz[0])
+        high_hz = random.uniform(self._settings.band_hz[1], self._rate_hz / 2)
+        return limit_band(samples_S, low_hz, high_hz, self._rate_hz)
+
+    def _transmit(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        codec = self._settings.codecs[random.integers(len(self._settings.codecs))]
+        return transmit(samples_S, codec, random.random(), self._rate_hz)
+
+
+def reverberate(samples_S: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """`samples_S` in a room of this impulse response: of the same length and energy, its direct sound not delayed."""
+    wet_S = convolve1d(torch.from_numpy(samples_S), torch.from_numpy(room)).numpy()
+    direct = int(np.abs(room).argmax())
+    wet_S = wet_S[direct : direct + len(samples_S)]
+    energy, before = float(np.sum(wet_S**2)), float(np.sum(samples_S**2))
+    return wet_S * np.float32(np.sqrt(before / energy)) if energy else samples_S
+
+
+def add_noise(samples_S: np.ndarray, noise_S: np.ndarray, snr_db: float, rate_hz: int) -> np.ndarray:
+    """The sum of both, the noise so loud that its mean power is `snr_db` below that of the utterance.
+
+    An utterance that is digital silence, to which no noise has a ratio, stays as it is.
+    """
+    if not samples_S.any():
+        return samples_S
+    mixer = AudioMixer(samples_S[None], rate_hz)
+    mixer.add_to_mix(noise_S[None], snr_db)
+    mixed_S: np.ndarray = mixer.mixed_audio[0]
+    return mixed_S
+
+
+def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: int) -> np.ndarray:
+    """What a channel between these frequencies lets through, by Butterworth filters."""
+    from scipy.signal import butter, sosfilt  # takes a second, and starts threads: learners are forked without any
+
+    for edge_hz, kind in ((low_hz, "highpass"), (min(high_hz, MAX_EDGE * rate_hz), "lowpass")):
+        if edge_hz >= 1:
+            samples_S = sosfilt(butter(FILTER_ORDER, edge_hz, kind, output="sos", fs=rate_hz), samples_S)
+    return samples_S.astype(np.float32)
+
+
+def transmit(samples_S: np.ndarray, codec: str, compression: float, rate_hz: int) -> np.ndarray:
+    """What comes out of `codec`, which compresses by 0 to 1 of what it can; in step with what goes in, as long."""
+    coded_S = Compress(codec, min(compression, MOST_COMPRESSION))(samples_S[None], rate_hz)[0, : len(samples_S)]
+    return np.pad(coded_S, (0, len(samples_S) - len(coded_S)))
+
+
+def _in_range(samples_S: np.ndarray) -> np.ndarray:
+    """Softer where samples are outside [-1, 1]: a codec would cut them off."""
+    peak = float(np.abs(samples_S).max(initial=0.0))
+    return samples_S / np.float32(peak) if peak > 1 else samples_S

@@ -1,0 +1,107 @@
+"""A folder of sounds that training draws from: recordings of noise, or room impulse responses.
+
+Listing one needs neither lhotse nor torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from asrtool.data.audio.joined import parts_of, why_not_whole
+from asrtool.errors import AsrtoolError
+
+SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".aiff")
+BLOCK = 2**16  # samples read at a time in search of one that is not zero
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A file that is readable and not silent."""
+
+    path: Path
+    num_samples: int
+
+    def read(self, begin: int, num_samples: int) -> np.ndarray:
+        """Samples of its first channel, float32; from `begin` on, and from its beginning where it ends too early.
+
+        Raises AsrtoolError where the file is gone or has changed.
+        """
+        samples = _read(self.path, begin, min(num_samples, self.num_samples - begin))
+        missing = num_samples - len(samples)
+        if not missing:
+            return samples
+        first = _read(self.path, 0, min(missing, self.num_samples))
+        return np.concatenate([samples, np.resize(first, missing)])  # which repeats them
+
+
+def list_sounds(directory: Path, key: str) -> list[Path]:
+    """The sound files in and below `directory`, which the setting `key` names, in order.
+
+    Raises AsrtoolError where there is no such folder, and no file in it.
+    """
+    if not directory.is_dir():
+        what = f"{key}: {directory} is no folder that exists"
+        raise AsrtoolError(what, "name a folder of recordings, or leave it empty")
+    walked = os.walk(directory, followlinks=True)
+    found = sorted(
+        Path(folder, name) for folder, _, names in walked for name in names if name.lower().endswith(SUFFIXES)
+    )
+    if not found:
+        what = f"{key}: {directory} has no sound file, expected some of {', '.join('*' + s for s in SUFFIXES)}"
+        raise AsrtoolError(what, "name a folder of recordings, or leave it empty")
+    return found
+
+
+def digest_of_sounds(directory: Path, key: str) -> str:
+    """SHA-256 in hex of the names and sizes of the files; AsrtoolError as list_sounds."""
+    lines = [f"{path.relative_to(directory)}\t{path.stat().st_size}\n" for path in list_sounds(directory, key)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def open_sounds(directory: Path, key: str, rate_hz: int) -> list[Sound]:
+    """The sounds of a folder, by the headers of its files and the first samples of each.
+
+    Raises AsrtoolError as list_sounds, and naming a file that cannot be read, has another rate than `rate_hz`, or is
+    silent.
+    """
+    return [_open(path, key, rate_hz) for path in list_sounds(directory, key)]
+
+
+def _open(path: Path, key: str, rate_hz: int) -> Sound:
+    try:
+        if fault := why_not_whole(parts_of(path)):
+            raise AsrtoolError(f"{key}: {path}: {fault}", "remove or repair it")
+        with soundfile.SoundFile(path) as file:
+            if file.samplerate != rate_hz:
+                raise AsrtoolError(
+                    f"{key}: {path} has {file.samplerate} samples a second, expected {rate_hz}",
+                    "convert the folder to features.sampling_rate_hz",
+                )
+            num_samples = file.frames
+            while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
+                if not np.isfinite(block).all():
+                    raise AsrtoolError(f"{key}: {path} has samples that are no numbers", "remove or repair it")
+                if block[:, 0].any():
+                    return Sound(path, num_samples)
+    except soundfile.SoundFileError as error:
+        raise AsrtoolError(f"{key}: {path} cannot be read: {error}", "remove or repair it") from error
+    raise AsrtoolError(f"{key}: {path} is silent", "remove it")
+
+
+def _read(path: Path, begin: int, num_samples: int) -> np.ndarray:
+    try:
+        samples, _ = soundfile.read(path, num_samples, begin, dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        raise AsrtoolError(f"{path} cannot be read: {error}", "restore the file and run the same command") from error
+    if len(samples) < num_samples:
+        raise AsrtoolError(f"{path} has changed or is cut off", "restore the file and run the same command")
+    if not np.isfinite(samples).all():
+        raise AsrtoolError(f"{path} has samples that are no numbers", "remove or repair it")
+    first: np.ndarray = samples[:, 0]
+    return first

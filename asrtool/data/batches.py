@@ -1,0 +1,225 @@
+"""Batches of utterances of like length: the plan of an epoch, and loading it ahead of training.
+
+A plan is a pure function of the index, the seed and the epoch, so a resumed training finds batch 4711 of epoch 3 again,
+and several learners agree on the plan without exchanging it.
+
+Letters in names: N utterances of a batch, T frames, F filterbank bins.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from array import array
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+
+from asrtool.data.storage.index import WINDOW_SHARDS, Utterance
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+
+Item = TypeVar("Item")
+Loaded = TypeVar("Loaded")
+LENGTH_JITTER = 0.02  # lengths closer than this fraction count as equal, so that batches differ between epochs
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What a plan needs to know of utterances, which are in storage order."""
+
+    num_frames: np.ndarray  # of each utterance
+    first: np.ndarray  # of each shard, the position of its first utterance
+    name: Callable[[int], str] = str  # of an utterance, by its position
+
+    @classmethod
+    def of(cls, index: Sequence[Utterance]) -> Lengths:
+        """Of a list of them."""
+        frames = np.array([utterance.num_frames for utterance in index], dtype=np.int64)
+        _, first = np.unique([utterance.shard for utterance in index], return_index=True)
+        return cls(frames, first, lambda i: index[i].id)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Utterances trained together, as positions in the index; `number` counts the batches of an epoch from 0."""
+
+    number: int
+    indices: Sequence[int]
+    window: int = 0  # of shards, all of which its utterances are from
+
+
+@dataclass
+class LoadedBatch:
+    """A batch with its features, normalised and zero-padded to the longest utterance."""
+
+    number: int
+    indices: Sequence[int]
+    utterances: tuple[Utterance, ...]
+    feats_NTF: np.ndarray  # float32
+    feat_lens_N: np.ndarray  # int64, frames
+
+
+def plan_epoch(
+    lengths: Lengths,
+    max_frames_per_batch: int,
+    seed: int,
+    epoch: int,
+    window_shards: int = WINDOW_SHARDS,
+    windows: Iterable[np.ndarray] | None = None,
+) -> Iterator[Batch]:
+    """Every utterance once, in batches of at most `max_frames_per_batch` frames, padding included.
+
+    Or those of `windows`, each of which has the positions of some.
+
+    Shards are shuffled and taken `window_shards` at a time; the utterances of such a window are sorted by length
+    (give or take LENGTH_JITTER), cut into batches, and the batches shuffled. So reading stays sequential, padding
+    small, and the order random. Raises AsrtoolError for an utterance longer than a batch.
+    """
+    frames = lengths.num_frames
+    check_longest(lengths, max_frames_per_batch)
+    random = np.random.default_rng((seed, epoch))
+    windows = plan_windows(lengths, window_shards, random) if windows is None else windows
+    number = itertools.count()
+    for window, members in enumerate(windows):
+        jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
+        order = members[stable_order(frames[members] * jitter)]
+        packed = _pack(order, frames, max_frames_per_batch)
+        for i in random.permutation(len(packed)).tolist():
+            yield Batch(next(number), packed[i], window)
+
+
+def plan_windows(
+    lengths: Lengths, window_shards: int = WINDOW_SHARDS, random: np.random.Generator | None = None
+) -> Iterator[np.ndarray]:
+    """Positions in the index, window by window; shards in storage order, or shuffled by `random`."""
+    num_shards = len(lengths.first)
+    ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
+    order = random.permutation(num_shards) if random else np.arange(num_shards)
+    for begin in range(0, num_shards, window_shards):
+        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + window_shards]])
+
+
+def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:
+    """Raises AsrtoolError naming the longest utterance where it does not fit a batch."""
+    frames = lengths.num_frames
+    longest = int(frames.argmax())
+    if frames[longest] > max_frames_per_batch:
+        raise AsrtoolError(
+            f"utterance {lengths.name(longest)} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
+            "raise train.batch_s, or distributed.global_batch_s where that is set, or lower data.max_duration_s",
+        )
+
+
+def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
+    """Every utterance once, sorted by length within each window of shards; always the same.
+
+    An utterance longer than `max_frames_per_batch` is a batch of its own: a test set cannot choose.
+    """
+    frames = lengths.num_frames
+    number = itertools.count()
+    for window, members in enumerate(plan_windows(lengths)):
+        for indices in _pack(members[np.argsort(frames[members], kind="stable")], frames, max_frames_per_batch):
+            yield Batch(next(number), indices, window)
+
+
+def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
+    """Load `batches` of the utterances of `reader`, up to `prefetch` ahead; as load_ahead."""
+    return load_ahead(functools.partial(load_batch, reader), batches, prefetch)
+
+
+def load_ahead(
+    load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: int, num_threads: int = 1
+) -> Generator[Loaded, None, None]:
+    """`load` of each of `items`, up to `prefetch` ahead, in threads; they are taken in the caller's thread.
+
+    What goes wrong in a thread is raised here. Closing the iterator early ends the threads.
+    """
+    pending: deque[Future[Loaded]] = deque()
+    executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="batches")
+    try:
+        todo = iter(items)
+        pending.extend(executor.submit(load, item) for item in islice(todo, prefetch))
+        while pending:
+            loaded = pending.popleft().result()
+            pending.extend(executor.submit(load, item) for item in islice(todo, 1))
+            yield loaded
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
+    """Float32."""
+    return np.zeros(shape, dtype=np.float32)
+
+
+def load_batch(
+    reader: FeatureReader,
+    batch: Batch,
+    zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF,
+    feats: Sequence[np.ndarray] | None = None,
+) -> LoadedBatch:
+    """One batch, with its features, which `zeros` makes room for: float32; `feats` instead of those of `reader`.
+
+    In every frame the vector of the speaker stands behind them, where there is one.
+    """
+    feats = reader.read_several(batch.indices) if feats is None else feats
+    feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
+    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_inputs))
+    for n, (i, feats_TF) in enumerate(zip(batch.indices, feats, strict=True)):
+        feats_NTF[n, : len(feats_TF), : reader.num_bins] = feats_TF
+        if reader.vectors is not None:
+            feats_NTF[n, : len(feats_TF), reader.num_bins :] = reader.vectors[i]
+    utterances = tuple(reader.index[i] for i in batch.indices)
+    return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
+
+
+def stable_order(keys: np.ndarray) -> np.ndarray:
+    """Of a stable sort. Where no two are equal any sort finds it, and NumPy's default is twice as fast."""
+    order = np.argsort(keys)
+    in_order = keys[order]
+    return np.argsort(keys, kind="stable") if (in_order[1:] == in_order[:-1]).any() else order
+
+
+def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
+    """Cut `order` into runs whose size times longest utterance is at most `max_frames_per_batch`.
+
+    Runs are arrays: those of an epoch of seven million utterances take 28 MB, tuples of integers ten times that.
+    """
+    begins = _begins(frames[order], max_frames_per_batch)
+    numbers = array("I", order.astype(np.uint32).tobytes())
+    return [numbers[begin:end] for begin, end in itertools.pairwise([*begins, len(order)])]
+
+
+def _begins(lengths: np.ndarray, max_frames: int) -> list[int]:
+    """Where the runs of `_pack` begin, each as long as it can be; an utterance without a frame counts as one of one.
+
+    For all places at once: where a run from there on ends if the longest so far of all is in it. That is nearly always
+    so, since lengths grow; where it is not, the lengths of the run are looked at one by one.
+    """
+    places, lengths = np.arange(len(lengths)), np.maximum(lengths, 1)
+    longest = np.maximum.accumulate(lengths)
+    last_longest = np.maximum.accumulate(np.where(lengths == longest, places, 0)).data
+    first = np.maximum(places + 1 - max_frames // longest, 0)  # from where on a run with this place may begin
+    ends = np.cumsum(np.bincount(first, minlength=len(places))).data
+    begins, begin = [], 0
+    while begin < len(places):
+        begins.append(begin)
+        end: int = ends[begin]
+        if end < len(places) and last_longest[end] < begin:
+            end = begin + _size_of_run(lengths[begin:], max_frames)
+        begin = max(end, begin + 1)  # an utterance that is too long is alone
+    return begins
+
+
+def _size_of_run(lengths: np.ndarray, max_frames: int) -> int:
+    near = lengths[: max_frames // int(lengths[0]) + 1].tolist()
+    for size, longest in enumerate(itertools.accumulate(near, max)):
+        if (size + 1) * longest > max_frames:
+            return size
+    return len(near)

@@ -1,0 +1,124 @@
+"""What features were made of, so that those that hold all that is wanted stay, and take the texts of now.
+
+A set keeps a digest of each utterance of its manifests, with its recording and what stands for the contents of its
+audio, without its text. Where all that are wanted now are among these, features need not be computed: utterances that
+are gone are left out when texts are joined. Otherwise those shards are computed whose own digest, of their utterances
+and of settings and code, is another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asrtool.data.manifests.manifest import audio_files, read_sorted
+from asrtool.data.storage.index import INDEX, read_feature_settings
+from asrtool.data.storage.transcripts import write_transcripts
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.settings.config import to_table
+from asrtool.settings.data import Features
+
+FILE = "made_of.json"
+DIGESTS = "made_of.npy"
+AGAIN = "make the manifest again"
+# Paths and what these are -> what stands for the contents of each, in their order.
+DigestFiles = Callable[[Collection[str], str], Iterator[Any]]
+NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
+
+
+def write_made_of(out: Path, code: str) -> None:
+    """Write the digest of the code that has made the sets below `out`."""
+    write_text(out / FILE, json.dumps({"code": code}) + "\n")
+
+
+def is_made_of(out: Path, features: Features, code: str) -> bool:
+    """Whether `out` is complete, made with these settings by this code."""
+    try:
+        if json.loads((out / FILE).read_text(encoding="utf-8")) != {"code": code}:
+            return False
+        return read_feature_settings(out) == dataclasses.replace(features, num_jobs=0, executor="local")
+    except (OSError, ValueError, AsrtoolError):
+        return False
+
+
+def take_texts(out: Path, manifests: Path, names: Iterable[str], digest_files: DigestFiles) -> bool:
+    """Give the sets `names` the texts of their manifests; whether they hold all utterances of these.
+
+    Raises AsrtoolError for a missing or corrupt manifest. Where it is not so, all is to be computed again.
+    """
+    for name in names:
+        if not (out / name / INDEX).exists() or not (out / name / DIGESTS).exists():
+            return False
+        held = np.load(out / name / DIGESTS)
+        if not np.isin(join_texts(manifests / name, out / name, digest_files), held).all():
+            return False
+    return True
+
+
+def join_texts(
+    manifests: Path,
+    directory: Path,
+    digest_files: DigestFiles,
+    each: Callable[[dict[str, Any], dict[str, Any], int], None] | None = None,
+) -> np.ndarray:
+    """Write the texts of the folder `manifests` to the set `directory`; the digests of its utterances, uint64 (U,).
+
+    These cover what `digest_files` says of the audio. `each` is called with the recording, the utterance without its
+    text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an utterance without text.
+    """
+    recordings, lines = read_sorted(manifests)
+    by_id = {entry["id"]: entry for entry in recordings}
+    paths = dict.fromkeys(path for entry in recordings for path in audio_files(entry))
+    of_file = dict(zip(paths, digest_files(paths, f"audio of {manifests.name}"), strict=True))
+    of_recording = {
+        entry["id"]: _digest([entry, *(of_file[path] for path in audio_files(entry))]) for entry in recordings
+    }
+    del paths, of_file
+    digests = array("Q")
+
+    def texts() -> Iterator[tuple[str, str]]:
+        for entry, _ in lines:
+            if not entry.get("text"):
+                raise AsrtoolError(f"{manifests}: utterance {entry['id']} has no text", "give it one, or leave it out")
+            rest = {key: value for key, value in entry.items() if key not in ("text", "alignment")}
+            digest = _digest({**rest, "recording": of_recording[entry["recording_id"]]})
+            digests.append(digest)
+            if each:
+                each(by_id[entry["recording_id"]], rest, digest)
+            yield entry["id"], entry["text"]
+
+    write_transcripts(directory, texts())
+    return np.frombuffer(digests, np.uint64)
+
+
+def key_of(features: Features, code: str) -> str:
+    """A digest of what shards of one plan have in common: settings, and the code that computes."""
+    settings = {name: value for name, value in to_table(features).items() if name not in NO_PART}
+    return f"{_digest([settings, code]):016x}"
+
+
+def sizes_and_times(paths: Iterable[str], _: str) -> Iterator[tuple[int, int] | None]:
+    """Size and time of each of `paths`; None for one that is missing."""
+    return map(_stat, paths)
+
+
+def _stat(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _digest(value: Any) -> int:
+    content = json.dumps(value, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

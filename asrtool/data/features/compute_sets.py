@@ -1,0 +1,236 @@
+"""Manifests to features: `manifests/SET` to `features/SET`, for each set that `manifests/sets.json` lists.
+
+A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
+the corpus and the files do not depend on the number of processes. Shards that are there become files of 256 MiB or
+more. A command that was killed and is run again computes what is missing.
+
+    asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.data.features.cache_key import (
+    DIGESTS,
+    DigestFiles,
+    is_made_of,
+    key_of,
+    sizes_and_times,
+    take_texts,
+    write_made_of,
+)
+from asrtool.data.features.cache_key import FILE as MADE_OF
+from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
+from asrtool.data.features.compute_shards import Computing, compute_piece
+from asrtool.data.features.disk_space import check_room
+from asrtool.data.features.finished_shards import find_finished
+from asrtool.data.features.ivectors.extractor import Extractor
+from asrtool.data.features.ivectors.speaker_vectors import fit_to_set, write_vectors
+from asrtool.data.features.sampling_rate import with_rate
+from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards
+from asrtool.data.manifests.manifest import (
+    DROPPED,
+    Drop,
+    check_rejected_place,
+    format_drops,
+    read_report,
+    rejected,
+    write_rejected,
+)
+from asrtool.data.manifests.sets import FILE as SETS
+from asrtool.data.manifests.sets import Sets, read_sets, write_sets
+from asrtool.data.manifests.speed_copies import with_speeds
+from asrtool.data.storage.index import EXTRACTOR, INDEX, SETTINGS, write_feature_settings
+from asrtool.data.storage.index_columns import writing_columns
+from asrtool.data.storage.shard_manifest import read_records, remove_new_folders
+from asrtool.data.storage.shard_offsets import TABLE, PlaceTable
+from asrtool.data.storage.text_columns import FOLDER as WORDS
+from asrtool.data.storage.transcripts import TRANSCRIPTS
+from asrtool.data.workers.executor import open_executor
+from asrtool.data.workers.task import MapPieces
+from asrtool.errors import AsrtoolError
+from asrtool.files import (
+    LOCK,
+    check_files,
+    check_own,
+    mark_files,
+    not_own,
+    parts_of,
+    remove,
+    remove_leftovers,
+    write_in_parts,
+)
+from asrtool.log import progress
+from asrtool.settings.data import Features
+
+KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is found in the training set and used for all: sums to normalise by, and what makes speaker vectors."""
+
+    everyone: Moments
+    extractor: Extractor | None
+
+
+def compute_features(
+    manifests: Path,
+    out: Path,
+    features: Features,
+    extractor: Extractor | None = None,
+    code: str = "",
+    digest_files: DigestFiles = sizes_and_times,
+) -> None:
+    """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
+
+    Where the sets hold all utterances of `manifests` already, they take the texts of these and stay otherwise, if
+    `code`, the digest of the code that computes, is known and the one that made them. Otherwise shards are
+    computed that are not there, made of the same utterances by the same settings and code. Audio files are the same
+    where `digest_files` says the same of them.
+
+    With features.sampling_rate_hz = 0 the rate is that of most training recordings, and with features.speeds = []
+    the speeds suit their hours; `out`/features.json has both.
+
+    Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
+    The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
+    utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
+    more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features that
+    are not finite, and a disk that is full or has too little room for all.
+    """
+    if extractor and extractor.size != features.speaker_vector:
+        what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
+        raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
+    sets = read_sets(Path(manifests))
+    beside = [out / name for name in (SETTINGS, MADE_OF, EXTRACTOR, SETS)]
+    check_files(*beside)
+    for name in sets.names:
+        check_own(out / name, [INDEX])
+        check_rejected_place(out / name)
+    train = Path(manifests) / sets.train
+    features = with_speeds(with_rate(features, train), read_report(train)["speech_hours"])
+    made_so = code and not extractor and is_made_of(out, features, code)
+    if made_so and take_texts(out, Path(manifests), sets.names, digest_files):
+        logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
+        _remove_others(out, sets)
+        write_sets(out, sets)
+        return
+    for name in (SETTINGS, MADE_OF):
+        (out / name).unlink(missing_ok=True)
+    _remove_others(out, sets)
+    check_room(out, Path(manifests), sets, features)
+    fitted: Fitted | None = None
+    with open_executor(features, compute_piece.__module__) as map_pieces:
+        for name in sets.names:
+            paths = (out / name, Path(manifests) / name, name == sets.train)
+            fitted = _write_set(*paths, features, fitted, extractor, code, digest_files, map_pieces)
+    mark_files(*beside)
+    (out / EXTRACTOR).unlink(missing_ok=True)
+    if fitted and fitted.extractor:
+        fitted.extractor.save(out / EXTRACTOR)
+    write_sets(out, sets)
+    if code and not extractor:
+        write_made_of(out, code)
+    # Who did it is no property of the features.
+    write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
+
+
+def _remove_others(out: Path, sets: Sets) -> None:
+    if out.is_dir():
+        remove_leftovers(out)  # those of `sets` alone would go when these are written
+    kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
+    finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(not_own(path.parent)))
+    for folder in [*finished, *out.glob(parts_of(out / "*").name)]:
+        if folder.name not in kept:
+            remove(folder)
+
+
+def _write_set(
+    out: Path,
+    manifests: Path,
+    is_train: bool,
+    features: Features,
+    fitted: Fitted | None,
+    extractor: Extractor | None,
+    code: str,
+    digest_files: DigestFiles,
+    map_pieces: MapPieces,
+) -> Fitted:
+    """Write one set; returns what was fitted to the training set, which is this one where that is not known.
+
+    An `extractor` that is there already is not fitted.
+    """
+    with write_in_parts(out, INDEX) as directory:
+        speeds = features.speeds if is_train else (1.0,)
+        jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
+        if is_train and features.keep_audio:
+            jobs = keeping_audio(jobs)
+        np.save(directory / DIGESTS, digests)
+        _compute_missing(out.name, directory, jobs, features, code, map_pieces)
+        moments, drops, num_utterances = collect(directory, range(len(jobs)))
+        _check_drops(out, drops, num_utterances, features.bad_fraction)
+        everyone = fitted.everyone if fitted else functools.reduce(Moments.__add__, moments.values())
+        write_cmvn(directory, moments, everyone)
+        if fitted is None:
+            size = features.speaker_vector
+            fitted = Fitted(everyone, extractor or (fit_to_set(directory, size) if size else None))
+        if fitted.extractor:
+            write_vectors(directory, fitted.extractor, map_pieces)
+        (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
+    rejected(out).unlink(missing_ok=True)
+    logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
+    return fitted
+
+
+def _compute_missing(
+    name: str, directory: Path, jobs: Sequence[ShardJob], features: Features, code: str, map_pieces: MapPieces
+) -> None:
+    """All shards but those that an earlier command has finished, of the same utterances, settings and code."""
+    key = key_of(features, code)
+    digests = [job.digest for job in jobs]
+    computing = Computing(directory, jobs, find_finished(directory, key if code else "", digests, KEPT))
+    num_missing = len(computing.missing)
+    if num_missing < len(jobs):
+        logging.info("features %s: %d of %d shards are there already", name, len(jobs) - num_missing, len(jobs))
+    done = computing.run(features, key, map_pieces)
+    for _ in progress(done, f"features {name}", total=num_missing, unit="shard"):
+        pass
+    remove_new_folders(directory)
+
+
+def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:
+    """Put index, columns and table of the shards of these `numbers` together of records, adding up the rest."""
+    moments: dict[str, Moments] = {}
+    drops: list[Drop] = []
+    places = PlaceTable()
+    num_utterances = 0
+    with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
+        for file, entry, record in read_records(directory, numbers):
+            places.add(entry.number, entry.data_of, file, entry.spans)
+            lines = record.lines.encode()
+            index.write(lines)
+            columns.add(entry.number, record.columns, lines)
+            add_moments(moments, record.moments)
+            drops += record.drops
+            num_utterances += record.num_utterances
+    np.save(directory / TABLE, places.to_array())
+    return moments, drops, num_utterances
+
+
+def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
+    fraction = len(drops) / max(1, len(drops) + num_utterances)
+    if drops and (fraction > limit or not num_utterances):
+        write_rejected(out, drops)
+        raise AsrtoolError(
+            f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({fraction:.1%}, the limit"
+            f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
+            f"fix what {rejected(out)} lists, or raise features.bad_fraction",
+        )

@@ -1,0 +1,78 @@
+"""Disk space that features take: stated and checked before anything is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from asrtool.data.manifests.manifest import read_report
+from asrtool.data.manifests.sets import Sets
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+
+GB = 1e9
+# Of features with all that lies beside them: lilcom has 1.17 on the mini corpus, 1.25 of Fisher and Switchboard; a tar
+# adds two headings of 512 bytes, a manifest and padding to each utterance.
+BYTES_A_VALUE = {"lilcom": 1.25, "shar": 1.4}
+BYTES_A_SAMPLE = 1.2  # FLAC
+BYTES_A_FRAME = 1.5  # index, list and record of utterances, of all speeds
+
+
+def stored_bytes(features: Features, hours: float, copies_hours: float) -> float:
+    """What features take, without samples that are kept: so many hours, and so many of copies at other speeds."""
+    frames = (hours + copies_hours) * 3600 * 1000 / features.frame_shift_ms
+    if features.storage == "flac":
+        return hours * 3600 * features.sampling_rate_hz * BYTES_A_SAMPLE + frames * BYTES_A_FRAME
+    return frames * features.num_features * BYTES_A_VALUE[features.storage]
+
+
+def check_room(out: Path, manifests: Path, sets: Sets, features: Features) -> None:
+    """Log what the features of `manifests` take and what is free where `out` is to be.
+
+    Raises AsrtoolError when that is too little. What lies in `out` already is part of it. So is a missing or
+    half-written manifest.
+    """
+    hours = {name: float(read_report(manifests / name)["speech_hours"]) for name in sets.names}
+    copies_hours = hours[sets.train] * sum(1 / speed for speed in features.speeds if speed != 1)
+    needed = stored_bytes(features, sum(hours.values()), copies_hours)
+    hours[sets.train] += copies_hours
+    if features.keep_audio:
+        needed += hours[sets.train] * 3600 * features.sampling_rate_hz * 2
+    there = _size(out)
+    place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    logging.info(
+        "%s: features of %.4g h at all speeds, %s: about %.3g GB of disk; %.3g GB are there, %.3g GB free",
+        out, sum(hours.values()), features.storage, needed / GB, there / GB, free / GB,
+    )  # fmt: skip
+    missing = needed - there - free
+    if missing > 0:
+        less = _less(features, sum(hours.values()) - copies_hours, copies_hours)
+        raise AsrtoolError(
+            f"{out}: features of {sum(hours.values()):.4g} h need about {needed / GB:.3g} GB of disk,"
+            f" {there / GB:.3g} GB are there and {free / GB:.3g} GB free: {missing / GB:.3g} GB are missing",
+            f"free some space, choose another place, or {less}",
+        )
+
+
+def _less(features: Features, hours: float, copies_hours: float) -> str:
+    """What to set for smaller ones."""
+    if features.keep_audio:
+        return "set features.keep_audio=false"
+    if len(features.speeds) > 1 and features.storage != "flac":
+        return "set features.speeds=[1.0] for no copies at other speeds"
+    stored = {
+        name: stored_bytes(dataclasses.replace(features, storage=name), hours, copies_hours)
+        for name in (features.storage, *BYTES_A_VALUE, "flac")
+    }
+    least = min(stored, key=lambda name: stored[name])
+    return "set data.train to less" if least == features.storage else f"set features.storage={least}"
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files of `folder`; 0 where there is none."""
+    files = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(os.lstat(file).st_size for file in files)

@@ -1,0 +1,170 @@
+"""Audio to features: what one process does for one shard."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from lhotse import Recording, SupervisionSegment
+from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
+from lhotse.augmentation import Speed
+
+from asrtool.data.audio.remote import fetched_ahead
+from asrtool.data.features.cmvn import Moments, add_moments
+from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.shard_plan import ShardJob, Source, wrong_rate
+from asrtool.data.features.threads import one_thread
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.storage.flac import Keep, copy_id, keeping_flac
+from asrtool.data.storage.index import NO_FIELDS, Utterance
+from asrtool.data.storage.samples import keeping_samples
+from asrtool.data.storage.shard import CHANNELS, write_shard
+from asrtool.data.storage.shard_manifest import writing_shard
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+
+UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, AudioLoadingError, DurationMismatchError)
+
+
+@dataclass
+class ShardResult:
+    """What became of a shard: sums of features per speaker, and what was left out."""
+
+    moments: dict[str, Moments] = field(default_factory=dict)
+    drops: list[Drop] = field(default_factory=list)
+
+
+def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> int:
+    """Compute one shard, write it below `directory`, and record there that it is whole; its bytes of data.
+
+    Its files get their names when all are written, so that nothing that another process wrote is touched before.
+    Raises AsrtoolError for a wrong sampling rate, and for features of another shape or that are not finite; OSError
+    when the disk is full.
+    """
+    result = ShardResult()
+    with writing_shard(directory, job.number, job.data_of) as (folder, record):
+        with one_thread(), _keeping(folder, job, features) as keep:
+            items = _extract(job, features, result, keep)
+            utterances = write_shard(folder, job.number, items, features, job.speed)
+        return record(key, job.digest, utterances, result.moments, result.drops)
+
+
+@contextmanager
+def _keeping(folder: Path, job: ShardJob, features: Features) -> Iterator[Keep]:
+    """Yield what keeps the samples of the next utterance, wherever they are to be kept."""
+    with ExitStack() as stack:
+        keeps: list[Keep] = []
+        if job.keeps_audio:
+            keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
+        if features.storage == "flac" and job.data_of == job.number:
+            keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
+
+        def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
+            for one in keeps:
+                one(utterance, samples_S)
+
+        yield keep
+
+
+def _extract(
+    job: ShardJob, features: Features, result: ShardResult, keep: Keep
+) -> Iterator[tuple[Utterance, np.ndarray]]:
+    """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
+    extractor: FeatureType = features.type.load()(features)
+    sources = job.group.sources(features.sampling_rate_hz)
+    for source, found in zip(sources, fetched_ahead([source.recording for source in sources]), strict=True):
+        try:
+            audio = _load_audio(source, found, features)
+        except UNREADABLE as error:
+            reason = why_unreadable(error)
+            result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", reason) for s in source.segments]
+            continue
+        for segment in source.segments:
+            row = source.recording.channel_ids.index(segment.channel)
+            original = _cut_out(audio[row], segment, features.sampling_rate_hz)
+            samples = _at_speed(original, job.speed, features.sampling_rate_hz)
+            # A copy of what is too short would have no audio to be made of on reading.
+            if min(len(original), len(samples)) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
+                drop = Drop(
+                    copy_id(segment.id, job.speed), "too short", f"{len(samples)} samples are less than a frame"
+                )
+                result.drops.append(drop)
+                continue
+            feats_TF = extractor.extract(samples)
+            _check_shape(feats_TF, features)
+            utterance = _describe(segment, job, len(samples) / features.sampling_rate_hz, len(feats_TF))
+            if not np.isfinite(feats_TF).all():
+                raise AsrtoolError(
+                    f"features of {utterance.id} hold NaN or infinity", f"listen to recording {utterance.recording}"
+                )
+            add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
+            keep(utterance, samples)
+            yield utterance, feats_TF
+
+
+def why_unreadable(error: Exception) -> str:
+    """One of UNREADABLE in a line: lhotse adds lines about the call, and one of libsndfile gets them as its number."""
+    text = str(getattr(error, "code", "")) if isinstance(error, soundfile.LibsndfileError) else str(error)
+    return next(iter(text.splitlines()), type(error).__name__)
+
+
+def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
+    """A feature type keeps what its settings say of it: models are built by that."""
+    if feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features:
+        raise AsrtoolError(
+            f"features.type = {features.type.name} gave an array of shape {feats_TF.shape},"
+            f" expected (frames, {features.num_features}), the num_features of its settings",
+            "correct `extract` or `num_features`, see docs/guide/extending.md",
+        )
+
+
+def _load_audio(source: Source, recording: Recording | OSError, features: Features) -> np.ndarray:
+    """All samples of a recording, float32 of shape (channels, samples); row i is the i-th of its channel ids.
+
+    `recording` is that of the source with the bytes that were fetched, or why they could not be, which is raised.
+    """
+    if isinstance(recording, OSError):
+        raise recording
+    # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
+    with audio_backend("LibsndfileBackend") as backend:
+        for name, file in zip(source.recording.sources, recording.sources, strict=True):
+            if recording.transforms or file.type not in ("file", "memory"):
+                continue
+            info = backend.info(io.BytesIO(file.source) if file.type == "memory" else file.source)
+            if info.samplerate != features.sampling_rate_hz:
+                raise wrong_rate(f"{name.source} (recording {recording.id})", info.samplerate, features)
+            if info.frames < recording.num_samples:
+                raise ValueError(f"{name.source} has {info.frames} samples, expected {recording.num_samples}")
+        return recording.load_audio()
+
+
+def _cut_out(samples: np.ndarray, segment: SupervisionSegment, rate_hz: int) -> np.ndarray:
+    """Of the samples of a channel those of a segment."""
+    begin = round(segment.start * rate_hz)
+    return samples[begin : begin + round(segment.duration * rate_hz)]
+
+
+def _at_speed(samples: np.ndarray, speed: float, rate_hz: int) -> np.ndarray:
+    return samples if speed == 1 or not len(samples) else Speed(speed)(samples, rate_hz)
+
+
+def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num_frames: int) -> Utterance:
+    custom = dict(segment.custom or {})
+    return Utterance(
+        id=copy_id(segment.id, job.speed),
+        recording=segment.recording_id,
+        channel=CHANNELS[segment.channel],
+        start_s=segment.start / job.speed,
+        duration_s=duration_s,
+        speaker=copy_id(segment.speaker, job.speed),
+        text=None,
+        shard=job.number,
+        num_frames=num_frames,
+        corpus=custom.pop("corpus", ""),
+        fields=custom or NO_FIELDS,
+    )

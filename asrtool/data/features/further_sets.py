@@ -1,0 +1,108 @@
+"""Features of further utterances, alone or behind those of a set, of whose files there are links then.
+
+They are normalised as that set normalises their speakers: what a model has learned of these stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.data.features.cmvn import CMVN, write_more_cmvn
+from asrtool.data.features.compute_sets import collect
+from asrtool.data.features.compute_shards import Computing, compute_piece
+from asrtool.data.features.finished_shards import Finished
+from asrtool.data.features.ivectors.extractor import Extractor
+from asrtool.data.features.ivectors.speaker_vectors import write_vectors
+from asrtool.data.features.shard_plan import plan_shards
+from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
+from asrtool.data.storage.index import EXTRACTOR, INDEX, RERUN, VECTORS
+from asrtool.data.storage.index_columns import COLUMNS, behind, open_index_columns, write_columns
+from asrtool.data.storage.shard_offsets import TABLE, places_of
+from asrtool.data.storage.text_columns import FOLDER as WORDS
+from asrtool.data.storage.transcripts import TRANSCRIPTS, number_words_again
+from asrtool.data.workers.processes import num_cores, process_map
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+
+OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
+
+
+def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
+    """Write the set `directory` of the folder `manifests`, at the speed of the recordings, normalised as `base`.
+
+    Returns what has no usable audio. Raises AsrtoolError as compute_features.
+    """
+    directory.mkdir()
+    return _write(directory, base, manifests, dataclasses.replace(features, speeds=(1.0,), keep_audio=False), 0)
+
+
+def write_behind(directory: Path, base: Path, manifests: Path | None, features: Features) -> list[Drop]:
+    """Write the set `directory`: links to the shards of `base`, and behind them what the folder `manifests` has.
+
+    That is at each of the speeds. Returns what has no usable audio. Raises AsrtoolError as compute_features, and where
+    `base` has no file of texts.
+    """
+    if not (base / TRANSCRIPTS).exists():
+        raise AsrtoolError(f"{base}: no {TRANSCRIPTS}, an earlier asrtool has written it", RERUN)
+    if not manifests:
+        link_files(directory, base)
+        return []
+    link_files(directory, base, OWN)
+    columns = open_index_columns(base)
+    there = places_of(base, columns.shards[:-1, 0].tolist())
+    drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
+    np.save(directory / TABLE, np.concatenate([there, places_of(directory, ())]))
+    columns = behind(columns, open_index_columns(directory))
+    for name in (INDEX, TRANSCRIPTS):
+        more = (directory / name).read_bytes()
+        shutil.copyfile(base / name, directory / name)
+        with (directory / name).open("ab") as file:
+            file.write(more)
+    write_columns(directory, columns)
+    number_words_again(directory)
+    if features.speaker_vector:
+        vectors = [np.load(folder / VECTORS) for folder in (base, directory)]
+        np.save(directory / VECTORS, np.concatenate(vectors))
+    text = format_drops([*read_drops(base / DROPPED), *drops])
+    (directory / DROPPED).write_text(text, encoding="utf-8")
+    return drops
+
+
+def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None:
+    """Make the folder `directory`, of links to the files of `base`, which stay right when both are moved together."""
+    directory.mkdir()
+    start = os.path.realpath(directory)
+    for path in sorted(base.iterdir()):
+        if path.name not in without:
+            os.symlink(os.path.relpath(os.path.realpath(path), start), directory / path.name)
+
+
+def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
+    """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
+    planned, _ = plan_shards(manifests, directory, features.speeds, features, _no_digests)
+    jobs = [
+        dataclasses.replace(
+            job, number=job.number + first, data_of=job.data_of + first, keeps_audio=features.keep_audio
+        )
+        for job in planned
+    ]
+    with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
+        for _ in Computing(directory, jobs, Finished()).run(features, "", map_pieces):
+            pass
+        moments, drops, _ = collect(directory, range(first, first + len(jobs)))
+        write_more_cmvn(directory, base, moments)
+        if features.speaker_vector:
+            write_vectors(directory, Extractor.load(base.parent / EXTRACTOR), map_pieces)
+    return drops
+
+
+def _no_digests(paths: Collection[str], _: str) -> Iterator[None]:
+    """Nobody looks for shards of an earlier command in a set that is written at once, and times would be in what is."""
+    return itertools.repeat(None, len(paths))

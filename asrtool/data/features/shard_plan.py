@@ -1,0 +1,178 @@
+"""Which utterances become which shard, found in one pass over a manifest.
+
+Memory is that of compressed lines: the parent of the processes holds no object an utterance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asrtool.data.features.cache_key import AGAIN, DigestFiles, join_texts, sizes_and_times
+from asrtool.data.features.sampling_rate import say_resampled
+from asrtool.data.manifests.speed_copies import refuse_copy
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import RATES_HZ, Features
+
+if TYPE_CHECKING:
+    from lhotse import Recording, SupervisionSegment
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recording and what of it is spoken."""
+
+    recording: Recording
+    segments: list[SupervisionSegment]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Recordings of a shard with their utterances, as compressed lines."""
+
+    packed: bytes
+    digest: str  # of what `made_of` knows of each utterance
+
+    @classmethod
+    def of(cls, recordings: Sequence[Entry], utterances: Sequence[Entry], digests: Sequence[int]) -> Group:
+        """Utterances are in the order of the recordings."""
+        packed = zlib.compress(json.dumps([recordings, utterances]).encode(), 1)
+        return cls(packed, hashlib.blake2b(json.dumps(digests).encode(), digest_size=16).hexdigest())
+
+    def sources(self, rate_hz: int) -> list[Source]:
+        """As objects of lhotse; a recording of another rate is resampled when it is read."""
+        from lhotse import Recording, SupervisionSegment
+
+        recordings, utterances = json.loads(zlib.decompress(self.packed))
+        sources = {}
+        for entry in recordings:
+            recording = Recording.from_dict(entry)
+            other_rate = recording.sampling_rate != rate_hz
+            sources[recording.id] = Source(recording.resample(rate_hz) if other_rate else recording, [])
+        for entry in utterances:
+            sources[entry["recording_id"]].segments.append(SupervisionSegment.from_dict(entry))
+        return list(sources.values())
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """The part of a set that becomes one shard, all at one speed."""
+
+    number: int
+    speed: float
+    group: Group
+    data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
+    keeps_audio: bool = False
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        return f"shard {self.number:06d}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what the shard is made of, but for settings."""
+        return f"{self.group.digest} {self.speed:g} {self.keeps_audio:d}"
+
+
+def plan_shards(
+    manifests: Path,
+    directory: Path,
+    speeds: Sequence[float],
+    features: Features,
+    digest_files: DigestFiles = sizes_and_times,
+) -> tuple[list[ShardJob], np.ndarray]:
+    """The shards of the set of the folder `manifests`, whose texts are written to `directory`; digests of utterances.
+
+    Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
+    Copies at other speeds are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError
+    for a missing or corrupt manifest, a sampling rate other than that of `features` unless these resample, a channel
+    that is neither 0 nor 1, an utterance without speaker or text, one that is called as a copy at another speed is, and
+    utterances in another order than recordings.
+    """
+    grouping = _Grouping(manifests, features)
+    digests = join_texts(manifests, directory, digest_files, grouping.add)
+    groups = grouping.finish()
+    say_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
+    shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
+    if shares_audio:
+        speeds = sorted(speeds, key=lambda speed: speed != 1)
+    pairs = [(speed, group) for speed in speeds for group in groups]
+    return [
+        ShardJob(number, speed, group, number % len(groups) if shares_audio else number)
+        for number, (speed, group) in enumerate(pairs)
+    ], digests
+
+
+def keeping_audio(jobs: Sequence[ShardJob]) -> list[ShardJob]:
+    """The same shards, which keep their samples."""
+    return [dataclasses.replace(job, keeps_audio=True) for job in jobs]
+
+
+class _Grouping:
+    """Cuts a sorted manifest into groups."""
+
+    def __init__(self, where: Path, features: Features) -> None:
+        self._where, self._features = where, features
+        self.num_by_rate: Counter[int] = Counter()  # of recordings
+        self._groups: list[Group] = []
+        self._seen: set[str] = set()  # recordings
+        self._recordings: list[Entry] = []
+        self._utterances: list[Entry] = []
+        self._digests: list[int] = []
+
+    def add(self, recording: Entry, utterance: Entry, digest: int) -> None:
+        """The next utterance, without its text, and the recording that it is in."""
+        if not self._recordings or recording["id"] != self._recordings[-1]["id"]:
+            self._begin(recording)
+        if utterance["channel"] not in (0, 1):
+            raise AsrtoolError(
+                f"{self._where}: utterance {utterance['id']} is on channel {utterance['channel']},"
+                " expected 0 (side A) or 1 (B)",
+                "write each pair of channels as a recording of its own",
+            )
+        if not utterance.get("speaker"):
+            raise AsrtoolError(f"{self._where}: utterance {utterance['id']} has no speaker", "give it one")
+        refuse_copy(self._where, utterance["id"], utterance["speaker"])
+        self._utterances.append(utterance)
+        self._digests.append(digest)
+
+    def _begin(self, recording: Entry) -> None:
+        if recording["id"] in self._seen:
+            what = f"{self._where}: utterances of recording {recording['id']} lie apart, expected one after the other"
+            raise AsrtoolError(what, AGAIN)
+        rate_hz = recording["sampling_rate"]
+        if rate_hz != self._features.sampling_rate_hz and not self._features.resample:
+            raise wrong_rate(f"{self._where}: recording {recording['id']}", rate_hz, self._features)
+        if len(self._utterances) >= self._features.shard_cuts:
+            self.finish()
+        self._seen.add(recording["id"])
+        self.num_by_rate[rate_hz] += 1
+        self._recordings.append(recording)
+
+    def finish(self) -> list[Group]:
+        """All groups."""
+        if self._utterances:
+            self._groups.append(Group.of(self._recordings, self._utterances, self._digests))
+            self._recordings, self._utterances, self._digests = [], [], []
+        return self._groups
+
+
+def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
+    """The error for audio at another sampling rate than the features are made at."""
+    convert = "convert the audio, or set features.resample=true"
+    set_rate = f"{convert}, or features.sampling_rate_hz={found_hz} if all have that rate"
+    hint = set_rate if RATES_HZ[0] <= found_hz <= RATES_HZ[1] else convert
+    return AsrtoolError(f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}", hint)

@@ -1,0 +1,371 @@
+"""Manifests: one folder a corpus, checked and counted, with the list of what was left out.
+
+A folder holds `recordings.jsonl.gz` and `supervisions.jsonl.gz` (lhotse's), `dropped.tsv` (id, reason, detail) and,
+written last, `report.json`. A folder without `report.json` is half-written and is never read.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gzip
+import itertools
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asrtool.data.manifests.validator import Entry, Tally
+from asrtool.errors import AsrtoolError, printable
+from asrtool.files import check_files, mark_files, write_beside, write_text
+from asrtool.url import Part
+
+if TYPE_CHECKING:
+    from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+
+RECORDINGS = "recordings.jsonl.gz"
+SUPERVISIONS = "supervisions.jsonl.gz"
+DROPPED = "dropped.tsv"
+REPORT = "report.json"
+STM, GLM = "ref.stm", "ref.glm"  # what a test set is scored by
+HEADING = "id\treason\tdetail"  # of a list of drops
+
+# Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
+BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
+BAD_UTTERANCE = frozenset(
+    {
+        "broken line",
+        "bad times",
+        "unknown mark-up",
+        "unknown characters",
+        "no text",
+        "no segment",
+        "no channel",
+        "lost recording",
+    }
+)
+
+Item = TypeVar("Item")
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A recording or an utterance that was left out."""
+
+    id: str
+    reason: str
+    detail: str = ""
+
+
+def write_manifests(
+    out: Path,
+    recordings: Iterable[Recording],
+    supervisions: Iterable[SupervisionSegment],
+    drops: Sequence[Drop],
+    bad_fraction: float,
+    texts: Mapping[str, str],
+) -> None:
+    """`write_sorted` of objects in any order, for a corpus that fits into memory as such."""
+    segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
+    lines = (format_line(s.to_dict()) for s in segments)
+    write_sorted(out, [r.to_dict() for r in recordings], lines, drops, bad_fraction, texts)
+
+
+def write_sorted(
+    out: Path,
+    recordings: Iterable[Entry],
+    lines: Iterable[tuple[Entry, str]],
+    drops: Sequence[Drop],
+    bad_fraction: float,
+    texts: Mapping[str, str | Iterable[bytes | memoryview]],
+) -> None:
+    """Check both manifests and write the folder `out`, with the further files `texts` (name -> content or its pieces).
+
+    `lines` are utterances with their lines, in the order of recording, start, channel and id; none is kept, so memory
+    does not grow with them. `drops` and `texts` may be added to while they are read. Recordings without a supervision
+    are left out. Raises AsrtoolError when nothing is left, when more than `bad_fraction` of the recordings or of the
+    utterances had to be set aside for a fault, when a manifest is inconsistent, or when the disk is full; what lay
+    there before then stays.
+    """
+    tally = Tally(recordings, out)
+    write_counted(out, tally, (line for entry, line in lines if tally.add(entry)), drops, bad_fraction, texts)
+
+
+def write_counted(
+    out: Path,
+    tally: Tally,
+    lines: Iterable[str],
+    drops: Sequence[Drop],
+    bad_fraction: float,
+    texts: Mapping[str, str | Iterable[bytes | memoryview]],
+) -> None:
+    """`write_sorted` of lines that are checked, and counted by `tally` when the last of them is read."""
+    with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
+        _write_lines(temporary, lines)
+        used = tally.used()
+        check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
+        tally.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
+        mark_files(*check_place(out))
+        (out / REPORT).unlink(missing_ok=True)
+    with write_beside(out / RECORDINGS) as temporary:
+        _write_lines(temporary, (format_line(entry)[1] for entry in used))
+    for name, text in {DROPPED: format_drops(drops), **texts}.items():
+        with write_beside(out / name) as temporary, temporary.open("wb") as file:
+            file.writelines([text.encode("utf-8")] if isinstance(text, str) else text)
+    dropped = collections.Counter(drop.reason for drop in drops)
+    report = {**tally.report(), "dropped": dict(sorted(dropped.items()))}
+    write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
+    rejected(out).unlink(missing_ok=True)
+    logging.info("%s: %s", Path(*out.parts[-2:]), _summary(report))
+
+
+def check_place(out: Path) -> list[Path]:
+    """Return the files of the manifest folder `out`; AsrtoolError if one is there that asrtool did not write."""
+    if out.exists() and not out.is_dir():
+        raise AsrtoolError(f"{out}: is no folder, expected one to write", "name another place")
+    files = [out / name for name in (RECORDINGS, SUPERVISIONS, DROPPED, REPORT, STM, GLM)]
+    check_files(*files)
+    check_rejected_place(out)
+    return files
+
+
+def check_rejected_place(out: Path) -> None:
+    """Raise AsrtoolError if another file is where `write_rejected` would write the drops of the folder `out`."""
+    path = rejected(out)
+    if path.exists() and not path.read_bytes().startswith(HEADING.encode()):
+        what = f"{path}: is there, is no list of what asrtool set aside, and could be replaced by one"
+        raise AsrtoolError(what, "choose another OUT, or move that file")
+
+
+def write_rejected(out: Path, drops: Iterable[Drop]) -> Path:
+    """Write the list of drops beside the folder `out`, and return its path. Raises as `check_rejected_place`."""
+    check_rejected_place(out)
+    write_text(rejected(out), format_drops(drops))
+    return rejected(out)
+
+
+@contextlib.contextmanager
+def _refused(out: Path) -> Iterator[None]:
+    """Where nothing could be written to a new folder `out`, there is none."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # it holds something, or was not made
+            out.rmdir()
+        raise
+
+
+def format_line(entry: Entry) -> tuple[Entry, str]:
+    """`entry` with its line in a manifest."""
+    return entry, _ENCODER.encode(entry) + "\n"
+
+
+def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
+    """Raise AsrtoolError when nothing is left, or faults took more than the fraction `limit` of one or the other.
+
+    The numbers are of what is left. The list of drops is then written beside `out`.
+    """
+    units = (("recordings", BAD_RECORDING, num_recordings), ("utterances", BAD_UTTERANCE, num_utterances))
+    for unit, reasons, num_good in units:
+        bad = [drop for drop in drops if drop.reason in reasons]
+        num = len({drop.id for drop in bad})
+        if bad and num > limit * (num + num_good):
+            write_rejected(out, drops)
+            raise AsrtoolError(
+                f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
+                f" data.bad_fraction is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
+                f"fix what {rejected(out)} lists, or raise data.bad_fraction",
+            )
+    if not num_utterances:
+        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {write_rejected(out, drops)}")
+
+
+def rejected(out: Path) -> Path:
+    """Where the list of drops lies when the folder `out` was not written."""
+    return out.with_name(f"{out.name}.{DROPPED}")
+
+
+def format_drops(drops: Iterable[Drop]) -> str:
+    """The content of dropped.tsv: a heading, then a line a drop, its detail without tabs and line feeds."""
+    rows = [HEADING] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
+    return printable("\n".join(rows)) + "\n"
+
+
+def move_paths(directory: Path, before: Path, after: Path) -> None:
+    """Name files below the folder `before`, which is going to be moved, by where they are then, below `after`."""
+    old, new = (_ENCODER.encode(f"{os.path.abspath(path)}{os.sep}")[:-1] for path in (before, after))  # from a quote on
+    lines = [line.replace(old, new) for line in _read(directory / RECORDINGS, str)]
+    with write_beside(directory / RECORDINGS) as temporary:
+        _write_lines(temporary, lines)
+    drops = (directory / DROPPED).read_text(encoding="utf-8")
+    write_text(directory / DROPPED, drops.replace(f"{before}{os.sep}", f"{after}{os.sep}"))
+
+
+def read_drops(path: Path) -> list[Drop]:
+    """The drops of a dropped.tsv."""
+    return [Drop(*line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
+    """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
+    from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+
+    recordings, lines = read_sorted(directory)
+    segments = SupervisionSet.from_segments(SupervisionSegment.from_dict(entry) for entry, _ in lines)
+    return RecordingSet.from_recordings(map(Recording.from_dict, recordings)), segments
+
+
+def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str]]]:
+    """The recordings of a folder, and its utterances with their lines, which are read and checked one by one.
+
+    Raises AsrtoolError as `read_manifests` does, of the utterances while they are read.
+    """
+    recordings = _read_recordings(directory)
+    return recordings, _counted(directory, Tally(recordings, directory))
+
+
+def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
+    """`read_sorted` without lines, some utterances at once, in half the time: who writes them checks their ids."""
+    recordings = _read_recordings(directory)
+    return recordings, _batches(directory, Tally(recordings, directory).check)
+
+
+def _read_recordings(directory: Path) -> list[Entry]:
+    report = read_report(directory)
+    recordings = list(read_lines(directory / RECORDINGS, Entry))
+    _check_number(directory / RECORDINGS, len(recordings), report.get("num_recordings"))
+    return recordings
+
+
+def _counted(directory: Path, tally: Tally) -> Iterator[tuple[Entry, str]]:
+    yield from _read_utterances(directory, tally.add)
+    tally.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
+
+
+def _read_utterances(directory: Path, check: Callable[[Entry], object]) -> Iterator[tuple[Entry, str]]:
+    def parse(line: str) -> tuple[Entry, str]:
+        entry = parse_line(line)
+        check(entry)
+        return entry, line
+
+    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
+    for item in _read(path, parse):
+        yield item
+        number += 1
+    _check_number(path, number, report.get("num_utterances"))
+
+
+def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[list[Entry]]:
+    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
+    lines = read_again(directory)
+    while some := list(itertools.islice(lines, 500)):
+        try:
+            entries = _DECODER.decode(f"[{','.join(some)}]")
+            if len(entries) != len(some):
+                raise ValueError(f"{len(entries)} entries in {len(some)} lines")
+            for entry in entries:
+                check(entry)
+        except (ValueError, KeyError, TypeError):
+            collections.deque(_read_utterances(directory, check), maxlen=0)  # says which line it is
+            raise
+        yield entries
+        number += len(entries)
+    _check_number(path, number, report.get("num_utterances"))
+
+
+def read_again(directory: Path) -> Iterator[str]:
+    """The lines of the utterances of a folder, as they are, for who has checked them."""
+    return _read(directory / SUPERVISIONS, str)
+
+
+def _check_number(path: Path, found: int, expected: int | None) -> None:
+    if found != expected:
+        raise AsrtoolError(f"{path}: {found} lines, expected {expected} as in {REPORT}", "make the manifest again")
+
+
+def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
+    """The items of a manifest (.jsonl or .jsonl.gz). Raises AsrtoolError naming the file and line of a fault."""
+    return _read(path, lambda line: parse(parse_line(line)))
+
+
+def parse_line(line: str) -> Entry:
+    """The entry of a line. Raises ValueError where it is not that alone."""
+    entry, end = _DECODER.raw_decode(line)  # json.loads takes half as long again
+    if not isinstance(entry, dict):
+        raise ValueError(f"found {line.strip()[:20]!r}, expected an entry")
+    if line[end:].strip():
+        raise ValueError(f"found {line[end:].strip()[:20]!r} behind an entry")
+    return entry
+
+
+def _read(path: Path, parse: Callable[[str], Item]) -> Iterator[Item]:
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            for line in file:
+                yield parse(line)
+                number += 1
+    except FileNotFoundError as error:
+        raise AsrtoolError(f"{path}: missing", "make the manifest again") from error
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise AsrtoolError(
+            f"{path}: corrupt after line {number}: {type(error).__name__}: {error}", "make the manifest again"
+        ) from error
+
+
+def read_report(directory: Path) -> dict[str, Any]:
+    """The content of report.json, which proves that the folder is complete.
+
+    Raises AsrtoolError when it is missing, so that the folder is not there or half-written, or cannot be read.
+    """
+    path = directory / REPORT
+    if not path.is_file():
+        state = "half-written, it has no report.json" if directory.is_dir() else "no such folder of manifests"
+        raise AsrtoolError(f"{directory}: {state}", "run the prepare stage first")
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(report, dict):
+            raise ValueError(f"found {str(report)[:20]!r}, expected an entry")
+    except ValueError as error:
+        raise AsrtoolError(f"{path}: broken JSON: {error}", "make the manifest again") from error
+    return report
+
+
+def _summary(report: Mapping[str, Any]) -> str:
+    dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
+    return (
+        f"{report['num_recordings']} recordings, {report['num_utterances']} utterances,"
+        f" {report['num_speakers']} speakers, {report['speech_hours']:.2f} h of speech; dropped: {dropped}"
+    )
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    # No file name and no time in the header: the same manifest is the same bytes. Level 3 takes half the time of 6, and
+    # 9 % more room.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=3, fileobj=raw, mtime=0) as file,
+    ):
+        lines = iter(lines)
+        while some := "".join(itertools.islice(lines, 500)):
+            file.write(some.encode("utf-8"))
+
+
+def audio_files(recording: Entry) -> list[str]:
+    """Those on the disk; of a recording that is a part of a file, that file."""
+    found = [(source["type"], source["source"]) for source in recording["sources"]]
+    paths = [name if kind == "file" else Part.parse(name).path for kind, name in found if kind in ("file", "url")]
+    return [str(path) for path in paths if path]
+
+
+def audio_files_below(folder: Path) -> Iterator[str]:
+    """Those of all manifests at or below `folder`. Raises AsrtoolError for one that is corrupt."""
+    for manifest in sorted(folder.rglob(RECORDINGS)):
+        for paths in read_lines(manifest, audio_files):
+            yield from paths

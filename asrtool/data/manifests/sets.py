@@ -1,0 +1,84 @@
+"""The sets of a run: `sets.json` beside their folders, in manifests and in features, says which there are.
+
+One is trained on, one chooses weights, and any number are tested on. The file is written last: it says that the folders
+are complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.settings.data import Data
+
+FILE = "sets.json"
+TRAIN, DEV = "train", "dev"
+LONG = "long"  # beside the sets: what is too long to be trained on before it is cut
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set that is tested on; `name` is that of its folders."""
+
+    name: str
+    title: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)  # of its reference -> heading, those shown apart
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Names of the sets, which are those of their folders."""
+
+    test: tuple[EvaluationSet, ...]
+    train: str = TRAIN
+    dev: str = DEV
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, the training set first."""
+        return [self.train, *self.scored]
+
+    @property
+    def scored(self) -> list[str]:
+        """Those that are decoded and scored."""
+        return [self.dev, *(item.name for item in self.test)]
+
+
+def with_pieces(features: Path, cut: Path | None, data: Data) -> Path:
+    """The features to train on: those that `asrtool cut` wrote to `cut`, with data.cut_long."""
+    return cut / "features" if cut and data.cut_long else features
+
+
+def write_sets(folder: Path, sets: Sets) -> None:
+    """Write `folder`/sets.json."""
+    write_text(folder / FILE, json.dumps(asdict(sets), indent=1) + "\n")
+
+
+def read_sets(folder: Path) -> Sets:
+    """The content of `folder`/sets.json. Raises AsrtoolError when it is missing or holds something else."""
+    path = folder / FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise AsrtoolError(f"{path}: missing, so the sets are not complete", "run the stage that makes it") from error
+    except ValueError as error:
+        raise _no_list(path, error) from error
+    return parse_sets(text, path)
+
+
+def parse_sets(text: str, where: Path | str) -> Sets:
+    """What the file `where` says. Raises AsrtoolError when that is something else."""
+    try:
+        content = json.loads(text)
+        test = tuple(EvaluationSet(**item) for item in content["test"])
+        return Sets(test, content["train"], content["dev"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _no_list(where, error) from error
+
+
+def _no_list(where: Path | str, error: Exception) -> AsrtoolError:
+    return AsrtoolError(f"{where}: no list of sets: {error}", "run the stage that makes it again")

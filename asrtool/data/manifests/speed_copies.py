@@ -1,0 +1,52 @@
+"""Copies at other speeds: how many suit the speech, and their names: sp0.9-ID of sp0.9-SPEAKER."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import re
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import FASTEST, SLOWEST, Features
+
+COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker
+LITTLE_H = 0.5  # of speech; its speakers are few, and a voice at another speed is much like another voice
+SPEEDS_OF_LITTLE = (0.8, 0.9, 1.0, 1.1, 1.2)
+
+
+def with_speeds(features: Features, hours: float) -> Features:
+    """Choose the speeds for so many hours to train on, if `features` has none; the log says which, and why."""
+    if features.speeds:
+        return features
+    speeds = SPEEDS_OF_LITTLE if hours < LITTLE_H else Features.speeds
+    logging.info("features.speeds is []: %s, for %.3g h to train on", ", ".join(f"{s:g}" for s in speeds), hours)
+    return dataclasses.replace(features, speeds=speeds)
+
+
+def copy_prefix(name: str, speaker: str) -> str:
+    """What stands before id and speaker of a copy at another speed; empty where these are of no copy.
+
+    It is as asrtool.data.storage.flac.copy_id writes it: speakers may be called sp01-f and sp1-m.
+    """
+    match = COPY.match(name)
+    return match[0] if match and speaker.startswith(match[0]) and _is_speed(match[1]) else ""
+
+
+def refuse_copy(where: Path, name: str, speaker: str) -> None:
+    """Raise AsrtoolError where the utterance `name` of the set `where` is called as a copy at another speed is."""
+    if copy_prefix(name, speaker):
+        raise AsrtoolError(
+            f"{where}: utterance {name} of speaker {speaker} is called as a copy at another speed would be",
+            "rename its speakers, or give the recordings at speed 1, of which features.speeds makes copies",
+        )
+
+
+@functools.lru_cache
+def _is_speed(text: str) -> bool:
+    try:
+        speed = float(text)
+    except ValueError:
+        return False
+    return f"{speed:g}" == text and speed != 1 and SLOWEST <= speed <= FASTEST

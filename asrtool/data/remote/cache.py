@@ -1,0 +1,138 @@
+"""Files of feature sets on a server, on the disk while they are needed.
+
+A folder that stands for a set has `remote.json`, which says where that lies; asrtool.data.remote.features
+makes it. What is
+fetched of the files of shards lies in `.fetched` in it. Processes share it: one of them fetches a file, under a lock,
+and it has its name when it is whole. When all that was fetched is larger than allowed, what was used longest ago goes.
+
+Which file was fetched first is kept (`NAME.version`) when the file goes: another one of that name is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from asrtool.data.remote import transfer
+from asrtool.data.remote.server import Changed, CutShort, Missing, Version
+from asrtool.errors import AsrtoolError
+from asrtool.files import alone, remove_leftovers, write_beside, write_text
+from asrtool.url import join
+
+ABOUT = "remote.json"
+FETCHED = ".fetched"
+VERSION = ".version"
+LOOK_S = 60.0  # at least so long from one look whether the set is still the same to the next
+
+
+@dataclass
+class CachedSet:
+    """A set on a server and the folder `path` that stands for it."""
+
+    path: Path
+    url: str
+    versions: Mapping[str, Version]  # of its small files, by their names
+    cache: Path  # where other sets are as well
+    cache_bytes: int  # of what is fetched of all of them
+    _looked: float = field(default_factory=time.monotonic)
+
+    def open(self, name: str, begin: int = 0, end: int | None = None) -> BinaryIO:
+        """The bytes from `begin` to before `end` of a file, as a file of their own, fetched unless they are there.
+
+        Raises AsrtoolError where the server does not answer, refuses, or lacks the file or a part of it, where that is
+        no longer the one that was fetched first, and when the disk is full.
+        """
+        part = name if end is None else f"{name}.{begin}-{end}"
+        place = self.path / FETCHED / part
+        with contextlib.suppress(FileNotFoundError):
+            return _used(place)
+        with alone(place.with_name(f".lock.{part}")):
+            with contextlib.suppress(FileNotFoundError):  # another process has fetched it meanwhile
+                return _used(place)
+            return self._fetch(name, place, begin, end)
+
+    def _fetch(self, name: str, place: Path, begin: int, end: int | None) -> BinaryIO:
+        self._look()
+        first = place.with_name(name + VERSION)
+        known = _read_version(first)
+        remove_leftovers(place.parent, place.name)
+        with self._unchanged(name), write_beside(place) as temporary:
+            with temporary.open("wb") as file:
+                version = transfer.fetch(join(self.url, name), file.write, begin, end, known)
+            opened = temporary.open("rb")
+        if not known:
+            write_text(first, json.dumps(asdict(version)) + "\n")
+        make_room(self.cache, self.cache_bytes, place)
+        return opened
+
+    def _look(self) -> None:
+        """Whether the set is still the one that training began with."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        for name, version in self.versions.items():
+            found = transfer.version_of(join(self.url, name))
+            with self._unchanged(name):
+                if found != version:
+                    raise Changed(f"{join(self.url, name)}: is {found or 'gone'}, was {version}")
+
+    @contextlib.contextmanager
+    def _unchanged(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (Missing, CutShort) as error:
+            raise AsrtoolError(str(error), "copy the features there again") from error
+        except Changed as error:
+            raise AsrtoolError(
+                f"{join(self.url, name)}: changed on the server while it was in use ({error})",
+                f"put other features at another address; to read what is there now, remove {self.path.parent}",
+            ) from error
+
+
+@functools.lru_cache(maxsize=64)
+def cached_set(path: Path) -> CachedSet | None:
+    """The set on a server that the folder `path` stands for; None where it is a set itself."""
+    try:
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    versions = {name: Version(**version) for name, version in about["versions"].items()}
+    return CachedSet(path, about["url"], versions, Path(about["cache"]), int(about["cache_gib"] * 2**30))
+
+
+def make_room(cache: Path, most: int, but: Path) -> None:
+    """Remove what was used longest ago until what is fetched in `cache` has at most so many bytes, `but` one file."""
+    found = []
+    for folder in (*cache.glob(f"*/{FETCHED}"), *cache.glob(f"*/*/{FETCHED}")):
+        for entry in os.scandir(folder):
+            if not entry.name.startswith(".") and not entry.name.endswith(VERSION):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat().st_mtime_ns, entry.stat().st_size, Path(entry.path)))
+    left = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if left <= most:
+            return
+        if path != but:
+            path.unlink(missing_ok=True)
+            left -= size
+
+
+def _used(place: Path) -> BinaryIO:
+    opened = place.open("rb")
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(place)
+    return opened
+
+
+def _read_version(path: Path) -> Version | None:
+    try:
+        return Version(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,103 @@
+"""Features at an address: a folder on the disk that stands for them, for all that reads features from a folder.
+
+It has the small files of the sets; the files of shards are fetched as they are read
+(asrtool.data.remote.cache). Its name
+has the version of the features, which is that of the small files of all sets: other features at the same address get
+another folder, and a command that reads the earlier ones does not find them mixed with these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from asrtool.data.features.cmvn import CMVN
+from asrtool.data.manifests.sets import FILE as SETS
+from asrtool.data.manifests.sets import TRAIN, parse_sets
+from asrtool.data.remote import transfer
+from asrtool.data.remote.cache import ABOUT
+from asrtool.data.remote.server import Changed, CutShort, Missing, Version
+from asrtool.data.storage.index import EXTRACTOR, INDEX, SETTINGS, VECTORS
+from asrtool.data.storage.index_columns import FILES as COLUMNS
+from asrtool.data.storage.shard_offsets import TABLE
+from asrtool.data.storage.text_columns import FILES as WORDS
+from asrtool.data.storage.transcripts import TRANSCRIPTS
+from asrtool.errors import AsrtoolError
+from asrtool.files import alone, write_beside, write_text
+from asrtool.settings.data import Remote
+from asrtool.url import as_url, join
+
+OF_ALL = (SETTINGS, SETS, EXTRACTOR)
+OF_SET = (INDEX, CMVN, TRANSCRIPTS, VECTORS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
+NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
+Versions = Mapping[str, Version]  # of files by their names
+
+
+def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = None) -> Path:
+    """The folder that stands for the features at the address `place`; `place` itself where it is a path.
+
+    Of a folder of sets those `wanted` can be read, all but the training set where none are named; the address of a set
+    stands for that set. Raises AsrtoolError where a file is missing that all features have, where the set is none of
+    those there, and as transfer.fetch does.
+    """
+    url = as_url(place).rstrip("/")
+    if not url:
+        return place
+    name = ""
+    if transfer.version_of(join(url, SETS)) is None:
+        url, _, name = url.rpartition("/")
+    of_all = _versions(url, OF_ALL)
+    sets = parse_sets(transfer.read(join(url, SETS))[1].decode(errors="replace"), join(url, SETS)).names
+    if name and name not in sets:
+        raise AsrtoolError(f"{join(url, name)}: no set of features, expected one of {', '.join(sets)}", "name one")
+    of_sets = {each: _versions(join(url, each), OF_SET) for each in sets}
+    cache = Path(remote.cache_dir or _default_cache()).expanduser().absolute()
+    root = cache / f"{url.rpartition('/')[2]}-{_digest(url, of_all, of_sets)}"
+    _fetch_small(root, url, of_all)
+    for each in [name] if name else sets if wanted is None else wanted:
+        if name or wanted is not None or each != TRAIN:
+            _open_set(root / each, join(url, each), of_sets[each], cache, remote.cache_gib)
+    return root / name
+
+
+def _versions(url: str, names: tuple[str, ...]) -> Versions:
+    """Of the files that are there."""
+    found = {name: version for name in names if (version := transfer.version_of(join(url, name)))}
+    for name in NEEDED[names]:
+        if name not in found:
+            what = f"{join(url, name)}: missing, expected the features of `asrtool features`"
+            raise AsrtoolError(what, "copy the whole folder there, or correct the address")
+    return found
+
+
+def _open_set(path: Path, url: str, versions: Versions, cache: Path, cache_gib: float) -> None:
+    _fetch_small(path, url, versions)
+    signs = {name: asdict(versions[name]) for name in (INDEX, CMVN)}
+    about = {"url": url, "versions": signs, "cache": str(cache), "cache_gib": cache_gib}
+    write_text(path / ABOUT, json.dumps(about) + "\n")
+
+
+def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
+    """The files of `versions`, each unless it is there: the folder is of one version."""
+    for name, version in versions.items():
+        with alone(folder / f".lock.{name.replace('/', '.')}"):
+            if (folder / name).exists():
+                continue
+            try:
+                with write_beside(folder / name) as temporary, temporary.open("wb") as file:
+                    transfer.fetch(join(url, name), file.write, known=version)
+            except (Missing, CutShort, Changed) as error:
+                raise AsrtoolError(f"{error}", "wait until all is copied there, then run the command again") from error
+
+
+def _digest(url: str, of_all: Versions, of_sets: Mapping[str, Versions]) -> str:
+    tables = [{name: asdict(version) for name, version in versions.items()} for versions in (of_all, *of_sets.values())]
+    return hashlib.sha256(json.dumps([url, *tables], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache") / "asrtool"

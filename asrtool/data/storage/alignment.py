@@ -1,0 +1,126 @@
+"""Which token was said when in the utterances of a feature set: written beside the features, mapped where it is read.
+
+A folder of sets holds ``targets.json`` (what they were made of, written last), and for each set a folder with
+``places.npy``, (utterances, 2) uint64: where the segments of each utterance of the index begin, and how many there are,
+0 where it has no alignment; and ``segments.bin``, (segments, 2) uint32: a token and the frame it begins at. Segments
+follow each other without a gap from frame 0 on; silence is token 0.
+
+Letters in names: S segments, N utterances of a set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from asrtool.data.storage.index import INDEX
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+ABOUT = "targets.json"
+PLACES, SEGMENTS = "places.npy", "segments.bin"
+RERUN = "run `asrtool targets` again"
+
+
+class AlignmentWriter:
+    """Writes the alignment of a set of `num_utterances` to `folder`, utterance by utterance, in any order."""
+
+    def __init__(self, folder: Path, num_utterances: int) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._file = open(folder / SEGMENTS, "wb")  # noqa: SIM115  # closed at the end of the block
+        self._places_N2 = np.zeros((num_utterances, 2), dtype=np.uint64)
+        self._num_segments = 0
+
+    def __enter__(self) -> AlignmentWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        np.save(self._folder / PLACES, self._places_N2)
+
+    def add(self, position: int, segments_S2: np.ndarray) -> None:
+        """Of the utterance at `position` in the index."""
+        self._places_N2[position] = self._num_segments, len(segments_S2)
+        self._file.write(np.ascontiguousarray(segments_S2, dtype=np.uint32).data)
+        self._num_segments += len(segments_S2)
+
+
+class Alignment:
+    """That of the set in `folder`; AsrtoolError where it is missing or broken."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._places_N2 = np.load(folder / PLACES, mmap_mode="r").view(np.ndarray)
+            segments = np.memmap(folder / SEGMENTS, np.uint32, "r")
+        except (OSError, ValueError, EOFError) as error:
+            raise AsrtoolError(f"{folder}: no alignment of a set", RERUN) from error
+        num_segments = int(self._places_N2[:, 1].sum())
+        if len(segments) != 2 * num_segments:
+            found = f"{folder / SEGMENTS}: {len(segments) // 2} segments, expected {num_segments}"
+            raise AsrtoolError(found, RERUN)
+        self._segments_S2 = segments.view(np.ndarray).reshape(-1, 2)
+
+    def lacks(self, position: int) -> bool:
+        """Whether the utterance at `position` in the index has none."""
+        return not self._places_N2[position, 1]
+
+    def missing(self) -> np.ndarray:
+        """Of each utterance of the index whether it has none, (N,) bool."""
+        return self._places_N2[:, 1] == 0
+
+    def segments(self, position: int) -> np.ndarray:
+        """Tokens and the frames they begin at (S, 2), of an utterance that has some."""
+        begin, num = self._places_N2[position].tolist()
+        return self._segments_S2[begin : begin + num]
+
+    def sequences(self) -> Iterator[np.ndarray]:
+        """The tokens (S,) of each utterance that has some, silence among them."""
+        for begin, num in self._places_N2.tolist():
+            if num:
+                yield self._segments_S2[begin : begin + num, 0]
+
+
+def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str, Any]) -> None:
+    """Write ``targets.json``: the digest of the file `tokenizer`; of each set what is said of it, and digests of its
+    index and its segments."""
+    of_sets = {
+        name: {**about, "index": digest(features / name / INDEX), "segments": digest(folder / name / SEGMENTS)}
+        for name, about in sets.items()
+    }
+    write_text(folder / ABOUT, json.dumps({"tokenizer": digest(tokenizer), **of_sets}, indent=1) + "\n")
+
+
+def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
+    """AsrtoolError unless `targets` was made of the sets whose `indexes` have these digests, and of that tokenizer.
+
+    What an earlier asrtool wrote does not say of which tokenizer.
+    """
+    try:
+        about = json.loads((targets / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        hint = "run `asrtool targets` first, and name its folder with --targets"
+        raise AsrtoolError(f"{targets / ABOUT}: no alignment to train on", hint) from error
+    for name, sha256 in indexes.items():
+        if about.get(name, {}).get("index") != sha256:
+            raise AsrtoolError(f"{targets}: not made of the utterances of the set {name} as they are now", RERUN)
+    if about.get("tokenizer", tokenizer_sha256) != tokenizer_sha256:
+        what = f"{targets}: an alignment of the tokens of another tokenizer"
+        raise AsrtoolError(what, "name that tokenizer, or run `asrtool targets` by a model of this one")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            found.update(block)
+    return found.hexdigest()

@@ -1,0 +1,150 @@
+"""The list of utterances of a feature set: `index.jsonl`, one line an utterance, in storage order.
+
+Reading it needs neither lhotse nor torch, so planning batches, counting hours and listing speakers are quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.settings.config import to_table
+from asrtool.settings.data import Features
+from asrtool.settings.toml_files import load_section
+
+INDEX = "index.jsonl"
+SETTINGS = "features.json"
+VECTORS = "speaker_vectors.npy"  # of speakers, where a set has some
+EXTRACTOR = "speaker_vectors.npz"  # of these, beside the sets
+WINDOW_SHARDS = 8  # whose utterances a batch plan mixes
+RERUN = "run the features stage again"
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One utterance with stored features.
+
+    `start_s` and `duration_s` are in the time of this copy: those of a speed-perturbed copy are divided by its speed.
+    """
+
+    id: str
+    recording: str
+    channel: str  # A or B
+    start_s: float
+    duration_s: float
+    speaker: str
+    text: str | None  # None where it is joined on reading, as of all sets that have transcripts.tsv
+    shard: int
+    num_frames: int
+    corpus: str = ""  # which it is from; files written before this was known have none
+    fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # what else a corpus says of it
+
+    @property
+    def said(self) -> str:
+        """Its text. Raises AsrtoolError where that was not joined."""
+        if self.text is None:
+            raise AsrtoolError(
+                f"utterance {self.id}: its text was not joined", "ask `texts` of the FeatureReader for it"
+            )
+        return self.text
+
+
+NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
+_TYPES = {**typing.get_type_hints(Utterance), "text": str, "fields": dict}
+_DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}  # those of lines that lack them
+_NEEDED = _TYPES.keys() - _DEFAULTS.keys()
+
+
+def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
+    """Write `directory`/index.jsonl and return how many utterances it has.
+
+    Not atomic by itself: the directory of a set is renamed when it is complete.
+    """
+    with open(directory / INDEX, "w", encoding="utf-8") as file:
+        return sum(bool(file.write(format_line(utterance))) for utterance in utterances)
+
+
+def format_line(utterance: Utterance) -> str:
+    """Its line in the index."""
+    values = {name: getattr(utterance, name) for name in _TYPES}
+    stated = {name: value for name, value in values.items() if name in _NEEDED or value != _DEFAULTS[name]}
+    return json.dumps(stated, ensure_ascii=False) + "\n"
+
+
+def read_index(directory: Path) -> list[Utterance]:
+    """The utterances of a feature set, in storage order; AsrtoolError as `scan_index`."""
+    return [utterance for utterance, _ in scan_index(directory)]
+
+
+def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
+    """The utterances of a feature set, in storage order, each with the byte at which its line ends.
+
+    Raises AsrtoolError naming file and line when the index is missing, empty, or a line is broken.
+    """
+    path = Path(directory) / INDEX
+    end, shard = 0, None
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                utterance = parse_line(line.decode(), f"{path}:{number}")
+                if shard is not None and utterance.shard < shard:
+                    found = f"{path}:{number}: shard {utterance.shard} after {shard}, expected storage order"
+                    raise AsrtoolError(found, RERUN)
+                end, shard = end + len(line), utterance.shard
+                yield utterance, end
+    except (OSError, UnicodeDecodeError) as error:
+        raise AsrtoolError(f"{path}: no readable list of utterances", RERUN) from error
+    if shard is None:
+        raise AsrtoolError(f"{path}: lists no utterance, expected at least one", RERUN)
+
+
+def parse_line(line: str, where: str) -> Utterance:
+    """The utterance of a line of the index; AsrtoolError that says `where` when it is broken."""
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise AsrtoolError(f"{where}: not JSON: {error.msg}", RERUN) from error
+    if not isinstance(fields, dict) or not _NEEDED <= fields.keys() <= _TYPES.keys():
+        found = sorted(fields) if isinstance(fields, dict) else fields
+        raise AsrtoolError(f"{where}: found {found}, expected the keys {', '.join(_TYPES)}", RERUN)
+    for name, value in fields.items():
+        if not _is(value, _TYPES[name]):
+            raise AsrtoolError(f"{where}: {name} is {value!r}, expected {_TYPES[name].__name__}", RERUN)
+    if fields["channel"] not in ("A", "B") or fields["num_frames"] < 1:
+        found = f"channel {fields['channel']!r}, num_frames {fields['num_frames']}"
+        raise AsrtoolError(f"{where}: {found}, expected channel A or B, one frame or more", RERUN)
+    return Utterance(**{"text": None, **fields, "corpus": sys.intern(fields.get("corpus", ""))})
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def write_feature_settings(directory: Path, features: Features) -> None:
+    """Write `directory`/features.json, the settings the sets below it were made with.
+
+    Written last: its presence says that all sets are complete.
+    """
+    write_text(Path(directory) / SETTINGS, json.dumps(to_table(features), indent=1) + "\n")
+
+
+def read_feature_settings(directory: Path) -> Features:
+    """The settings the feature sets below `directory` were made with.
+
+    Raises AsrtoolError when the file is missing (the stage did not finish) or holds something else.
+    """
+    path = Path(directory) / SETTINGS
+    try:
+        features: Features = load_section("features", json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise AsrtoolError(f"{path}: missing, so the features are not complete", RERUN) from error
+    except (ValueError, AttributeError, AsrtoolError) as error:
+        raise AsrtoolError(f"{path}: no feature settings: {error}", RERUN) from error
+    return features

@@ -1,0 +1,126 @@
+"""Reading the features of a set by utterance, normalised."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asrtool.data.features.cmvn import Cmvn
+from asrtool.data.features.ivectors.speaker_vectors import open_vectors
+from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, Utterance, read_index
+from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.storage.shard import Shard
+from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.transcripts import InIndex, Transcripts, open_transcripts
+from asrtool.errors import AsrtoolError
+
+if TYPE_CHECKING:
+    from asrtool.data.workers.loader import Decoders
+
+
+class FeatureReader:
+    """Reads the features of one set, for example `features/train`.
+
+    `cmvn` is `speaker`, `utterance`, `global` or `none`. An utterance is decoded when it is read, whichever are read
+    before and behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. Where
+    utterances are in the last shards stays in memory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        cmvn: str,
+        cache_bytes: int = 0,
+        index: Sequence[Utterance] | None = None,
+        decoders: Decoders | None = None,
+    ) -> None:
+        """`index` is that of the directory where it is known; without, it is read, and held in memory.
+
+        `decoders`, where there are some, decode what `read_several` is asked for. Raises AsrtoolError when the index or
+        the normalisation is missing or broken.
+        """
+        self.directory = Path(directory)
+        self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
+        self._cmvn = Cmvn(self.directory, cmvn)
+        self.num_bins = self._cmvn.num_bins
+        self.vectors = open_vectors(self.directory, len(self.index))  # (utterances, R), of speakers, or None
+        self.num_inputs = self.num_bins + (0 if self.vectors is None else self.vectors.shape[1])
+        self._decoders = decoders
+        self._first, num_frames = shard_places(self.index)
+        self._keeps = num_frames * self.num_bins * 4 <= cache_bytes
+        self._kept: dict[int, np.ndarray] = {}
+        open_one = functools.partial(_open, self.directory, Places(self.directory), self.index, self._first)
+        self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)  # those of this window and the last one
+
+    def read(self, i: int) -> np.ndarray:
+        """Features of utterance `i` of the index, (num_frames, num_bins) float32; shared, so not to be changed.
+
+        Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
+        """
+        found = self._kept.get(i)
+        return self._keep(i, self._decode(i)) if found is None else found
+
+    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
+        """Those of several utterances, as `read`; the decoders, where there are some, decode them side by side."""
+        if self._decoders:
+            missing = [i for i in positions if i not in self._kept]
+            lengths = [self.index[i].num_frames for i in missing]
+            decoded = dict(zip(missing, self._decoders.read(missing, lengths, self.num_bins), strict=True))
+            return [self._keep(i, decoded[i]) if i in decoded else self._kept[i] for i in positions]
+        return [self.read(i) for i in positions]
+
+    @functools.cached_property
+    def _transcripts(self) -> Transcripts | InIndex:
+        return open_transcripts(self.directory)
+
+    def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
+        """The text of each; None for one that has none any more, so is to be left out.
+
+        Raises AsrtoolError when the texts are missing or broken.
+        """
+        return self._transcripts.texts(utterances)
+
+    def _keep(self, i: int, feats_TF: np.ndarray) -> np.ndarray:
+        if self._keeps:
+            self._kept[i] = feats_TF
+        return feats_TF
+
+    def _decode(self, i: int) -> np.ndarray:
+        place = bisect.bisect_right(self._first, i) - 1
+        shard, utterance = self._shard(place), self.index[i]
+        feats_TF = shard.read(i - self._first[place])
+        if feats_TF.shape != (utterance.num_frames, self.num_bins):
+            raise _other_shard(shard)
+        return self._cmvn.normalise(utterance.speaker, feats_TF)
+
+
+def _open(directory: Path, places: Places, index: Sequence[Utterance], first: Sequence[int], place: int) -> Shard:
+    """A shard, by its place among those of the set, which begin at `first`; AsrtoolError as FeatureReader.read."""
+    behind = first[place + 1] if place + 1 < len(first) else len(index)
+    utterances = index[first[place] : behind]
+    shard = Shard(directory, places[utterances[0].shard])
+    if [(one.id, one.num_frames) for one in utterances] != list(zip(shard.ids, shard.num_frames, strict=True)):
+        raise _other_shard(shard)
+    return shard
+
+
+def _other_shard(shard: Shard) -> AsrtoolError:
+    return AsrtoolError(f"{shard.name} is not the one index.jsonl describes", RERUN)
+
+
+def reads_audio(directory: Path) -> bool:
+    """Whether features of a set are computed when it is read; its settings lie beside them then."""
+    return (directory / SETTINGS).exists()
+
+
+def shard_places(index: Sequence[Utterance]) -> tuple[list[int], int]:
+    """Where the shards of a set begin in its index, and the frames of all."""
+    if isinstance(index, ShardIndex):
+        return index.first[:-1].tolist(), index.num_frames
+    changes = (i for i, utterance in enumerate(index) if not i or utterance.shard != index[i - 1].shard)
+    return list(changes), sum(utterance.num_frames for utterance in index)

@@ -1,0 +1,133 @@
+"""Forced alignment: when each word and token of the transcripts was said.
+
+Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm` and `dropped.tsv` (id, reason).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.data.storage.index import Utterance
+from asrtool.data.storage.transcripts import is_copy
+from asrtool.decode.ctm import Segment, format_ctm
+from asrtool.decode.forward import compute_scores, load_acoustic_model, load_tokenizer, open_features, torch_threads
+from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder
+from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.log import progress
+from asrtool.models.objectives.topology import Span, Topology
+from asrtool.settings.decode import Decode
+
+Tokenized = Sequence[tuple[str, list[int]]]  # words and their tokens
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The words of an utterance and their tokens, in order; times from its start."""
+
+    words: tuple[Word, ...]
+    tokens: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """`pieces` are the texts of the tokens, `frame_s` is the time from one row of scores to the next."""
+
+    topology: Topology
+    pieces: Sequence[str]
+    frame_s: float
+
+    def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> Aligned | str:
+        """The most probable alignment of the words to the scores (T, V), or why there is none.
+
+        Words without tokens come as the reason. Tags and what stands for no speech are aligned as all else, and left
+        out of the result.
+        """
+        scores_TV, tokenized = item
+        if isinstance(tokenized, str):
+            return tokenized
+        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
+        needed = self.topology.rows_needed(tokens)
+        if needed > len(scores_TV):
+            return f"{len(scores_TV)} rows, {needed} needed"
+        spans = iter(self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV) if tokens else ())
+        groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
+        groups = [(text, group) for text, group in groups if is_spoken(text)]
+        words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
+        return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
+
+    def _place(self, span: Span) -> Word:
+        token, begin, end, _ = span
+        return Word(self.pieces[token], begin * self.frame_s, end * self.frame_s, to_confidence([span]))
+
+
+def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:
+    """Align the texts of the set `features` to its speech and write the folder `out`.
+
+    A word has the tokens that it has in training. Utterances with fewer rows of scores than their tokens need, and
+    those with a word that the tokenizer has no tokens for, are listed and left out; speed-perturbed copies are passed
+    over, whose times are not those of the recording. Raises AsrtoolError when an input is missing or broken, when parts
+    do not belong together, and when nothing is left.
+    """
+    acoustic = load_acoustic_model(model)
+    reader = open_features(features, acoustic)
+    loaded = load_tokenizer(tokenizer, acoustic)
+    utterances: list[Utterance] = []
+
+    def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
+        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
+        for scored in compute_scores(acoustic.model, reader, max_frames):
+            if is_copy(scored.utterance):
+                continue
+            utterances.append(scored.utterance)
+            yield scored.scores_TV, tokenize(scored.utterance.said, loaded)
+
+    aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
+    num_jobs = settings.num_jobs or num_cores()
+    with process_pool(one_by_one(aligner), num_jobs) as align_map, torch_threads(cores_left(num_jobs)):
+        total = len(reader.index)
+        found = list(progress(align_map(items(), total), f"align {features.name}", total, "utterance"))
+    _write(out, utterances, found)
+
+
+def tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
+    """The words of `text` and their tokens, or which word has none."""
+    tokenized = []
+    for word in text.split():
+        try:
+            tokens = tokenizer.encode(word)
+        except AsrtoolError as error:
+            return error.what
+        if not tokens:
+            return f"{word!r}: the tokenizer has no tokens for it"
+        tokenized.append((word, tokens))
+    return tokenized
+
+
+def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned | str]) -> None:
+    dropped = [(u.id, reason) for u, reason in zip(utterances, found, strict=True) if isinstance(reason, str)]
+    if len(dropped) == len(utterances):
+        first = "".join(f", {name}: {reason}" for name, reason in dropped[:1])
+        raise AsrtoolError(
+            f"{out}: none of {len(utterances)} utterances can be aligned{first}",
+            "look whether texts belong to their audio and have the tokens of the training",
+        )
+    aligned = [(u, result) for u, result in zip(utterances, found, strict=True) if isinstance(result, Aligned)]
+    with write_folder(out, "words.ctm") as folder:
+        for name in ("words", "tokens"):
+            segments = (
+                Segment(u.recording, u.channel, u.start_s, u.duration_s, getattr(result, name)) for u, result in aligned
+            )
+            (folder / f"{name}.ctm").write_text(format_ctm(segments), encoding="utf-8")
+        (folder / "dropped.tsv").write_text(
+            "".join(f"{name}\t{reason}\n" for name, reason in dropped), encoding="utf-8"
+        )
+    logging.info("%s: %d utterances aligned, %d left out, see dropped.tsv", out, len(aligned), len(dropped))

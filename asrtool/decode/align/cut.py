@@ -1,0 +1,253 @@
+"""Long utterances cut at pauses, which forced alignment finds: training can take the pieces instead of them.
+
+    asrtool cut exp/cutter/model.pt exp/manifests exp/features exp/tokenizer exp/cut --config conf.toml
+
+Letters in names: T rows, V columns of the scores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.data.features.further_sets import link_files, write_alone, write_behind
+from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, format_line, read_sorted, write_sorted
+from asrtool.data.manifests.sets import FILE, LONG, read_sets
+from asrtool.data.manifests.validator import Entry
+from asrtool.data.storage.index import EXTRACTOR, SETTINGS, read_feature_settings
+from asrtool.data.storage.shard import CHANNELS
+from asrtool.decode.align.align import Tokenized, tokenize
+from asrtool.decode.forward import (
+    AcousticModel,
+    compute_scores,
+    load_acoustic_model,
+    load_tokenizer,
+    open_features,
+    torch_threads,
+)
+from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.decode.words import Word, is_spoken, place_words
+from asrtool.files import write_folder
+from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.log import progress
+from asrtool.models.objectives.topology import Topology
+from asrtool.settings.data import Data
+from asrtool.settings.decode import Decode
+
+KEPT_S = 0.2  # of a pause on either side of a cut, at most
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Seconds of a piece, and of a pause to cut at."""
+
+    least_s: float
+    largest_s: float
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Words that follow each other, and when they were said, in seconds from the start of the utterance."""
+
+    begin_s: float
+    end_s: float
+    text: str
+
+
+def cut_at_pauses(words: Sequence[Word], duration_s: float, lengths: Lengths) -> list[Piece]:
+    """The pieces of an utterance of `words`, tags among them; none where its pauses do not allow it.
+
+    They are the fewest, of these those with the longest pauses in all. A piece keeps half of a pause, KEPT_S at most,
+    and what is before the first and behind the last word. There is no cut beside a tag: how long its sound lasts is not
+    known.
+    """
+    cuts = [0, *_pauses(words, lengths.pause_s), len(words)]
+    best: dict[int, tuple[int, float, int]] = {0: (0, 0.0, 0)}  # place -> pieces up to it, minus pauses, place before
+    for number, end in enumerate(cuts[1:], 1):
+        ways = []
+        for begin in cuts[:number]:
+            if begin in best:
+                begin_s, end_s = _span(words, begin, end, duration_s)
+                if lengths.least_s <= end_s - begin_s <= lengths.largest_s:
+                    pause_s = _gap(words, end) if end < len(words) else 0.0
+                    ways.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
+        if ways:
+            best[end] = min(ways)
+    places = [len(words)] if len(words) in best else []
+    while places and places[-1]:
+        places.append(best[places[-1]][2])
+    spans = itertools.pairwise(reversed(places))
+    return [Piece(*_span(words, i, j, duration_s), " ".join(word.text for word in words[i:j])) for i, j in spans]
+
+
+def _pauses(words: Sequence[Word], pause_s: float) -> list[int]:
+    """Places of the words before which there is a pause of that length."""
+    return [
+        i
+        for i in range(1, len(words))
+        if is_spoken(words[i - 1].text) and is_spoken(words[i].text) and _gap(words, i) >= pause_s
+    ]
+
+
+def _gap(words: Sequence[Word], i: int) -> float:
+    return words[i].begin_s - words[i - 1].end_s
+
+
+def _span(words: Sequence[Word], begin: int, end: int, duration_s: float) -> tuple[float, float]:
+    """Of the words from `begin` to `end` (exclusive), with what they keep of the pauses around."""
+    begin_s = words[begin].begin_s - min(_gap(words, begin) / 2, KEPT_S) if begin else 0.0
+    end_s = words[end - 1].end_s + min(_gap(words, end) / 2, KEPT_S) if end < len(words) else duration_s
+    return begin_s, end_s
+
+
+PIECES = "pieces.tsv"
+LEAST_S = 1.0  # of a piece
+WORST_NATS = 2.0  # a token, by which the best path of the text may fall behind the best of all
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Scores to pieces; `frame_s` is the time from one row of scores to the next."""
+
+    topology: Topology
+    frame_s: float
+    lengths: Lengths
+
+    def __call__(self, item: tuple[np.ndarray, Tokenized | str, float]) -> list[Piece] | tuple[str, str]:
+        """The pieces of an utterance of that duration in s, or why there are none: reason and detail."""
+        scores_TV, tokenized, duration_s = item
+        if isinstance(tokenized, str):
+            return "no alignment", tokenized
+        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
+        needed = self.topology.rows_needed(tokens)
+        if needed > len(scores_TV):
+            return "no alignment", f"{len(scores_TV)} rows, {needed} needed"
+        path = self.topology.align(scores_TV, tokens)
+        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / len(tokens)
+        if behind > WORST_NATS:
+            return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
+        spans = iter(self.topology.spans(path, scores_TV))
+        groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
+        words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
+        pieces = cut_at_pauses(words, duration_s, self.lengths)
+        least, largest, pause = dataclasses.astuple(self.lengths)
+        return pieces or ("no pause", f"none of {pause:g} s that leaves pieces of {least:g} to {largest:g} s")
+
+
+def cut_run(
+    model: Path, manifests: Path, features: Path, tokenizer: Path, out: Path, settings: Decode, data: Data
+) -> None:
+    """Cut the utterances of `manifests`/long by `model`, and write the folder `out`.
+
+    `out`/features are `features` with the pieces behind the training set; `out`/pieces.tsv lists these,
+    `out`/dropped.tsv the utterances that could not be cut. Raises AsrtoolError when an input is missing or broken, and
+    when parts do not belong together.
+    """
+    sets = read_sets(features)
+    computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)
+    acoustic = load_acoustic_model(model)
+    loaded = load_tokenizer(tokenizer, acoustic)
+    cutter = Cutter(acoustic.topology, acoustic.frame_s, Lengths(LEAST_S, data.max_duration_s, data.min_pause_s))
+    train = features / sets.train
+    with write_folder(out, PIECES) as folder:
+        target = folder / "features"
+        target.mkdir()
+        if (features / EXTRACTOR).exists():
+            shutil.copyfile(features / EXTRACTOR, target / EXTRACTOR)
+        long: list[Entry] = []
+        pieces: list[Entry] = []
+        drops: list[Drop] = []
+        if (manifests / LONG).is_dir():
+            recordings, lines = read_sorted(manifests / LONG)
+            long = [entry for entry, _ in lines]
+            drops += write_alone(target / LONG, train, manifests / LONG, computed)
+            found = _cut_set(acoustic, target / LONG, loaded, cutter, settings, drops)
+            shutil.rmtree(target / LONG)
+            pieces = [piece for entry in long for piece in _pieces(entry, found.get(entry["id"], []))]
+            pieces.sort(key=lambda e: (e["recording_id"], e["start"], e["channel"], e["id"]))
+            if pieces:
+                write_sorted(folder / "manifests", recordings, map(format_line, pieces), drops, 1.0, {})
+        drops += write_behind(target / sets.train, train, folder / "manifests" if pieces else None, computed)
+        link_files(target / sets.dev, features / sets.dev)
+        for name in (FILE, SETTINGS):
+            shutil.copyfile(features / name, target / name)
+        _write_lists(folder, pieces, drops)
+    _report(out, long, pieces, drops)
+
+
+def _cut_set(
+    acoustic: AcousticModel,
+    directory: Path,
+    tokenizer: Tokenizer,
+    cutter: Cutter,
+    settings: Decode,
+    drops: list[Drop],
+) -> dict[str, list[Piece]]:
+    """The pieces of the utterances of a set, by id; those that have none go to `drops`."""
+    reader = open_features(directory, acoustic)
+    names: list[str] = []
+
+    def items() -> Iterator[tuple[np.ndarray, Tokenized | str, float]]:
+        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
+        for scored in compute_scores(acoustic.model, reader, max_frames):
+            names.append(scored.utterance.id)
+            yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer), scored.utterance.duration_s
+
+    pieces: dict[str, list[Piece]] = {}
+    num_jobs = settings.num_jobs or num_cores()
+    with process_pool(one_by_one(cutter), num_jobs) as cut_map, torch_threads(cores_left(num_jobs)):
+        total = len(reader.index)
+        for i, found in enumerate(progress(cut_map(items(), total), "cut", total, "utterance")):
+            if isinstance(found, list):
+                pieces[names[i]] = found
+            else:
+                drops.append(Drop(names[i], *found))
+    return pieces
+
+
+def _pieces(entry: Entry, found: Sequence[Piece]) -> Iterator[Entry]:
+    """In order of time; their ids are that of the utterance with a number."""
+    digits = max(2, len(str(len(found))))
+    kept = {key: value for key, value in entry.items() if key != "alignment"}
+    for number, piece in enumerate(found, 1):
+        yield {
+            **kept,
+            "id": f"{entry['id']}-c{number:0{digits}}",
+            "start": entry["start"] + piece.begin_s,
+            "duration": piece.end_s - piece.begin_s,
+            "text": piece.text,
+        }
+
+
+def _write_lists(folder: Path, pieces: Sequence[Entry], drops: Sequence[Drop]) -> None:
+    rows = [
+        f"{e['id']}\t{e['recording_id']}\t{CHANNELS[e['channel']]}"
+        f"\t{e['start']:.3f}\t{e['start'] + e['duration']:.3f}\t{e['text']}\n"
+        for e in pieces
+    ]
+    heading = "id\trecording\tchannel\tstart_s\tend_s\ttext\n"
+    (folder / PIECES).write_text("".join([heading, *rows]), encoding="utf-8")
+    (folder / DROPPED).write_text(format_drops(drops), encoding="utf-8")
+
+
+def _report(out: Path, long: Sequence[Entry], pieces: Sequence[Entry], drops: Sequence[Drop]) -> None:
+    """How much was saved, in the log."""
+    reasons = ", ".join(f"{num} {name}" for name, num in sorted(Counter(drop.reason for drop in drops).items()))
+    logging.info(
+        "%s: %d long utterances, %.3f h; cut into %d pieces, %.3f h; dropped: %s, see %s",
+        out, len(long), _hours(long), len(pieces), _hours(pieces), reasons or "nothing", DROPPED,
+    )  # fmt: skip
+
+
+def _hours(entries: Sequence[Entry]) -> float:
+    return float(sum(entry["duration"] for entry in entries)) / 3600

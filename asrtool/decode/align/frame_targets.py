@@ -1,0 +1,172 @@
+"""Frame targets by forced alignment: which token was said in which frames, and the decision tree of its states.
+
+Every utterance of a set is aligned on its own features, copies at other speeds, too: their rows are other stretches of
+speech than those of the recording, which no scaling of times finds, and the model was trained on them as well.
+
+Letters in names: S segments, T frames, R rows, F features, K contexts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asrtool.data.storage.alignment import Alignment, AlignmentWriter, write_about
+from asrtool.data.storage.index import scan_index
+from asrtool.data.storage.large_index import ShardIndex, ShardTable
+from asrtool.decode.align.align import Tokenized, tokenize
+from asrtool.decode.forward import (
+    AcousticModel,
+    compute_scores,
+    load_acoustic_model,
+    load_tokenizer,
+    open_features,
+    torch_threads,
+)
+from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder
+from asrtool.lang.tokens.tokenizer import Tokenizer, tokenizer_file
+from asrtool.log import progress
+from asrtool.models.objectives.decision_tree import SILENCE, Tree, contexts
+from asrtool.models.objectives.topology import Span, Topology
+from asrtool.models.objectives.tree_growing import Context, grow_tree, moments
+from asrtool.settings.decode import Decode
+from asrtool.settings.models import Tree as TreeSettings
+
+SETS = ("train", "dev")
+
+
+@dataclass(frozen=True)
+class Segmenter:
+    """Scores to segments; `margin` is how many rows a token reaches beyond its span, `subsampling` the frames a row."""
+
+    topology: Topology
+    margin: int
+    subsampling: int
+
+    def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> np.ndarray | str:
+        """Tokens and the frames they begin at (S, 2) by the best alignment, or why there is none."""
+        scores_TV, tokenized = item
+        if isinstance(tokenized, str):
+            return tokenized
+        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
+        needed = max(self.topology.rows_needed(tokens), 1)
+        if needed > len(scores_TV):
+            return f"{len(scores_TV)} rows, {needed} needed"
+        spans = self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV)
+        return find_segments(spans, len(scores_TV), self.margin) * np.array([1, self.subsampling])
+
+
+def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarray:
+    """Tokens and the rows they begin at (S, 2), silence among them, for the `spans` of an utterance.
+
+    Each token takes up to `margin` rows on either side; two that are no further apart than both margins part what is
+    between them in its middle. All that is left is silence.
+    """
+    segments: list[tuple[int, int]] = []
+    end = 0  # of the token before, with its margin
+    last = None  # the end of its span
+    for token, begin, span_end, _ in spans:
+        if last is not None and begin - last <= 2 * margin:
+            start = (last + begin + 1) // 2
+        else:
+            start = max(begin - margin, end)
+            if start > end:
+                segments.append((SILENCE, end))
+        segments.append((token, start))
+        last, end = span_end, min(span_end + margin, num_rows)
+    if end < num_rows:
+        segments.append((SILENCE, end))
+    return np.array(segments, dtype=np.int64).reshape(-1, 2)
+
+
+def targets_run(
+    model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode, tree_settings: TreeSettings
+) -> None:
+    """Align `features`/train and dev by `model`, grow the tree of train, and write the folder `out`.
+
+    Utterances that cannot be aligned have no segments, and are counted. Raises AsrtoolError when an input is missing or
+    broken, when parts do not belong together, and when none of a set can be aligned.
+    """
+    acoustic = load_acoustic_model(model)
+    loaded = load_tokenizer(tokenizer, acoustic)
+    with write_folder(out, "targets.json") as folder:
+        about = {}
+        for name in SETS:
+            index = _open_index(features / name)
+            about[name] = _align_set(acoustic, features / name, index, loaded, folder / name, settings)
+        tree = _grow(acoustic, features / "train", folder / "train", loaded.num_tokens, tree_settings)
+        tree.save(folder)
+        write_about(folder, features, tokenizer_file(tokenizer), about)
+    logging.info("%s: %d leaves of %d tokens", out, tree.num_leaves, loaded.num_tokens)
+
+
+def _open_index(directory: Path) -> ShardIndex:
+    """Of a set that may be too large to be held."""
+    table = ShardTable()
+    for utterance, end in scan_index(directory):
+        table.add(utterance, end)
+    return ShardIndex(directory, table.to_array())
+
+
+def _align_set(
+    acoustic: AcousticModel, directory: Path, index: ShardIndex, tokenizer: Tokenizer, out: Path, settings: Decode
+) -> dict[str, Any]:
+    """Write the alignment of a set as it is found; what targets.json says of it."""
+    reader = open_features(directory, acoustic, index)
+    positions: deque[tuple[int, str]] = deque()  # of those under way
+
+    def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
+        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
+        for scored in compute_scores(acoustic.model, reader, max_frames):
+            positions.append((scored.position, scored.utterance.id))
+            yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer)
+
+    subsampling = int(acoustic.model.encoder.subsampling)
+    segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)
+    dropped: list[str] = []
+    num_jobs = settings.num_jobs or num_cores()
+    with (
+        process_pool(one_by_one(segmenter), num_jobs) as align_map,
+        torch_threads(cores_left(num_jobs)),
+        AlignmentWriter(out, len(index)) as writer,
+    ):
+        for found in progress(align_map(items(), len(index)), f"align {directory.name}", len(index), "utterance"):
+            position, name = positions.popleft()
+            if isinstance(found, str):
+                dropped.append(f"{name}: {found}")
+            else:
+                writer.add(position, found)
+    if len(dropped) == len(index):
+        hint = "look whether texts belong to their audio and have the tokens of the training"
+        raise AsrtoolError(f"{directory}: none of {len(index)} utterances can be aligned, {dropped[0]}", hint)
+    logging.info("%s: %d utterances aligned, %d left out", directory, len(index) - len(dropped), len(dropped))
+    return {"subsampling": subsampling, "num_utterances": len(index), "num_dropped": len(dropped)}
+
+
+def _grow(acoustic: AcousticModel, directory: Path, aligned: Path, num_tokens: int, settings: TreeSettings) -> Tree:
+    """The tree of the rows of a set; what is held are the moments of each context, not the rows."""
+    index = _open_index(directory)
+    reader, alignment = open_features(directory, acoustic, index), Alignment(aligned)
+    subsampling = int(acoustic.model.encoder.subsampling)
+    found: dict[Context, np.ndarray] = {}
+    for position in progress(range(len(index)), f"tree {directory.name}", len(index), "utterance"):
+        if alignment.lacks(position):
+            continue
+        feats_TF = reader.read(position)
+        num_rows = -(-len(feats_TF) // subsampling)
+        middle_R = np.minimum(np.arange(num_rows) * subsampling + subsampling // 2, len(feats_TF) - 1)
+        contexts_R3 = np.stack(contexts(alignment.segments(position), num_rows, subsampling), axis=1)
+        keys_K3, row_R = np.unique(contexts_R3, axis=0, return_inverse=True)
+        sums_KM = np.zeros((len(keys_K3), 1 + 2 * feats_TF.shape[1]))
+        np.add.at(sums_KM, row_R.reshape(-1), moments(feats_TF[middle_R]))
+        for key, sums_M in zip(map(tuple, keys_K3.tolist()), sums_KM, strict=True):
+            found[key] = found[key] + sums_M if key in found else sums_M.copy()
+    return grow_tree(found, num_tokens, settings.num_leaves, settings.min_count)

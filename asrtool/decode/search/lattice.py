@@ -1,0 +1,251 @@
+"""Lattices of graph search: every path through the graph that stays near the best one, frame by frame.
+
+Arcs of a lattice carry the cost of the graph apart, so that other language models can later take its place. The search
+is over arrays: a token is a state of the graph after a frame, and the tokens of a frame are sorted by state.
+
+Letters in names: T rows, V columns of the scores, K tokens of the search in a frame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.decode.parameters import Weights
+from asrtool.decode.search.nbest import FINAL, SLACK, Arc, Entry, find_nbest
+from asrtool.lang.graph.graph_file import GraphArrays
+
+MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
+BEAM_DELTA = 0.5
+MIN_ARCS = 5 * MIN_ACTIVE  # arcs followed whatever the beam, so that there are so many tokens
+NUM_WIDENED = 5  # how often a lattice is doubled in width, at most
+
+
+@dataclass(frozen=True)
+class Path:
+    """A sentence of a lattice and the best path of it; scores are natural logarithms, not scaled."""
+
+    words: tuple[int, ...]  # output labels of the graph
+    tokens: list[int]  # a column of the scores for each row
+    acoustic: float  # ln p of the path
+    lm: float  # ln of the graph's weight, without word penalties
+
+
+@dataclass(frozen=True)
+class Links:
+    """Arcs of the graph between tokens: one value an arc in each array."""
+
+    source: np.ndarray  # position of the token that is left
+    arc: np.ndarray  # of the graph
+    target: np.ndarray  # position of the token that is entered
+    cost: np.ndarray
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The tokens after a frame, and the links that lead to them."""
+
+    state_K: np.ndarray  # rising
+    cost_K: np.ndarray  # of the best path to each
+    entering: Links  # from the tokens of the frame before
+    within: Links  # from tokens of this frame, through arcs that read nothing
+
+
+class Lattice:
+    """The arcs of a lattice, and by how much the best path through each is dearer than the best of all."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._columns: list[tuple[np.ndarray, ...]] = []
+
+    def add(self, ends: tuple[np.ndarray, ...], cost: np.ndarray, graph: np.ndarray, excess: np.ndarray) -> None:
+        """Add arcs: source, target, label and word, all costs, those of the graph, and the excess."""
+        self._columns.append((*ends, cost, graph, excess))
+
+    def find_nbest(self, num: int, beam: float) -> list[Entry]:
+        """The `num` cheapest sentences within `beam`, looked for in lattices no wider than it takes to find so many.
+
+        What is found within a narrow beam is exact; where that makes the list full, a wider one would not change it.
+        """
+        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
+        entries: list[Entry] = []
+        for narrow in (beam / 2**i for i in range(NUM_WIDENED, -1, -1)):
+            near = columns[-1] <= narrow + SLACK
+            arcs: dict[int, list[Arc]] = defaultdict(list)
+            for source, target, *rest in zip(*(column[near].tolist() for column in columns[:-1]), strict=True):
+                arcs[target].append(Arc(source, *rest))
+            entries = find_nbest(self.start, arcs, num, narrow)
+            if len(entries) == num:
+                break
+        return entries
+
+
+class LatticeSearch:
+    """N-best search on `graph`; `max_active` bounds the tokens of a frame.
+
+    Lattices reach `lattice_beam` below the best path, in the scale of the graph; `num_paths` sentences are kept.
+    """
+
+    def __init__(self, graph: GraphArrays, max_active: int, lattice_beam: float, num_paths: int) -> None:
+        self.states, self.arcs, self.start = graph.states, graph.arcs, graph.start
+        self.max_active = max_active
+        self.lattice_beam = lattice_beam
+        self.num_paths = num_paths
+
+    def search(self, scores_TV: np.ndarray, weights: Weights) -> list[Path]:
+        """The sentences that rank highest, best first; none when the graph accepts no path.
+
+        The scores are scaled by 1 / lm_weight and `weights.beam` is in the scale of the graph, as in GraphSearch.
+        """
+        frames = [self._frame(np.array([self.start]), np.zeros(1), NO_LINKS, weights, weights.beam)]
+        for row_V in scores_TV.astype(np.float64) / weights.lm_weight:
+            frames.append(self._advance(frames[-1], row_V, weights))
+        if not len(frames[-1].state_K):
+            return []
+        paths = []
+        for entry in self._join(frames).find_nbest(self.num_paths, self.lattice_beam):
+            tokens = [label - 1 for label in entry.labels()]
+            assert len(tokens) == len(scores_TV), f"{len(tokens)} labels on {len(scores_TV)} frames"
+            acoustic = float(scores_TV[np.arange(len(tokens)), tokens].sum(dtype=np.float64))
+            paths.append(Path(entry.words, tokens, acoustic, -entry.graph))
+        return paths
+
+    def _advance(self, before: Frame, row_V: np.ndarray, weights: Weights) -> Frame:
+        """The tokens after the next frame, whose scaled scores are `row_V`."""
+        cutoff, beam = self._find_cutoff(before.cost_K, weights.beam)
+        kept = np.flatnonzero(before.cost_K <= cutoff)
+        source, arc = self._leave(before.state_K[kept])
+        label = self.arcs["input"][arc]
+        reads = label > 0
+        source, arc, label = kept[source[reads]], arc[reads], label[reads]
+        cost = self._cost(arc, weights) - row_V[label - 1]
+        total = before.cost_K[source] + cost
+        near = total <= _nearby(total, beam)
+        links = Links(source[near], arc[near], _NONE, cost[near])
+        state_K, cost_K = _merge(self.arcs["to"][links.arc], total[near])
+        return self._frame(state_K, cost_K, links, weights, beam)
+
+    def _find_cutoff(self, cost_K: np.ndarray, beam: float) -> tuple[float, float]:
+        """Which tokens of a frame are followed, and the beam of the next one: wider where there are few, or narrower.
+
+        These are the rules of kaldi-decoder.
+        """
+        lowest = cost_K.min(initial=np.inf)
+        cutoff = lowest + beam
+        for num, chosen in ((self.max_active, min), (MIN_ACTIVE, max)):
+            if len(cost_K) > num:
+                other = float(np.partition(cost_K, num)[num])
+                if chosen(other, cutoff) != cutoff:
+                    return other, other - lowest + BEAM_DELTA
+        return cutoff, beam
+
+    def _frame(self, state_K: np.ndarray, cost_K: np.ndarray, entering: Links, weights: Weights, beam: float) -> Frame:
+        """These tokens and those they reach without reading; the targets of `entering` are found here."""
+        cutoff = max(_nearby(cost_K, beam), cost_K.max(initial=-np.inf))
+        ahead_K = np.ones(len(state_K), dtype=bool)  # cheaper than when their arcs were last followed
+        while ahead_K.any():
+            source, arc = self._leave_silently(state_K, ahead_K)
+            total = cost_K[source] + self._cost(arc, weights)
+            near = total <= cutoff
+            states, totals = self.arcs["to"][arc[near]], total[near]
+            reached_K, reached_cost_K = _merge(np.concatenate([state_K, states]), np.concatenate([cost_K, totals]))
+            old_cost_K = np.full(len(reached_K), np.inf)
+            old_cost_K[np.searchsorted(reached_K, state_K)] = cost_K
+            ahead_K = reached_cost_K < old_cost_K
+            state_K, cost_K = reached_K, reached_cost_K
+        source, arc = self._leave_silently(state_K, np.ones(len(state_K), dtype=bool))
+        known = np.isin(self.arcs["to"][arc], state_K)
+        source, arc = source[known], arc[known]
+        within = Links(source, arc, np.searchsorted(state_K, self.arcs["to"][arc]), self._cost(arc, weights))
+        target = np.searchsorted(state_K, self.arcs["to"][entering.arc])
+        return Frame(state_K, cost_K, Links(entering.source, entering.arc, target, entering.cost), within)
+
+    def _leave(self, state_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All arcs that leave these states, each with the position of its state."""
+        num_K = self.states["num_arcs"][state_K].astype(np.int64)
+        first_K = self.states["begin"][state_K] - (np.cumsum(num_K) - num_K)
+        return np.repeat(np.arange(len(state_K)), num_K), np.repeat(first_K, num_K) + np.arange(num_K.sum())
+
+    def _leave_silently(self, state_K: np.ndarray, chosen_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those arcs of the chosen states that read nothing."""
+        position = np.flatnonzero(chosen_K & (self.states["epsilons"][state_K, 0] > 0))
+        source, arc = self._leave(state_K[position])
+        silent = self.arcs["input"][arc] == 0
+        return position[source[silent]], arc[silent]
+
+    def _cost(self, arc: np.ndarray, weights: Weights) -> np.ndarray:
+        return self.arcs["cost"][arc].astype(np.float64) + weights.word_penalty * (self.arcs["output"][arc] > 0)
+
+    def _join(self, frames: Sequence[Frame]) -> Lattice:
+        """The lattice of all links and final states within the lattice beam.
+
+        Without a path into a final state of the graph all tokens after the last frame are final, as in Kaldi.
+        """
+        last = frames[-1]
+        final_K = self.states["final"][last.state_K].astype(np.float64)
+        if not np.isfinite(final_K).any():
+            final_K = np.zeros(len(final_K))
+        first = np.cumsum([0, *(len(frame.state_K) for frame in frames)]).tolist()
+        lattice = Lattice(int(np.searchsorted(frames[0].state_K, self.start)))
+        lowest = (last.cost_K + final_K).min(initial=np.inf)
+        ends = np.flatnonzero(last.cost_K + final_K <= lowest + self.lattice_beam)
+        excess = (last.cost_K + final_K)[ends] - lowest
+        lattice.add(
+            (ends + first[-2], np.full(len(ends), FINAL), 0 * ends, 0 * ends), final_K[ends], final_K[ends], excess
+        )
+        rest_K = final_K  # the cost of the best way to the end
+        for t in range(len(frames) - 1, -1, -1):
+            frame = frames[t]
+            rest_K = _relax(rest_K, frame.within)
+            self._add(lattice, frame.within, frame.cost_K - lowest, rest_K, (first[t], first[t]))
+            if t > 0:
+                before = frames[t - 1]
+                self._add(lattice, frame.entering, before.cost_K - lowest, rest_K, (first[t - 1], first[t]))
+                before_K = np.full(len(before.state_K), np.inf)
+                np.minimum.at(before_K, frame.entering.source, frame.entering.cost + rest_K[frame.entering.target])
+                rest_K = before_K
+        return lattice
+
+    def _add(
+        self, lattice: Lattice, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
+    ) -> None:
+        """Add `links` from tokens of costs `cost_K` to tokens with `rest_K` to go, numbered from `first` on."""
+        excess = cost_K[links.source] + links.cost + rest_K[links.target]
+        near = np.flatnonzero(excess <= self.lattice_beam + SLACK)
+        arc = self.arcs[links.arc[near]]
+        ends = (links.source[near] + first[0], links.target[near] + first[1])
+        lattice.add((*ends, arc["input"], arc["output"]), links.cost[near], arc["cost"], excess[near])
+
+
+def _merge(states: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each state once, rising, with its lowest cost."""
+    merged_K, position = np.unique(states, return_inverse=True)
+    cost_K = np.full(len(merged_K), np.inf)
+    np.minimum.at(cost_K, position, costs)
+    return merged_K, cost_K
+
+
+def _nearby(costs: np.ndarray, beam: float) -> float:
+    """The highest cost within `beam` of the lowest, or among the MIN_ARCS lowest; -inf where none is finite."""
+    costs = costs[np.isfinite(costs)]
+    if not len(costs):
+        return -np.inf
+    last = min(MIN_ARCS, len(costs)) - 1
+    return max(float(costs.min()) + beam, float(np.partition(costs, last)[last]))
+
+
+def _relax(rest_K: np.ndarray, within: Links) -> np.ndarray:
+    """The costs `rest_K` of the best ways to the end, where these may begin with arcs that read nothing."""
+    while True:
+        better_K = rest_K.copy()
+        np.minimum.at(better_K, within.source, within.cost + rest_K[within.target])
+        if (better_K == rest_K).all():
+            return rest_K
+        rest_K = better_K
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+NO_LINKS = Links(_NONE, _NONE, _NONE, np.zeros(0))

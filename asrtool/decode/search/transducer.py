@@ -1,0 +1,169 @@
+"""Searches of a transducer: its scores are rows, of which the joint network makes distributions of the next token.
+
+Letters in names: T rows, J joint values, V tokens and blank, B hypotheses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from asrtool.decode.parameters import Axis, DecodingParameters, Weights
+from asrtool.decode.resources import Resources
+from asrtool.decode.search.beam import prefix_axes
+from asrtool.decode.search.method import SearchMethod, SearchResult
+from asrtool.decode.search.prefix_tree import Placed, Prefix, PrefixTree
+from asrtool.decode.words import Word, WordPieces, place_words
+from asrtool.models.objectives.topology import Span
+
+BLANK = 0
+MOST_A_ROW = 5  # tokens that greedy search emits in a row at most: of a model without blanks it would not end
+MAX_TOKENS = 12  # tokens that each hypothesis is tried with in a row
+MOST_CONTEXTS = 100_000  # whose predictions are kept
+
+
+class Joint:
+    """The predictor and the joint network of a model, in NumPy: search processes have no torch."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray], context: int) -> None:
+        """`weights` are those of asrtool.models.objectives.transducer.Transducer; `context` are the tokens
+        that predict."""
+        self.context = context
+        self.embedding_VJ = weights["predictor.embedding.weight"]
+        self.predict_JC, self.predict_J = weights["predictor.output.weight"], weights["predictor.output.bias"]
+        self.output_VJ, self.output_V = weights["output.weight"], weights["output.bias"]
+        self._kept: dict[tuple[int, ...], np.ndarray] = {}
+
+    def log_probs(self, row_J: np.ndarray, contexts: Iterable[tuple[int, ...]]) -> np.ndarray:
+        """Natural logarithms (B, V) of what follows each of `contexts`, the last tokens, in a row."""
+        predicted_BJ = np.stack([self._predict(context) for context in contexts])
+        logits_BV = np.tanh(row_J + predicted_BJ) @ self.output_VJ.T + self.output_V
+        logits_BV -= logits_BV.max(axis=1, keepdims=True)
+        log_probs_BV: np.ndarray = logits_BV - np.log(np.exp(logits_BV).sum(axis=1, keepdims=True))
+        return log_probs_BV
+
+    def start(self) -> tuple[int, ...]:
+        """The context before the first token."""
+        return (BLANK,) * self.context
+
+    def _predict(self, context: tuple[int, ...]) -> np.ndarray:
+        found = self._kept.get(context)
+        if found is None:
+            if len(self._kept) == MOST_CONTEXTS:
+                self._kept.clear()
+            found = self.predict_JC @ self.embedding_VJ[list(context)].ravel() + self.predict_J
+            self._kept[context] = found
+        return found
+
+
+def open_joint(resources: Resources) -> Joint:
+    """That of the model."""
+    objective: Any = resources.acoustic.model.objective
+    weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
+    return Joint(weights, objective.predictor.context)
+
+
+class TransducerSearch(SearchMethod):
+    """What both have in common: the joint network, and words by the marks of the tokens."""
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        """As SearchMethod.open."""
+        self.resources.check_marks(self.name)
+        self.grouping = WordPieces(self.resources.pieces)
+        self.joint = open_joint(self.resources)
+
+    def words_of(self, spans: Sequence[Span], num_rows: int) -> tuple[Word, ...]:
+        """Words and their times."""
+        return tuple(place_words(self.grouping.group(spans), self.resources.acoustic.frame_s, num_rows))
+
+
+class Greedy(TransducerSearch):
+    """The best token of each row; again until the blank is best where the model was trained so."""
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        """As SearchMethod.open."""
+        super().open(values)
+        objective: Any = self.resources.acoustic.model.objective
+        self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW
+
+    def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
+        """As SearchMethod.search."""
+        spans: list[Span] = []
+        context = self.joint.start()
+        for t, row_J in enumerate(scores_TV):
+            for _ in range(self.most_a_row):
+                (log_probs_V,) = self.joint.log_probs(row_J, [context])
+                token = int(log_probs_V.argmax())
+                if token == BLANK:
+                    break
+                spans.append((token, t, t + 1, float(log_probs_V[token])))
+                context = (*context[1:], token)
+        return SearchResult(self.words_of(spans, len(scores_TV)))
+
+
+class Emitted(Placed):
+    """A node that knows where its token was emitted."""
+
+    __slots__ = ("context",)
+
+    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
+        super().__init__(parent, token, lm_state)
+        self.context: tuple[int, ...] = ()
+
+
+class Beam(TransducerSearch):
+    """Beam search that emits at most one token a row (Kang et al. 2023, arXiv 2211.00484), with the n-gram of words.
+
+    Alignments of a sequence are summed as far as the beam holds them. Hypotheses are ranked as by the prefix beam.
+    """
+
+    def axes(self) -> Sequence[Axis]:
+        """As SearchMethod.axes."""
+        return prefix_axes(self.settings)
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        """As SearchMethod.open."""
+        super().open(values)
+        self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words, Emitted)
+
+    def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
+        """As SearchMethod.search."""
+        best = self.best(scores_TV, Weights.of(parameters))
+        return SearchResult(self.words_of(best.spans(), len(scores_TV)))
+
+    def best(self, rows_TJ: np.ndarray, weights: Weights) -> Emitted:
+        """The best sequence."""
+        root = self.tree.root(BLANK)
+        root.context = self.joint.start()
+        beam: dict[Emitted, float] = {root: 0.0}  # ln of the probability of the alignments that are summed
+        for t, row_J in enumerate(rows_TJ):
+            after = self._extend(beam, row_J, t, weights)
+            kept = sorted(after, key=lambda node: after[node] + node.lm, reverse=True)[: int(weights.beam)]
+            beam = {node: after[node] for node in kept}
+        return max(beam, key=lambda node: beam[node] + node.lm + self.tree.end(node, weights))
+
+    def _extend(
+        self, beam: Mapping[Emitted, float], row_J: np.ndarray, t: int, weights: Weights
+    ) -> dict[Emitted, float]:
+        """All sequences after a row."""
+        log_probs_BV = self.joint.log_probs(row_J, [node.context for node in beam])
+        after = {node: score + float(log_probs_BV[b, BLANK]) for b, (node, score) in enumerate(beam.items())}
+        num = min(MAX_TOKENS, log_probs_BV.shape[1] - 1)
+        tokens_BK = 1 + np.argpartition(-log_probs_BV[:, 1:], num - 1, axis=1)[:, :num]
+        for b, (node, score) in enumerate(beam.items()):
+            for token in tokens_BK[b].tolist():
+                log_prob = float(log_probs_BV[b, token])
+                child = node.children.get(token) or self._add(node, token, weights)
+                before = after.get(child, -math.inf)
+                if score + log_prob > before:
+                    child.row, child.log_prob = t, log_prob
+                after[child] = float(np.logaddexp(before, score + log_prob))
+        return after
+
+    def _add(self, node: Emitted, token: int, weights: Weights) -> Emitted:
+        child = self.tree.add(node, token, weights)
+        child.context = (*node.context[1:], token)
+        return child

@@ -1,0 +1,217 @@
+"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time, waiting for no other.
+
+w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
+that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
+optimizer of its own. Buffers lie in shared memory as well: each learner adds its batches to the same statistics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.synchronous import SynchronousStrategy
+from asrtool.distributed.strategies.update import Update
+from asrtool.distributed.weights.buffers import synchronise_counters
+from asrtool.distributed.weights.flat import FlatWeights, are_on_host, views_of
+from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+
+
+class SharedWeights:
+    """`weights_P`, which begin as those of learner 0, and the records that are not settled."""
+
+    def __init__(self, world: World, weights_P: Tensor) -> None:
+        """All learners call this."""
+        self.world = world
+        file, path = _make_file(world)
+        self.weights_P = _open_shared(path, len(weights_P), torch.float32)
+        more_file, more_path = _make_file(world)
+        self.steps_L, self.passed_L, self.newest_1 = _open_shared(more_path, 2 * world.size + 1, torch.int64).split(
+            [world.size, world.size, 1]
+        )
+        self.lock = os.open(more_path, os.O_RDWR)  # each learner needs to have opened the file for itself
+        if world.rank == 0:
+            self.weights_P.copy_(weights_P)
+        world.barrier()
+        for number in (file, more_file):
+            if number is not None:
+                os.close(number)
+        self._made: dict[int, int] = {}  # cut -> the file that this learner has made
+        self._records: dict[int, Tensor] = {}  # by cut, that this learner has opened
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[list[Tensor]]:
+        """Inside, nothing is recorded; gives the records that what is changed inside has to be added to as well."""
+        with self._locked(fcntl.LOCK_SH):
+            passed, newest = int(self.passed_L[self.world.rank]), int(self.newest_1)
+            yield [self._record(cut) for cut in range(passed + 1, newest + 1)]
+
+    def record(self, cut: int) -> Tensor | None:
+        """This learner comes to `cut`; gives learner 0 the record, which is whole once `is_settled`."""
+        with self._locked(fcntl.LOCK_EX):
+            if self.newest_1 < cut:
+                self._make(cut)
+                self.newest_1.fill_(cut)
+            found = self._record(cut) if self.world.rank == 0 else None
+            self.passed_L[self.world.rank] = cut
+        self._records.pop(cut, None)
+        for old in [old for old in self._made if self.is_settled(old)]:
+            os.close(self._made.pop(old))
+        return found
+
+    def is_settled(self, cut: int) -> bool:
+        """Whether all learners have come to `cut`."""
+        return bool((self.passed_L >= cut).all())
+
+    def close(self) -> None:
+        """Of the files that this learner has open."""
+        for file in (self.lock, *self._made.values()):
+            os.close(file)
+
+    def _make(self, cut: int) -> None:
+        self._made[cut] = os.memfd_create("asrtool")
+        self.world.store.set(_key(cut), _path(self._made[cut]))
+        self._record(cut).copy_(self.weights_P)
+
+    def _record(self, cut: int) -> Tensor:
+        if cut not in self._records:
+            path = self.world.store.get(_key(cut)).decode()
+            self._records[cut] = _open_shared(path, len(self.weights_P), torch.float32)
+        return self._records[cut]
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        fcntl.flock(self.lock, kind)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+
+def _make_file(world: World) -> tuple[int | None, str]:
+    """A file in memory that learner 0 makes and keeps open, and its path; all learners call this.
+
+    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
+    larger than /dev/shm.
+    """
+    file = os.memfd_create("asrtool") if world.rank == 0 else None
+    return file, world.gather("" if file is None else _path(file))[0]
+
+
+def _open_shared(path: str, num_values: int, dtype: torch.dtype) -> Tensor:
+    """Zeros, where no learner has written anything."""
+    return torch.from_file(path, shared=True, size=num_values, dtype=dtype)
+
+
+def _path(file: int) -> str:
+    return f"/proc/{os.getpid()}/fd/{file}"
+
+
+def _key(cut: int) -> str:
+    return f"shared/{cut}"
+
+
+class Hogwild(SynchronousStrategy):
+    """The parameters and float buffers of all learners are views of the same memory."""
+
+    asynchronous = True
+
+    def __init__(self, context: StrategyContext) -> None:
+        self.flat = FlatWeights(context.model)
+        super().__init__(context, AssignmentRule(), context.task)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply, context.loss_scale)
+        self.model = context.model
+        self.world = context.world
+        self.shared: SharedWeights | None = None
+        self.num_others = 0  # steps of others when this learner made its last one
+
+    def start(self) -> None:
+        """Begin with the weights of learner 0."""
+        self.shared = SharedWeights(self.world, self.flat.weights_P)
+        self.flat.move(self.shared.weights_P)
+
+    def step(self) -> tuple[float, StepCost]:
+        assert self.shared
+        norm, _ = super().step()
+        self.flat.fetch_buffers()
+        self.shared.steps_L[self.world.rank] = self.update.num_steps
+        before, self.num_others = self.num_others, self._count_others()
+        return norm, StepCost(staleness=self.num_others - before)
+
+    def _apply(self) -> None:
+        """The step of the optimizer; also on what others have recorded at cuts that this learner has not come to."""
+        assert self.shared
+        with self.shared.step() as records:
+            if not records:
+                self.optimizer.step()
+                return
+            update_W = self._update_of_copy()
+            for values_P in (self.shared.weights_P, *records):
+                values_P[: len(update_W)] += update_W
+
+    def _update_of_copy(self) -> Tensor:
+        """What the optimizer adds to the weights, found on a copy: others write those meanwhile."""
+        parameters, num_weights = self.flat.parameters, self.flat.num_weights
+        before_W = self.flat.weights_P[:num_weights].clone()
+        after_W = before_W.clone()
+        _lie_in(parameters, views_of(after_W, self.flat.sizes, parameters))
+        self.optimizer.step()
+        _lie_in(parameters, self.flat.views)
+        return after_W - before_W
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.world.barrier()
+        synchronise_counters(self.model, self.world)
+        self.num_others = self._count_others()
+        self.world.barrier()
+        return ConsensusMetrics(0.0, None)
+
+    def snapshot(self, cut: int) -> Snapshot:
+        assert self.shared
+        snapshot = super().snapshot(cut)
+        snapshot.keeper = self.world.rank
+        if cut:
+            snapshot.values_P = self.shared.record(cut)
+            snapshot.settled = functools.partial(self.shared.is_settled, cut)
+        return snapshot
+
+    def close(self) -> None:
+        if self.shared:
+            self.shared.close()
+
+    def _count_others(self) -> int:
+        assert self.shared
+        return int(self.shared.steps_L.sum() - self.shared.steps_L[self.world.rank])
+
+
+def _lie_in(parameters: list[torch.nn.Parameter], views: list[Tensor]) -> None:
+    for parameter, view in zip(parameters, views, strict=False):
+        parameter.data = view
+
+
+def hogwild(context: StrategyContext) -> Strategy:
+    """Asynchronous SGD in shared memory, without locks.
+
+    AsrtoolError where the learners are not on one machine, or compute on GPUs.
+    """
+    world = context.world
+    if world.local_size != world.size:
+        raise AsrtoolError(
+            f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
+            "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example ps-async",
+        )
+    if not are_on_host(context.model.parameters()):
+        raise AsrtoolError(
+            "strategy hogwild where torch sees a GPU",
+            "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
+        )
+    return Hogwild(context)

@@ -1,0 +1,227 @@
+"""Servers of weights, and the connections of a learner to them; what each strategy makes of a gradient is its own.
+
+The weights lie in servers, each of which holds a run of whole parameters (a slice) and is a thread beside a learner.
+Gradients come and weights go in the format of messages; a server keeps and changes its slice in float32.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import struct
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import zmq
+from torch import Tensor, nn
+
+from asrtool.distributed.launch.addresses import url_of
+from asrtool.distributed.members.timeout import TIMEOUT_S, wait_with_timeout
+from asrtool.distributed.strategies.update import NamedParameters
+from asrtool.distributed.weights.flat import as_bytes, views_of
+
+PULL = b"pull"  # an order to a server: answer with the weights in float32; those of a strategy are its own
+COUNT = struct.Struct("<q")  # steps that a server has made, before the weights it answers with
+
+
+class Slice:
+    """A run of parameters and the optimizer that steps on `gradients_P`; the weights lie in `weights_P`, in float32."""
+
+    def __init__(
+        self,
+        named_parameters: NamedParameters,
+        sizes: Sequence[int],
+        make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer],
+    ) -> None:
+        """`named_parameters` are those of the model that lie here; each takes so many values (`sizes`)."""
+        self._made_of = named_parameters, sizes, make_optimizer
+        names, parameters = zip(*named_parameters, strict=True)
+        self.weights_P, self.gradients_P = (torch.zeros(sum(sizes)) for _ in range(2))
+        self.gradients = views_of(self.gradients_P, sizes, parameters)
+        own = [nn.Parameter(view) for view in views_of(self.weights_P, sizes, parameters)]
+        for parameter, gradient in zip(own, self.gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer = make_optimizer(list(zip(names, own, strict=True)))
+        self.num_steps = 0
+
+    def step(self, rate: float) -> None:
+        """One of the optimizer, on `gradients_P`, which learners have clipped."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.num_steps += 1
+
+    def fork(self) -> Slice:
+        """Another one, as this one is now."""
+        other = Slice(*self._made_of)
+        other.weights_P.copy_(self.weights_P)
+        other.load_state(copy.deepcopy(self.state()))
+        return other
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs beside the weights."""
+        return {"optimizer": self.optimizer.state_dict(), "num_steps": self.num_steps}
+
+    def fits(self, state: dict[str, Any]) -> bool:
+        """Whether `state` is that of a slice of the same parameters."""
+        own = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        numbers = [number for group in state["optimizer"]["param_groups"] for number in group["params"]]
+        if len(numbers) != len(own):
+            return False
+        moments = (
+            (own[number].shape, moment)
+            for number, of_one in state["optimizer"]["state"].items()
+            for moment in of_one.values()
+            if isinstance(moment, Tensor) and moment.dim()
+        )
+        return all(moment.shape == shape for shape, moment in moments)
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.num_steps = state["num_steps"]
+
+
+class Server(ABC):
+    """A thread that keeps a slice and does what learners order, one order after the other."""
+
+    def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
+        self.slice = kept
+        self.num_learners = num_learners
+        self.message_P = torch.zeros_like(kept.weights_P, dtype=message_type)  # answered with
+        self.num_bytes = 0  # sent
+        self.thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self.error: Exception | None = None
+        self.answered: list[zmq.MessageTracker] = []
+
+    def start(self, context: zmq.Context[Any], host: str, weights_P: Tensor) -> str:
+        """Begin with `weights_P`, and answer from now on at the address that is returned."""
+        self.slice.weights_P.copy_(weights_P)
+        self.socket = context.socket(zmq.ROUTER)
+        port = self.socket.bind_to_random_port(url_of(host))
+        self.stop, self.stopped = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+        self.stopped.bind("inproc://stop")
+        self.stop.connect("inproc://stop")
+        self.thread.start()
+        return f"{url_of(host)}:{port}"
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self.thread.is_alive():
+            self.stop.send(b"")
+            self.thread.join(TIMEOUT_S)
+
+    @abstractmethod
+    def _follow(self, rank: int, order: bytes) -> None:
+        """Do what learner `rank` orders; what belongs to an order is in the frames of `socket` that follow."""
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # the compute thread raises it
+            self.error = error
+        finally:
+            self.socket.close(linger=0)
+            self.stopped.close(linger=0)
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.socket, zmq.POLLIN)
+        poller.register(self.stopped, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll())
+            if self.stopped in ready:
+                return
+            rank, order = int(self.socket.recv()), self.socket.recv()
+            if order == PULL:
+                self._answer([rank], torch.empty_like(self.slice.weights_P))
+            else:
+                self._follow(rank, order)
+
+    def _answer(self, ranks: Sequence[int], out_P: Tensor) -> None:
+        """Send these learners the weights, in the memory and the format of `out_P`."""
+        for tracker in self.answered:
+            tracker.wait()  # ZeroMQ may still read the last answer
+        out_P.copy_(self.slice.weights_P)
+        self.answered = []
+        for rank in ranks:
+            self.num_bytes += out_P.nbytes  # before the one who asked has the answer
+            self.socket.send_multipart((name_of(rank), COUNT.pack(self.slice.num_steps)), zmq.SNDMORE)
+            self.answered.append(self.socket.send(as_bytes(out_P), copy=False, track=True))
+
+    def _send(self, rank: int, answer: bytes) -> None:
+        """Answer learner `rank` with something else than weights."""
+        self.socket.send_multipart((name_of(rank), answer))
+
+
+class Client:
+    """The connections of learner `rank` to the servers."""
+
+    def __init__(self, context: zmq.Context[Any], rank: int, addresses: Sequence[str]) -> None:
+        self.sockets = [context.socket(zmq.DEALER) for _ in addresses]
+        self.ends = [socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) for socket in self.sockets]
+        for socket, address in zip(self.sockets, addresses, strict=True):
+            socket.setsockopt(zmq.IDENTITY, name_of(rank))
+            socket.connect(address)
+        self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
+
+    def order(self, *frames: bytes) -> None:
+        """Send all servers the same."""
+        for socket in self.sockets:
+            socket.send_multipart(frames)
+
+    def push(self, *frames: bytes, gradients: Sequence[Tensor]) -> None:
+        """Send each server `frames` and its slice, which is not to be changed before it has answered."""
+        for socket, gradients_P in zip(self.sockets, gradients, strict=True):
+            socket.send_multipart(frames, zmq.SNDMORE)
+            socket.send(as_bytes(gradients_P), copy=False)
+
+    def wait(self) -> None:
+        """Until all have answered; ConnectionError when one does not, at once where its process has died."""
+        for number, (socket, end) in enumerate(zip(self.sockets, self.ends, strict=True)):
+            poller = zmq.Poller()
+            poller.register(socket, zmq.POLLIN)
+            poller.register(end, zmq.POLLIN)
+            # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
+            ready = wait_with_timeout(functools.partial(_poll, poller))
+            if socket not in ready:
+                fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
+                raise ConnectionError(f"server {number} {fault}")
+
+    def answers(self) -> list[bytes]:
+        """Those that are no weights."""
+        return [socket.recv() for socket in self.sockets]
+
+    def receive(self, weights: Sequence[Tensor]) -> int:
+        """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""
+        num_steps = 0
+        for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
+            before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]
+            socket.recv_into(as_bytes(weights_P))
+            num_steps = max(num_steps, self.counts[number] - before)
+        return num_steps
+
+
+def _poll(poller: zmq.Poller, seconds: float) -> dict[Any, int]:
+    """What is ready within so many seconds."""
+    return dict(poller.poll(int(seconds * 1000)))
+
+
+def name_of(rank: int) -> bytes:
+    """By which servers know a learner."""
+    return b"%d" % rank
+
+
+def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
+    """Runs of one or more of `sizes`, one after another, with sums that are about even."""
+    ends = list(itertools.accumulate(sizes))
+    cuts = [0]
+    for number in range(1, num_runs):
+        wanted = ends[-1] * number / num_runs
+        free = range(cuts[-1] + 1, len(sizes) - (num_runs - number) + 1)
+        cuts.append(min(free, key=lambda cut: abs(ends[cut - 1] - wanted)))
+    return [slice(first, end) for first, end in zip(cuts, [*cuts[1:], len(sizes)], strict=True)]

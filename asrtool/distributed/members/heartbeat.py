@@ -1,0 +1,170 @@
+"""Detecting that a learner has died or hangs, also on another machine, while others compute or wait for it.
+
+It starts once all have joined the rendezvous. A thread of each learner increments a counter in the store and watches
+the counter of the next learner. If that stands still for `timeout_s`, the thread reports it through the store, and all
+learners exit. (A learner that dies on this machine is noticed sooner, by the process that started it.) Beats are
+counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster that suspends jobs), more time has passed
+for each than it has seen the other stand still.
+
+Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, with
+those of its host that stand still as well, also where a supervisor has left word that it was killed
+(asrtool.distributed.members.supervisor). It first leaves such word itself and waits a moment, in which a
+supervisor kills a
+learner that only seemed dead; one that has none exits when it finds itself lost. A learner that averages its gradients
+with others takes these with it: of all of its node there is to be word, and all are to stand still, before the node is
+lost, in one change.
+
+The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
+So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
+resumes it loses nothing.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from types import TracebackType
+
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import Store
+
+from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.launch.generation import host_key, store_of
+from asrtool.distributed.members.members import Members, Survival, node_of
+from asrtool.distributed.members.supervisor import report_lost, report_node, why_lost
+from asrtool.distributed.world import World
+
+BEAT_S = 2.0
+FAULT = "fault"  # the key of what ends all learners
+NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
+
+
+class Heartbeat:
+    """Beats while entered. Ends the process when a learner is lost, since it may wait where no exception reaches it."""
+
+    def __init__(self, world: World, timeout_s: float, survival: Survival | None = None) -> None:
+        """`survival`: of the training where `world` has members."""
+        self.rank = world.rank
+        self.world = world
+        self.survival = survival
+        self.next = (world.rank + 1) % world.size
+        self._num_silent_max = max(1, round(timeout_s / BEAT_S))
+        self._silent_s = timeout_s
+        self._num_beats = 0
+        self._end = threading.Event()
+        runs = [self._run, self._watch] if world.local_size < world.size else [self._run]
+        self._threads = [threading.Thread(target=run, name="heartbeat", daemon=True) for run in runs]
+
+    def __enter__(self) -> Heartbeat:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._end.set()
+        for thread in self._threads:  # one that still asks the store when Python exits would end by SIGABRT
+            thread.join(self._silent_s)
+
+    def _run(self) -> None:
+        # A client of its own: that of the computing thread is blocked while it waits for a key.
+        try:
+            store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+            self._beat(store_of(self.world.attempt, store))
+        except RuntimeError as error:
+            if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
+                self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
+
+    def _watch(self) -> None:
+        seen = num_silent = 0
+        while not self._end.wait(BEAT_S):
+            num_silent = 0 if self._num_beats > seen else num_silent + 1
+            seen = self._num_beats
+            if num_silent >= self._num_silent_max:
+                self._give_up(f"{_store_name()} has not answered for {self._silent_s:g} s")
+
+    def _beat(self, store: Store) -> None:
+        silence = _Silence(store)
+        while not self._end.wait(BEAT_S):
+            store.add(f"beat{self.rank}", 1)
+            members = self.world.members  # there are some once all are connected
+            if members:
+                self._find_next(store, members)
+            if members and self.survival and not members.closed:
+                self._look_after(silence, members, self.survival)
+            elif silence.of(self.next) >= self._num_silent_max:
+                who = f"learner {self.next} on {silence.host(self.next)}"
+                report_fault(store, f"{who} has given no sign of life for {self._silent_s:g} s")
+            self._num_beats += 1
+            if store.check([FAULT]):
+                self._give_up(store.get(FAULT).decode())
+
+    def _find_next(self, store: Store, members: Members) -> None:
+        members.look(store)
+        live = members.live  # before the losses, to which another thread may add
+        if self.rank in members.losses:
+            self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
+            return
+        joins = self.rank not in live  # so far it looks after nobody
+        self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
+
+    def _look_after(self, silence: _Silence, members: Members, survival: Survival) -> None:
+        """The next learner, and others of its host, are lost with their nodes, once all of a node stand still."""
+        if self.next == self.rank:
+            return
+        out, node_size, host = survival.out, survival.node_size, silence.host(self.next)
+        near = [rank for rank in members.live if rank == self.next or silence.host(rank) == host]
+        nodes = {rank: node_of(rank, node_size) for rank in near}
+        silent = {rank: silence.of(rank) for rank in sorted({*itertools.chain(*nodes.values())})}
+        lost: set[int] = set()
+        for rank, node in nodes.items():
+            if silent[rank] >= NUM_KILLED and why_lost(out, rank):
+                report_node(out, rank, node)
+                lost |= {*node} if min(silent[other] for other in node) >= NUM_KILLED else set()
+            elif silent[rank] >= self._num_silent_max:
+                report_lost(out, rank, f"has given no sign of life for {self._silent_s:g} s")
+        if lost:
+            members.lose(silence.store, *(survival.examine(out, rank, why_lost(out, rank)) for rank in sorted(lost)))
+
+    def _give_up(self, why: str) -> None:
+        with contextlib.suppress(Exception):
+            logging.error("learner %d exits: %s", self.rank, why)
+        os._exit(LOST)
+
+
+def report_fault(store: Store, why: str) -> None:
+    """Have all learners exit by their next beat, and say why."""
+    with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
+        store.set(FAULT, why)
+
+
+class _Silence:
+    """For how many beats learners have stood still."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._hosts: dict[int, str] = {}
+
+    def of(self, rank: int) -> int:
+        """That of learner `rank`; asked once a beat."""
+        count = self.store.add(f"beat{rank}", 0)
+        before, num_silent = self._seen.get(rank, (0, 0))
+        self._seen[rank] = count, 0 if count > before else num_silent + 1
+        return self._seen[rank][1]
+
+    def host(self, rank: int) -> str:
+        """The name of the host of learner `rank`; another for each that has not left it."""
+        if rank not in self._hosts and self.store.check([host_key(rank)]):
+            self._hosts[rank] = self.store.get(host_key(rank)).decode()
+        return self._hosts.get(rank, f"host of {rank}")
+
+
+def _store_name() -> str:
+    return f"the rendezvous store, {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']},"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,134 @@
+"""Joining a training that runs: its first learner leaves `OUT/rendezvous.json`, by which another finds the others.
+
+The file says where the store is, and which attempt runs. A learner that joins draws the next number from the store.
+There it finds the state from which training began or was resumed, so that it has the same plan, and the changes of the
+members since. It builds its model, takes the weights of one of the others, and adds itself to the members; from then on
+it trains as any of them. It can be lost before and behind each of these. Its number is then one that nobody has.
+
+Needs no torch before it draws a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.distributed.launch.environment import JOINED
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+    from asrtool.distributed.world import World
+
+LOOPBACK = ("localhost", "127.", "::1")
+ANSWER_S = 10.0  # for a store that is there
+BEGIN = "begin"
+NUMBER = "joining"  # of learners that have drawn a number
+
+
+def rendezvous_path(out: Path) -> Path:
+    """The file by which learners find the training in `out` that they join."""
+    return out / "rendezvous.json"
+
+
+def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
+    """From here on learners can join those of `world`; `begin` is what `read_begin` returns to them."""
+    world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
+    place = {
+        "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],
+        "port": int(os.environ["MASTER_PORT"]),
+        "attempt": world.attempt,
+        "num_learners": world.size,
+        "local_size": world.local_size,
+        "machine": socket.gethostname(),
+    }
+    write_text(rendezvous_path(out), json.dumps(place, indent=1) + "\n")
+
+
+def read_begin(store: Store) -> tuple[dict[str, Any], float]:
+    """What the first learner gave to `let_join`, and how many seconds ago."""
+    begin = json.loads(store.get(BEGIN))
+    return begin, max(0.0, time.time() - begin.pop("time"))
+
+
+def is_current(out: Path, attempt: str) -> bool:
+    """Whether `attempt` is still the one that trains in `out`.
+
+    Who starts another takes the file away before it ends those that joined (`supervisor.end_joined`).
+    """
+    try:
+        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == attempt)
+    except (OSError, ValueError):
+        return False
+
+
+def become_learner(out: Path) -> int:
+    """Have the environment of one more learner of the training in `out`, with the number that is returned.
+
+    Raises AsrtoolError where none runs there that can be reached from here.
+    """
+    place = _read_place(out)
+    number = _draw_number(out, place)
+    is_here = place["machine"] == socket.gethostname()
+    environment = {
+        "MASTER_ADDR": place["address"],
+        "MASTER_PORT": place["port"],
+        "RANK": number,
+        "WORLD_SIZE": place["num_learners"],
+        "LOCAL_RANK": number if is_here else 0,
+        "LOCAL_WORLD_SIZE": place["local_size"] if is_here else 1,
+        JOINED: place["attempt"],
+    }
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    return number
+
+
+def _read_place(out: Path) -> dict[str, Any]:
+    try:
+        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
+    except (OSError, ValueError):
+        raise _not_running(out) from None
+    if place["address"].startswith(LOOPBACK) and place["machine"] != socket.gethostname():
+        raise AsrtoolError(
+            f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
+            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
+        )
+    return place
+
+
+def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
+    """The next one that no learner has; AsrtoolError where the attempt is over."""
+    address = place["address"], place["port"]
+    try:  # torch tries again where nothing listens
+        socket.create_connection(address, ANSWER_S).close()
+        return _draw(*address, place["attempt"], place["num_learners"])
+    except (OSError, RuntimeError):
+        raise _not_running(out) from None
+
+
+def _draw(address: str, port: int, attempt: str, num_learners: int) -> int:
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import TCPStore
+
+    from asrtool.distributed.launch.generation import store_of
+
+    whole = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=ANSWER_S))
+    store = store_of(attempt, whole)
+    if not store.check([BEGIN]):
+        raise RuntimeError("another store")
+    return num_learners + int(store.add(NUMBER, 1)) - 1
+
+
+def _not_running(out: Path) -> AsrtoolError:
+    return AsrtoolError(
+        f"{out}: no training that a learner can join is running there",
+        "start or resume it by the same command without --join, with two learners or more",
+    )

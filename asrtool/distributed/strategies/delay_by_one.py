@@ -1,0 +1,118 @@
+"""Delay-by-one (Zhang et al., arXiv 2110.11199): the mean over all learners, taken while they compute.
+
+w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the optimizer then makes its
+update u of the mean, from the gradient at w_k. All step together; the communication hides behind the computation.
+Buffers likewise, where u is what the forward pass has changed. Messages of bf16 are of the differences to the last
+mean, which all have: what is rounded is u alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
+from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport.copy_stream import beside
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
+
+
+class DelayByOne(MixingRule):
+    """Keeps, beside P values, as many again: their mean over the learners, copied and taken beside the computation.
+
+    The values behind the first `num_weights` are buffers, which a forward pass changes: they are copied before it.
+    """
+
+    before_update = True
+
+    def __init__(
+        self,
+        weights_P: Tensor,
+        num_weights: int,
+        world: World,
+        message_type: str = "fp32",
+        move: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """`move` makes the weights lie in another tensor; without it the mean is copied to where they are.
+
+        `world` has to be for this alone: collectives of one group begin in the same order at all learners.
+        """
+        self.weights_P = weights_P
+        self.num_weights = num_weights
+        self.world = world
+        self.message_type = MESSAGES[message_type]
+        self.last_P = torch.empty(0)  # mean, where messages are of the differences to it
+        self.move = move
+        self.under_way = False
+        self.clock = clock_of(weights_P)
+        self.beside = beside(self._take_mean, weights_P, "mean")
+
+    def start(self) -> None:
+        self.mean_P = torch.empty_like(self.weights_P)
+        if self.message_type != torch.float32 and not len(self.last_P):
+            self.last_P = self.weights_P.clone()
+            self.world.mean(self.last_P)
+        self.begin()
+
+    def mix(self) -> StepCost:
+        begin = self.clock.mark()
+        self.finish()
+        waited = self.clock.mark()
+        if len(self.last_P):
+            self.last_P.copy_(self.mean_P)
+        self._add_changes()
+        if self.move:
+            self.move(self.mean_P)
+            self.weights_P, self.mean_P = self.mean_P, self.weights_P
+        else:
+            self.weights_P.copy_(self.mean_P)
+        wait_s, comm_s = self.clock.seconds((begin, waited), (waited, self.clock.mark()))
+        return StepCost(comm_s, wait_s, all_reduce_bytes(self.mean_P, self.world, self.message_type))
+
+    def begin(self) -> None:
+        self.under_way = True
+        self.before_B = self.weights_P[self.num_weights :].clone()
+        self.beside.begin()
+
+    def finish(self) -> None:
+        """Raises RuntimeError where another learner is lost."""
+        if self.under_way:
+            self.under_way = False
+            self.beside.wait()
+
+    def shared_state(self) -> dict[str, Any]:
+        return {"last_P": self.last_P} if len(self.last_P) else {}
+
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
+        if "last_P" in shared:
+            self.last_P = shared["last_P"].to(self.weights_P.device, copy=True)
+
+    def close(self) -> None:
+        """Where this learner fails, the others have yet to join the mean; ending within it would abort the process."""
+        self.beside.close()
+
+    def _add_changes(self) -> None:
+        """Give the mean of buffers what the forward pass has changed since.
+
+        Written as now + (mean - before), which is bit for bit what is there now where the mean is what was before.
+        """
+        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
+        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
+
+    def _take_mean(self) -> None:
+        self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])
+        self.mean_P[self.num_weights :].copy_(self.before_B)
+        self.world.mean_beyond(self.last_P, self.mean_P, self.message_type)
+
+
+def delay_by_one(context: StrategyContext) -> Strategy:
+    flat = FlatWeights(context.model)
+    world = context.world.split([range(context.world.size)])
+    mixing = DelayByOne(flat.weights_P, flat.num_weights, world, context.settings.message_type, flat.move)
+    return LocalReplica(context, flat, mixing, AssignmentRule(lockstep=True), context.task)

@@ -1,0 +1,210 @@
+"""Learners that have weights of their own, and the rules by which these are mixed with those of others."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from asrtool.distributed.strategies.strategy import (
+    ConsensusMetrics,
+    Snapshot,
+    StepCost,
+    Strategy,
+    StrategyContext,
+    optimizer_and_update,
+)
+from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport.view import Recorded, chunks_of
+from asrtool.distributed.weights.buffers import synchronise_counters
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.errors import AsrtoolError
+
+
+class MixingRule(ABC):
+    """How a learner's weights are mixed with those of others, beside its own update: the rule of a strategy."""
+
+    before_update = False  # whether a step mixes before the learner's own update
+    asynchronous = False  # whether `record` waits for nobody
+
+    def start(self) -> None:
+        """Before the first step."""
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """Held while the optimizer changes the weights."""
+        return contextlib.nullcontext()
+
+    @abstractmethod
+    def mix(self) -> StepCost:
+        """Once a step: mix the flat weights with those of others."""
+
+    def begin(self) -> None:
+        """At the end of a step: begin what runs while the next one computes."""
+
+    def finish(self) -> None:
+        """All learners call this: finish what is under way."""
+
+    def record(self, cut: int) -> Recorded:
+        """The mixed weights at `cut`, to be consistent with what others record there. For asynchronous ones alone."""
+        raise NotImplementedError  # LocalReplica refuses an asynchronous rule that has none
+
+    def give_back(self, values_P: Tensor) -> None:
+        """What was recorded is not read any more."""
+
+    def adopt(self) -> int | None:
+        """As that of a strategy."""
+        return None
+
+    def join(self, cut: int) -> None:
+        """As that of a strategy."""
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs beside the weights."""
+        return {}
+
+    def shared_state(self) -> dict[str, Any]:
+        """The same, as far as all learners have it alike."""
+        return {}
+
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
+        """Continue from `state` and `shared`, which are those of before."""
+
+    def close(self) -> None:
+        """End threads and connections."""
+
+
+class LocalReplica(Strategy):
+    """A learner with weights and an optimizer of its own, that mixes its weights with those of others."""
+
+    def __init__(
+        self,
+        context: StrategyContext,
+        flat: FlatWeights,
+        mixing: MixingRule,
+        assignment_rule: AssignmentRule,
+        task: nn.Module,
+    ) -> None:
+        """Raises AsrtoolError for an asynchronous rule without `record`: it would fail at the first snapshot."""
+        if mixing.asynchronous and type(mixing).record is MixingRule.record:
+            what = f"{type(mixing).__name__} is asynchronous and has no `record`"
+            raise AsrtoolError(what, "give it one, see docs/guide/extending.md, or leave `asynchronous` false")
+        self.assignment_rule = assignment_rule
+        self.task = task
+        self.model = context.model
+        self.world = context.world
+        self.weight = 1 / context.world.size  # in the mean of all that began
+        self.optimizer, self.update = optimizer_and_update(context)
+        self.flat = flat
+        self.mixing = mixing
+        self.note = context.note
+        self.asynchronous = mixing.asynchronous
+        self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
+        self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
+        self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
+        self.clock = clock_of(flat.weights_P)
+
+    def start(self) -> None:
+        self.mixing.start()
+
+    def step(self) -> tuple[float, StepCost]:
+        self.mean_P = self.flat.weights_P  # gives the last one's memory back
+        if self.mixing.before_update:
+            self.flat.fetch_buffers()  # backward has left the weights as they were
+            cost = self.mixing.mix()
+            norm = self._update()
+        else:
+            norm = self._update()
+            cost = self.mixing.mix()
+        begin = self.clock.mark()
+        self.mixing.begin()
+        cost.comm_s += self.clock.seconds((begin, self.clock.mark()))[0]
+        return norm, cost
+
+    def _update(self) -> float:
+        before_S = self.flat.sample(self.flat.weights_P)
+        with self.mixing.changing():
+            norm = self.update.step()
+            self.note("update")
+        self.flat.fetch_buffers()
+        self.updates_S += self.flat.sample(self.flat.weights_P) - before_S
+        return norm
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.mixing.finish()
+        synchronise_counters(self.model, self.world)
+        self.mean_P = self.flat.weights_P.clone()
+        self.world.mean(self.mean_P)
+        mean_square, updates_S = self._mean_with_updates(self._distance() ** 2)
+        return ConsensusMetrics(math.sqrt(mean_square), self._drift(self.flat.sample(self.mean_P), updates_S))
+
+    def _distance(self) -> float:
+        """That of the own weights from the mean, of whose norm it is a fraction."""
+        own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
+        distances = [(own - mean).norm() for own, mean in chunks_of(own_W, mean_W)]
+        return float(torch.stack(distances).norm() / mean_W.norm())
+
+    def _mean_with_updates(self, value: float) -> tuple[float, Tensor]:
+        """The means of `value` and of the updates, in one collective."""
+        own = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([value])])
+        self.world.mean(own)
+        return float(own[-1]), own[:-1].view_as(self.updates_S)
+
+    @contextlib.contextmanager
+    def consensus(self) -> Iterator[None]:
+        own_P = self.flat.weights_P
+        self.flat.move(self.mean_P)
+        try:
+            yield
+        finally:  # a learner may be asked to stop while it evaluates
+            self.flat.move(own_P)
+
+    def snapshot(self, cut: int) -> Snapshot:
+        recorded = self.mixing.record(cut) if self.asynchronous else None
+        before_S, self.recorded_S = self.recorded_S, self.updates_S.clone()
+        return Snapshot(
+            learner={"mixing": self.mixing.state(), "optimizer": self.optimizer.state_dict()},
+            shared={"mixing": self.mixing.shared_state()},
+            keeper=self.world.live[0],
+            values_P=recorded.values_P if recorded else self.flat.weights_P.to("cpu", copy=True),
+            weight=self.weight,
+            updates_S=self.recorded_S - before_S,
+            settled=recorded.settled.is_set if recorded else None,
+        )
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        if self.asynchronous and snapshot.values_P is not None:
+            self.mixing.give_back(snapshot.values_P)
+
+    def adopt(self) -> int | None:
+        return self.mixing.adopt()
+
+    def join(self, cut: int) -> None:
+        self.mixing.join(cut)
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        offset, values_P = learner["offset"], learner["values_P"]
+        self.flat.weights_P[offset : offset + len(values_P)].copy_(values_P)
+        self.optimizer.load_state_dict(learner["optimizer"])
+        self.mixing.load_state(learner["mixing"], shared["mixing"])
+
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        if "optimizer" in learner:
+            self.optimizer.load_state_dict(learner["optimizer"])
+        return "optimizer" in learner
+
+    def close(self) -> None:
+        self.mixing.close()
+
+    def _drift(self, mean_S: Tensor, updates_S: Tensor) -> float | None:
+        before_S, self.mean_S = self.mean_S, mean_S
+        self.updates_S.zero_()
+        self.recorded_S.zero_()
+        if before_S is None or self.world.ranks:  # without those that were lost the mean is another
+            return None
+        return float((mean_S - before_S - updates_S).norm() / mean_S.norm())

@@ -1,0 +1,118 @@
+"""From gradients to weights: the one place where gradients are computed and clipped, and an optimizer steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FIRST, LEAST, MOST = 2.0**16, 1.0, 2.0**24
+GROWTH_STEPS = 2000  # without an overflow, after which the scale doubles
+
+
+class LossScale:
+    """A loss is multiplied by `value`, a power of two, and its gradients are divided by it.
+
+    A step whose gradients are not finite is skipped, and halves the scale; after `GROWTH_STEPS` others it doubles.
+    Learners that average their gradients find the same ones not finite, so their scales stay the same.
+    """
+
+    def __init__(self) -> None:
+        self.value = FIRST
+        self.num_good = 0  # steps since the scale was changed
+        self.num_skipped = 0  # steps of the whole training
+        self.has_skipped = False  # whether that was the last one
+
+    def apply(self, loss: Tensor) -> Tensor:
+        """What gradients are to be computed of."""
+        return loss * self.value
+
+    def note(self, norm: float) -> None:
+        """A step had gradients of this norm. At the smallest scale it is no overflow that makes one not finite."""
+        self.has_skipped = not math.isfinite(norm) and self.value > LEAST
+        if self.has_skipped:
+            self.value, self.num_good = max(self.value / 2, LEAST), 0
+            self.num_skipped += 1
+            return
+        self.num_good += 1
+        if self.num_good == GROWTH_STEPS:
+            self.value, self.num_good = min(2 * self.value, MOST), 0
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"value": self.value, "num_good": self.num_good, "num_skipped": self.num_skipped}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self.value, self.num_good, self.num_skipped = state["value"], state["num_good"], state["num_skipped"]
+
+
+NamedParameters = Sequence[tuple[str, nn.Parameter]]  # names as in the `state_dict` of the model
+
+
+def trained_parameters(model: nn.Module) -> NamedParameters:
+    """Those that gradients change, with their names; the others are frozen, and learners have no need to share them."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+class Update:
+    """Computes gradients, clips them, applies them where there is anything to learn, and clears them.
+
+    `apply` is what they are applied by: the optimizer steps here, unless a strategy sends them elsewhere.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        clip_norm: float,
+        apply: Callable[[], object] | None = None,
+        loss_scale: LossScale | None = None,
+    ) -> None:
+        """The norm is that of all `parameters`, summed in their order, without the `loss_scale`."""
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
+        self.apply = apply or optimizer.step
+        self.loss_scale = loss_scale
+        self.num_steps = 0
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`."""
+        (self.loss_scale.apply(loss) if self.loss_scale else loss).backward()
+
+    def step(self) -> float:
+        """The norm of the gradients before clipping.
+
+        When it is not finite the weights stay as they were; when it is zero there was nothing to learn, and the
+        optimizer keeps its momentum.
+        """
+        scale = self.loss_scale.value if self.loss_scale else 1.0
+        norm = clip_gradients(self.parameters, self.clip_norm, scale)
+        if self.loss_scale:
+            self.loss_scale.note(norm)
+        if math.isfinite(norm) and norm > 0:
+            self.apply()
+            self.num_steps += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float, scale: float = 1.0) -> float:
+    """Divide their gradients by `scale`, and scale them to a norm of at most `clip_norm`; returns the norm between.
+
+    Without a scale bit for bit what `clip_grad_norm_` of torch does, but that multiplies by 1 where there is nothing to
+    clip, which reads and writes the memory of all gradients.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return 0.0
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) / scale
+    factor = float(clip_norm / (norm + 1e-6))
+    factor = (1.0 if factor >= 1 else factor) / scale
+    if factor != 1:
+        torch._foreach_mul_(gradients, factor)
+    return float(norm)

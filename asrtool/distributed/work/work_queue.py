@@ -1,0 +1,316 @@
+"""The work queue: which batch a learner trains next, from where a training resumes to its end.
+
+All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r
+takes batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for
+every member of a sync group (one learner, or those that average their gradients), and a counter in the store, common
+to all groups, gives the next round: its number is a ticket to so many batches of its epoch. Which ones, the group
+claims by windows (asrtool.distributed.work.shard_claims); where the plan has none, they are those of the
+round. As each epoch has
+as many batches as tickets to them, each batch is trained once whatever the speed of each group.
+
+Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none behind it. An epoch ends with one;
+others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
+(a cut adds CUT to it), so all learners know on which side of each cut a round is, without waiting for one another.
+
+A learner that is asked to stop ends the assignment for all; what was assigned before is trained. A slow one leaves the
+last rounds to the others, where they would wait for it at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from asrtool.distributed.members.members import Left
+from asrtool.distributed.work.lost_batches import Leftovers, SyncGroup
+from asrtool.distributed.work.shard_claims import Claims
+from asrtool.distributed.world import World
+
+AHEAD = 2  # batches that a learner has to train when it has drawn one: that, and the one before it
+SLOW = 2  # times as long as the mean a step of a slow learner takes, at least
+
+
+def rounds_left_to_others(before: int, last: int, num_groups: int) -> range | None:
+    """The rounds that the others draw before a slow sync group has trained one that it would draw now.
+
+    Where they reach the end of the training, it leaves them to the others, which would wait for it. `before` and `last`
+    are the rounds that it has drawn last. Time is counted in rounds of all: a step here takes as many as lie between
+    these, a step of the mean one for each group. None where this group is not slow.
+    """
+    per_step = last - before
+    if per_step <= SLOW * num_groups:
+        return None
+    return range(last, last + per_step + AHEAD * (per_step - num_groups))
+
+
+CUT = 2**32  # of the counter: rounds below it, cuts above
+END = 2**56  # added to the counter, this ends the assignment
+COUNTER = "rounds"
+NUM_DONE = "rounds/done"  # counts the sync groups that left the last rounds to the others
+NONE = -1  # in place of a round
+DONE = -1  # in place of a ticket
+
+
+@dataclass(frozen=True)
+class AssignmentRule:
+    """How a strategy wants its batches assigned."""
+
+    group_size: int = 1  # learners of a sync group: neighbours by rank that average their gradients
+    lockstep: bool = False  # whether all learners step together
+
+    def round_size(self, num_learners: int) -> int:
+        """Batches of a round."""
+        return num_learners if self.lockstep else self.group_size
+
+
+class BatchNumber(NamedTuple):
+    """A batch of a training; epochs count from 0, and so do positions in the plan of an epoch."""
+
+    epoch: int
+    position: int
+
+
+class Round(NamedTuple):
+    """Where a round stands in the order of its epoch; of batches that were left untrained, the epoch they come in."""
+
+    epoch: int
+    slots: range
+
+
+class Rounds(Protocol):
+    """The batches of a training, in rounds."""
+
+    def round(self, number: int) -> Round | None:
+        """One of them; None behind the last one."""
+
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
+        """Those of slots in the order of `epoch`."""
+
+    def windows(self, epoch: int) -> Sequence[range]:
+        """The slots of `epoch` by what is to be read for them; none where that is not known."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a learner trains in a step."""
+
+    round: Round  # its place in the training, for the learning rate and cuts
+    batch: BatchNumber | None  # None when the last round of an epoch has none left for this learner
+    group: tuple[BatchNumber, ...]  # those of its sync group
+    number: int  # of the round
+    num_cuts: int | None  # before it, those at the ends of epochs not among them; None where it is assigned again, as a
+    # round that a lost learner left: then it is trained on the same side of cuts as that of the step before
+
+
+class Requests(Protocol):
+    """What a learner may want of the others, asked for each round."""
+
+    def stop(self) -> bool:
+        """Whether all are to stop."""
+
+    def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
+        """Whether a checkpoint is to be cut before round `number`; of learner 0.
+
+        `ends_within` says whether the epoch ends within so many steps of each learner.
+        """
+
+    def every(self, number: int) -> bool:
+        """Whether one is cut there, as all learners know without asking; in lock-step."""
+
+
+class WorkQueue:
+    """Assigns the batches of a training to this learner.
+
+    `cuts` are the rounds before which the cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        rule: AssignmentRule,
+        plan: Rounds,
+        requests: Requests,
+        leftovers: Leftovers | None = None,
+    ) -> None:
+        """`leftovers`: where others train what lost learners left."""
+        self.world = world
+        self.rule = rule
+        self.plan = plan
+        self.requests = requests
+        self.leftovers = leftovers
+        self.cuts: list[int] = []
+        self.first_cut = END  # the number of the first of them, once there is one
+        self._claims: Claims | None = None  # of the epoch of the last round
+        self._drawn: list[int] = []  # the last two tickets
+        self._is_done = False  # whether this sync group left the last rounds to the others
+        self.stopped = True  # whether `assign` ended before the last round for all
+
+    def assign(self) -> Iterator[Assignment]:
+        """This learner's part of all batches, in steps. What was assigned is to be trained."""
+        size = self.rule.round_size(self.world.size)
+        self._sync_group = SyncGroup(self.world, self.rule.group_size)
+        rounds = self._in_order() if self.world.size == size else self._by_counter()
+        while True:
+            if self.leftovers:
+                for left in self.leftovers.take(self._sync_group):
+                    yield from self._assign_again(left)
+            number, num_cuts, slots = next(rounds, (NONE, 0, ()))
+            found = self.plan.round(number) if number != NONE else None
+            if found is None:
+                self.stopped = number == NONE and not self._is_done
+                return
+            place, group_size = self.world.rank % size, self.rule.group_size
+            batches = self.plan.batches(found.epoch, slots or found.slots)
+            group = batches[place // group_size * group_size :][:group_size]
+            yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
+
+    def look(self) -> tuple[int, int] | None:
+        """The next round that the counter gives, and the cuts before it; None where the assignment has ended."""
+        value = self.world.store.add(COUNTER, 0)
+        return None if value >= END else (value % CUT, value // CUT)
+
+    def cuts_between(self, first: int, last: int) -> list[int] | None:
+        """Those of `cuts` from number `first` to `last`, also where another learner asked for them.
+
+        None where that is lost, and has not said where one is.
+        """
+        if not self.leftovers:
+            return self.cuts[first:last]
+        keys = [_asked(number) for number in range(first, last)]
+        if keys and not self.world.store.check(keys):
+            return None
+        return [int(self.world.store.get(key)) for key in keys]
+
+    def assign_leftovers(self) -> Iterator[Assignment]:
+        """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
+        if self.leftovers:
+            for left in self.leftovers.wait(self.stopped, self._sync_group):
+                yield from self._assign_again(left)
+
+    def _assign_again(self, left: Sequence[Left]) -> Iterator[Assignment]:
+        """Steps of this sync group with these batches, those of an epoch in one."""
+        in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
+        for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
+            rounds, numbers, group = zip(*of_epoch, strict=True)
+            member = self._sync_group.member
+            yield Assignment(rounds[0], group[member] if member < len(group) else None, group, numbers[0], None)
+
+    def _round(self, number: int) -> Round:
+        found = self.plan.round(number)
+        assert found
+        return found
+
+    def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """0, 1, 2, ...: the same for all learners, with the same cuts; the batches are those of the round."""
+        num_asked = 0  # requests of any learner that were met
+        for number in itertools.count():
+            if self.world.store is None:
+                if self.requests.stop():
+                    return
+                if self.requests.every(number) or self._is_to_save(number, number):
+                    self.cuts.append(number)
+            else:
+                if self.requests.every(number):
+                    self.cuts.append(number)
+                self._ask(number, num_asked)
+                while what := self._asked_before(number, num_asked):
+                    num_asked += 1
+                    if what == "stop":
+                        return
+                    self.cuts.append(number)
+            yield number, len(self.cuts), ()
+
+    def _ask(self, number: int, num_asked: int) -> None:
+        """Publish the round, and then what this learner wants.
+
+        Each publishes its round before it looks whether another wants something. Who wants something says so before it
+        looks at the rounds of all, so none that it does not see has been assigned, however far learners may run before
+        they wait.
+        """
+        store, rounds = self.world.store, [f"round/{rank}" for rank in range(self.world.size)]
+        store.set(rounds[self.world.rank], str(number))
+        saves = self.world.rank == 0 and self._is_to_save(number, number)
+        what = "stop" if self.requests.stop() else "save" if saves else ""
+        if what:
+            store.compare_set(f"asked/{num_asked}", "", what)
+            seen = [int(store.get(name)) for name in rounds if store.check([name])]
+            store.compare_set(f"asked/{num_asked}/before", "", str(max(seen) + 1))
+
+    def _asked_before(self, number: int, num_asked: int) -> str:
+        """What is to happen before round `number`, if anything."""
+        store, key = self.world.store, f"asked/{num_asked}"
+        if not store.check([key]) or number < int(store.get(f"{key}/before")):
+            return ""
+        what: bytes = store.get(key)
+        return what.decode()
+
+    def _by_counter(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """The rounds of this sync group, which its first learner asks for, with the slots that it claims."""
+        store = self.world.store
+        for count in itertools.count():
+            if self.requests.stop():
+                store.add(COUNTER, END)
+            if self.world.is_first and self._is_to_save(count, self._drawn[-1] if self._drawn else 0):
+                num_cuts, number = divmod(store.add(COUNTER, CUT), CUT)
+                self.first_cut = min(self.first_cut, num_cuts - 1)
+                self.cuts.append(number)
+                store.set(_asked(num_cuts - 1), str(number))
+            value, slots = self._sync_group.share(self._take_ticket)
+            self._is_done = value == DONE
+            if value == DONE or value >= END:
+                return
+            yield value % CUT, value // CUT, slots
+
+    def _is_to_save(self, count: int, number: int) -> bool:
+        """Whether this learner wants a checkpoint before its step `count`, round `number` being the last one known."""
+        num_groups = len(self.world.live) // self.rule.group_size
+
+        def ends_within(num_steps: int) -> bool:
+            now, then = self.plan.round(number), self.plan.round(number + num_steps * num_groups)
+            return now is None or then is None or then.epoch > now.epoch
+
+        return self.requests.save(count, ends_within)
+
+    def _take_ticket(self) -> tuple[int, Sequence[int]]:
+        """What the counter gives, and the slots that this sync group claims with it; DONE: others take the rest."""
+        if self._would_be_last():
+            return DONE, ()
+        value = self.world.store.add(COUNTER, 1) - 1
+        self._drawn = [*self._drawn[-1:], value % CUT]
+        return value, self._claim(value % CUT) if value < END else ()
+
+    def _would_be_last(self) -> bool:
+        """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
+
+        At least one group goes to the end, whatever the last tickets say. None leaves before the last epoch: who has
+        left passes no cut.
+        """
+        if len(self._drawn) < 2:
+            return False
+        num_groups = len(self.world.live) // self.rule.group_size
+        before, last = self._drawn
+        rounds = rounds_left_to_others(before, last, num_groups)
+        if rounds is None:
+            return False
+        left = map(self.plan.round, rounds)
+        if self.plan.round(rounds.stop) or len({found.epoch for found in left if found}) > 1:
+            return False
+        return self.world.store.add(NUM_DONE, 1) < num_groups
+
+    def _claim(self, number: int) -> Sequence[int]:
+        """The slots that this sync group trains with the ticket `number`; none where they are those of the round."""
+        found = self.plan.round(number)
+        windows = self.plan.windows(found.epoch) if found else ()
+        if not (found and windows):
+            return ()
+        if self._claims is None or self._claims.epoch != found.epoch:
+            place = self.world.rank % self.world.size / self.world.size
+            self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
+        return [self._claims.claim(member) for member in range(len(found.slots))]
+
+
+def _asked(number: int) -> str:
+    """The key of the round before which a cut lies that was asked for."""
+    return f"cut/{number}/before"

@@ -1,0 +1,197 @@
+"""N-gram models as ARPA files: log10 probabilities and back-off weights, one n-gram a line."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+from asrtool.lang.ngram.disk_arrays import gather
+from asrtool.lang.ngram.model import Ints, Ngrams, empty_ngrams
+from asrtool.lang.ngram.trie import Trie
+
+CHUNK = 100_000  # n-grams formatted at a time
+LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
+LARGEST_WEIGHT = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
+_COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
+
+
+def write_arpa(path: Path, model: Trie) -> None:
+    """Write `model` with six decimals; a back-off weight of one is left out.
+
+    Raises AsrtoolError when the disk is full.
+    """
+    with write_beside(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+        out.write("\n\\data\\\n")
+        for order, level in enumerate(model.levels, 1):
+            out.write(f"ngram {order}={len(level.key)}\n")
+        for order, level in enumerate(model.levels, 1):
+            out.write(f"\n\\{order}-grams:\n")
+            for start in range(0, len(level.key), CHUNK):
+                _write_ngrams(out, model, order, slice(start, start + CHUNK))
+        out.write("\n\\end\\\n")
+
+
+def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
+    level = model.levels[order - 1]
+    texts = [" ".join([model.words[word] for word in ngram]) for ngram in _ngram_words(model, order, rows).tolist()]
+    prob = level.prob[rows]
+    log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO)).tolist()
+    log10_weights = np.log10(level.backoff[rows]).tolist()
+    for text, log10_prob, log10_weight in zip(texts, log10_probs, log10_weights, strict=True):
+        weight = f"\t{log10_weight:.6f}" if log10_weight else ""
+        out.write(f"{log10_prob:.6f}\t{text}{weight}\n")
+
+
+def _ngram_words(model: Trie, order: int, rows: slice) -> Ints:
+    """The word ids of n-grams, shape (number of rows, order)."""
+    history, word = np.divmod(model.levels[order - 1].key[rows], len(model.words))
+    columns = [word]
+    for lower in reversed(model.levels[: order - 1]):
+        history, word = np.divmod(gather(lower.key, history, model.block), len(model.words))
+        columns.append(word)
+    return np.stack(columns[::-1], axis=1)
+
+
+def read_arpa(path: Path) -> Ngrams:
+    """Read an ARPA file of any order.
+
+    Raises AsrtoolError naming file, line and what was expected for anything malformed: counts that do not hold, a
+    probability above one, an infinite back-off weight, a word not among the unigrams, an n-gram whose history is
+    missing or that is there twice.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return _Parser(path, lines).parse()
+    except UnicodeDecodeError as error:
+        raise AsrtoolError(f"{path}: not UTF-8 text, {error.reason}", "run `asrtool lm` again") from error
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run `asrtool lm` first") from error
+
+
+class _Parser:
+    """Reads one ARPA file; `number` is the line it is at."""
+
+    def __init__(self, path: Path, lines: TextIO) -> None:
+        self.path = path
+        self.lines = lines
+        self.number = 0
+        self.line = ""
+        self.ids: dict[str, int] = {}
+
+    def parse(self) -> Ngrams:
+        while self.line != "\\data\\":
+            self._next("\\data\\")
+        counts = self._parse_counts()
+        model = empty_ngrams([])
+        for order, count in enumerate(counts, 1):
+            self._expect(f"\\{order}-grams:")
+            model = self._parse_ngrams(model, order, count)
+            self._next(f"\\{order + 1}-grams:" if order < len(counts) else "\\end\\")
+        self._expect("\\end\\")
+        return model
+
+    def _parse_counts(self) -> list[int]:
+        counts: list[int] = []
+        expected = "ngram 1=COUNT"
+        self._next(expected)
+        while match := _COUNT.fullmatch(self.line):
+            if int(match[1]) != len(counts) + 1:
+                raise self._error(expected)
+            counts.append(int(match[2]))
+            expected = f"ngram {len(counts) + 1}=COUNT or \\1-grams:"
+            self._next(expected)
+        if not counts:
+            raise self._error(expected)
+        return counts
+
+    def _parse_ngrams(self, model: Ngrams, order: int, count: int) -> Ngrams:
+        first = self.number + 1
+        probs, backoffs, ids = array("d"), array("d"), array("q")
+        for i in range(count):
+            self._read()
+            fields = self.line.split()
+            if not order + 1 <= len(fields) <= order + 2:
+                raise self._error(f"{order}-gram {i + 1} of {count}: log10 probability, {order} words, back-off weight")
+            probs.append(self._log10_prob(fields[0]))
+            backoffs.append(self._log10_weight(fields[-1]) if len(fields) == order + 2 else 0.0)
+            ids.extend(self._word_ids(fields[1 : order + 1], order))
+        if order == 1:
+            model = empty_ngrams(list(self.ids))
+        words = np.frombuffer(ids, np.int64).reshape(count, order)
+        parent = self._find_histories(model, words, first)
+        return model.extended(parent, words[:, -1], np.frombuffer(probs), np.frombuffer(backoffs))
+
+    def _word_ids(self, words: list[str], order: int) -> list[int]:
+        if order == 1:
+            if words[0] in self.ids:
+                raise self._error(f"each unigram once, found {words[0]} twice")
+            self.ids[words[0]] = len(self.ids)
+        try:
+            return [self.ids[word] for word in words]
+        except KeyError as error:
+            raise self._error(f"words among the unigrams, {error.args[0]} is not") from None
+
+    def _find_histories(self, model: Ngrams, words: Ints, first: int) -> Ints:
+        """The node of the first words of each n-gram; the n-grams begin at line `first`."""
+        parent = np.zeros(len(words), np.int64)
+        for column in range(words.shape[1] - 1):
+            parent = model.find(parent, words[:, column])
+            if not parent.all():
+                self.number = first + int(np.argmin(parent))
+                raise self._error("its first words among the shorter n-grams", "")
+        by_key = np.lexsort((words[:, -1], parent))
+        same = (np.diff(parent[by_key]) == 0) & (np.diff(words[by_key, -1]) == 0)
+        if same.any():
+            self.number = first + int(by_key[1:][same].min())
+            raise self._error("each n-gram once, found this one twice", "")
+        return parent
+
+    def _log10_prob(self, text: str) -> float:
+        value = _to_float(text)
+        if not value <= 0:
+            raise self._error("a log10 probability, 0 or less")
+        return value
+
+    def _log10_weight(self, text: str) -> float:
+        value = _to_float(text)
+        if not abs(value) <= LARGEST_WEIGHT:
+            raise self._error(f"a number from {-LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} as back-off weight")
+        return value
+
+    def _read(self) -> None:
+        self.line = self.lines.readline()
+        self.number += 1
+
+    def _next(self, expected: str) -> None:
+        """Go to the next line that is not blank."""
+        self._read()
+        while self.line.isspace():
+            self._read()
+        if not self.line:
+            raise AsrtoolError(
+                f"{self.path}:{self.number}: the file ends, expected {expected}", "run `asrtool lm` again"
+            )
+        self.line = self.line.strip()
+
+    def _expect(self, expected: str) -> None:
+        if self.line != expected:
+            raise self._error(expected)
+
+    def _error(self, expected: str, found: str | None = None) -> AsrtoolError:
+        found = f" {self.line.strip()!r}," if found is None else found
+        return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", "run `asrtool lm` again")
+
+
+def _to_float(text: str) -> float:
+    """The number `text` is, nan for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

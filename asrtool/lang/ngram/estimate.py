@@ -1,0 +1,95 @@
+"""From sentences to an ARPA file: models are estimated, mixed and pruned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import check_file_name, make_folder_of
+from asrtool.lang.ngram.arpa import write_arpa
+from asrtool.lang.ngram.counts import number_words, read_text
+from asrtool.lang.ngram.disk_arrays import Scratch
+from asrtool.lang.ngram.kneser_ney import estimate_text
+from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
+from asrtool.lang.ngram.model import Ints
+from asrtool.lang.ngram.prune import prune
+from asrtool.lang.ngram.trie import Trie
+from asrtool.lang.text import read_symbols
+from asrtool.settings.lang import Lm
+
+LARGE = "large.arpa"  # beside the pruned model, what it was pruned from
+
+
+def build_lm(
+    texts: Sequence[Path], arpa: Path, settings: Lm, words: Path | None = None, held_out: Path | None = None
+) -> None:
+    """Estimate an n-gram on `texts`, a sentence a line, and write `arpa`.
+
+    A folder among `texts` stands for its ``sentences.CORPUS.txt``. Several texts are mixed with weights that are given
+    or tuned on the text `held_out`; without either, or without ``lm.mix``, they are one text. `words` is a symbol
+    table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning
+    is written as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
+
+    Raises AsrtoolError when a file cannot be read, weights do not fit the texts, a file to write is one that is read or
+    a folder, or the disk is full.
+    """
+    files = _find_texts(texts)
+    for out in (arpa, arpa.parent / LARGE) if settings.large else (arpa,):
+        _check_place(out, [*files, *filter(None, (words, held_out))])
+    mixes = settings.mix and len(files) > 1 and bool(held_out or settings.weights)
+    corpora = [[file] for file in files] if mixes else [files]
+    if settings.weights and len(settings.weights) != len(corpora):
+        raise AsrtoolError(
+            f"lm.weights: {len(settings.weights)} weights, expected {len(corpora)}: {', '.join(map(str, files))}",
+            "give one weight a text, or none to tune them with --heldout",
+        )
+    make_folder_of(arpa)
+    scratch = Scratch.of_size(arpa.parent, settings.memory_gib * 2**30)
+    ids = number_words(read_symbols(words, "lang") if words else None)
+    numbered = [read_text(corpus, ids, scratch, grow=words is None) for corpus in corpora]
+    held = read_text([held_out], ids, scratch)[:].astype(np.int64) if held_out else None
+    models = []
+    for corpus, text in zip(corpora, numbered, strict=True):
+        logging.info("model of %s", ", ".join(map(str, corpus)))
+        models.append(estimate_text(text, list(ids), settings.order, settings.min_counts, scratch))
+    model = _mix(models, files, settings.weights, held) if mixes else models[0]
+    if settings.large:
+        write_arpa(arpa.with_name(LARGE), model)
+    if settings.prune:
+        model = prune(model, settings.prune)
+    if held is not None:
+        logging.info("perplexity of %s: %.2f", held_out, perplexity(word_probs(model, held)))
+    write_arpa(arpa, model)
+
+
+def _find_texts(texts: Sequence[Path]) -> list[Path]:
+    files = []
+    for text in texts:
+        found = sorted(text.glob("sentences.*.txt")) if text.is_dir() else [text]
+        if not found:
+            raise AsrtoolError(f"{text}: holds no sentences.CORPUS.txt", "name files, or run `asrtool prepare split`")
+        files += found
+    return files
+
+
+def _check_place(out: Path, read: Sequence[Path]) -> None:
+    check_file_name(out)
+    for path in read:
+        if path.resolve() == out.resolve():
+            raise AsrtoolError(f"{out}: is read as {path} and would be overwritten", "choose another file for --arpa")
+
+
+def _mix(models: Sequence[Trie], files: Sequence[Path], given: Sequence[float], held: Ints | None) -> Trie:
+    if given:
+        weights = list(given)
+    else:
+        assert held is not None, "weights are given or tuned"
+        probs = [word_probs(model, held) for model in models]
+        weights = find_weights(probs)
+        for file, weight, prob in zip(files, weights, probs, strict=True):
+            logging.info("%s: weight %.4f, perplexity of its own model %.2f", file, weight, perplexity(prob))
+    return mix(models, weights)

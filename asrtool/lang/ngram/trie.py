@@ -1,0 +1,143 @@
+"""An n-gram model larger than memory: one level an order, its n-grams as sorted keys in columns on disk.
+
+A row of a level is an n-gram; its key is the row of its history in the level below times the number of words, plus its
+last word. Keys rise, so the n-grams of a history lie together, and a level can be read beside the one below. Every
+history of an n-gram is an n-gram of the model, and so is every n-gram without its first word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.lang.ngram.disk_arrays import Array, Column, Scratch, gather
+from asrtool.lang.ngram.model import Floats, Ints
+
+UNK_ID, BOS_ID, EOS_ID = 0, 1, 2  # the first words of every vocabulary
+ROUNDING = 1e-9  # a probability below it is taken for what sums in float64 leave of nothing
+NEVER = 1e-99  # least back-off weight: it has a logarithm
+
+
+@dataclass(frozen=True)
+class Level:
+    """The n-grams of one order. Unigrams are all words in order, and their key is the word.
+
+    `suffix` is the row, in the level below, of the n-gram without its first word. `prob` is p(last word | history), and
+    `backoff` the factor of words that the model does not know after this n-gram: 1 where it knows none.
+    """
+
+    key: Column
+    suffix: Column
+    prob: Column
+    backoff: Column
+
+
+@dataclass(frozen=True)
+class Trie:
+    """A back-off model over `words`; ``levels[k - 1]`` has the n-grams of order k."""
+
+    words: list[str]
+    levels: list[Level]
+    scratch: Scratch
+
+    @property
+    def block(self) -> int:
+        """Rows read at a time."""
+        return block_rows(self.scratch, len(self.words))
+
+
+def block_rows(scratch: Scratch, num_words: int) -> int:
+    """Rows read at a time: those of `scratch`, but at least the n-grams of one history."""
+    return max(scratch.block, num_words + 1)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The n-grams `rows` of a level: all those of the histories `histories`, which are rows of the level below."""
+
+    histories: slice
+    rows: slice
+    parent: Ints  # the history of each n-gram, counted from the first of `histories`
+    word: Ints
+
+    def total(self, values: Array) -> Floats:
+        """The sum of `values`, one an n-gram, over the n-grams of each history."""
+        sums = np.bincount(self.parent, values, minlength=self.histories.stop - self.histories.start)
+        return sums.astype(np.float64, copy=False)
+
+
+def families(key: Column, num_histories: int, num_words: int, block: int) -> Iterator[Family]:
+    """All n-grams of a level, in order, and all histories with or without any; up to `block` of each at a time."""
+    history, row = 0, 0
+    while history < num_histories:
+        parent, word = np.divmod(key[row : row + block], num_words)
+        end = min(history + block, num_histories)
+        if row + len(parent) < len(key):
+            end = min(end, int(parent[-1]))  # of the last one there may be more
+        num = int(np.searchsorted(parent, end))
+        yield Family(slice(history, end), slice(row, row + num), parent[:num] - history, word[:num])
+        history, row = end, row + num
+
+
+def with_weights(model: Trie) -> Trie:
+    """`model` with back-off weights for its probabilities: what the n-grams of a history leave is distributed."""
+    return dataclasses.replace(
+        model,
+        levels=[
+            dataclasses.replace(level, backoff=_backoff_weights(model, order))
+            for order, level in enumerate(model.levels, 1)
+        ],
+    )
+
+
+def _backoff_weights(model: Trie, order: int) -> Column:
+    """Back-off weights for the n-grams of `order`."""
+    lower = model.levels[order - 1]
+    weights = model.scratch.column(np.float64)
+    if order == len(model.levels):
+        append_ones(weights, len(lower.key), model.block)
+        return weights
+    level = model.levels[order]
+    for family in families(level.key, len(lower.key), len(model.words), model.block):
+        left = 1 - family.total(level.prob[family.rows])
+        left_below = 1 - family.total(gather(lower.prob, level.suffix[family.rows], model.block))
+        has_any = family.total(np.ones(len(family.parent))) > 0
+        # Where every word is known nothing is left to distribute, and any weight will do.
+        has_rest = has_any & (left_below > ROUNDING)
+        weights.append(np.where(has_rest, np.maximum(left, NEVER) / np.where(has_rest, left_below, 1), 1))
+    return weights
+
+
+def append_ones(column: Column, num: int, block: int) -> None:
+    """Add `num` rows of one."""
+    for start in range(0, num, block):
+        column.append(np.ones(min(block, num - start)))
+
+
+def select(model: Trie, keep: Sequence[Column]) -> Trie:
+    """`model` without the n-grams for which `keep`, a column of truth values an order, is false.
+
+    Weights stay as they are. Every unigram must be kept, and with an n-gram its history and its suffix.
+    """
+    scratch, num_words = model.scratch, len(model.words)
+    levels = []
+    lower_rows = scratch.column(values=np.zeros(1, np.int64))  # the new row of each row of the level below
+    for level, kept in zip(model.levels, keep, strict=True):
+        new = Level(scratch.column(), scratch.column(), scratch.column(np.float64), scratch.column(np.float64))
+        rows = scratch.column()
+        for start, mask in kept.blocks(model.block):
+            span = slice(start, start + len(mask))
+            rows.append(len(new.key) + np.cumsum(mask) - 1)
+            parent, word = np.divmod(level.key[span][mask], num_words)
+            new.key.append(gather(lower_rows, parent, model.block) * num_words + word)
+            new.suffix.append(gather(lower_rows, level.suffix[span][mask], model.block))
+            new.prob.append(level.prob[span][mask])
+            new.backoff.append(level.backoff[span][mask])
+        levels.append(new)
+        lower_rows = rows
+    while not len(levels[-1].key):
+        levels.pop()
+    return Trie(model.words, levels, scratch)

@@ -1,0 +1,74 @@
+"""What a file of `write_torch` or `write_safe` says of itself, read without torch: all but its tensors."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.models.files.safetensors_file import SUFFIX, damaged, hint_for, read_safe_info, unreadable
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+PIECE_BYTES = 1 << 20
+
+
+def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
+    """``info`` of the file `path`. AsrtoolError, naming `kind`, where it cannot be read, is damaged or has none."""
+    if Path(path).suffix == SUFFIX:
+        return read_safe_info(path, kind)
+    data = read_checked(path, kind)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            content = _Outline(io.BytesIO(archive.read(name))).load()
+        info = content["info"]
+    except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        raise AsrtoolError(f"{path}: no {kind}: {error}", hint_for(kind)) from error
+    assert isinstance(info, dict)
+    return info
+
+
+def read_checked(path: Path | str, kind: str) -> memoryview:
+    """The bytes of the file; AsrtoolError, naming `kind`, where it cannot be read or its digest does not match."""
+    try:
+        data = memoryview(Path(path).read_bytes())
+    except OSError as error:
+        raise unreadable(path, kind, error) from error
+    if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
+        raise damaged(path, kind)
+    return data
+
+
+def check_digest(path: Path | str, kind: str) -> None:
+    """As `read_checked`, with a piece of the file in memory at a time."""
+    digest, last = hashlib.sha256(), b""
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                digest.update((last + piece)[:-DIGEST_BYTES])
+                last = (last + piece)[-DIGEST_BYTES:]
+    except OSError as error:
+        raise unreadable(path, kind, error) from error
+    if digest.digest() != last:
+        raise damaged(path, kind)
+
+
+class _Outline(pickle.Unpickler):
+    """Reads plain data; a tensor is None. No other class or function is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return lambda *_: None
+        if module == "torch" and name.endswith("Storage"):
+            return name
+        raise pickle.UnpicklingError(f"{module}.{name} is neither tensor nor plain data")
+
+    def persistent_load(self, pid: Any) -> None:
+        """The values of a tensor."""

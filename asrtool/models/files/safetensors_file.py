@@ -1,0 +1,112 @@
+"""Files of tensors and plain data that other programs read: safetensors, with the plain data in its metadata.
+
+The content is what torch_file.py keeps, a dict of tensors, numbers, texts, and lists and dicts of them. A tensor is
+stored under the keys that lead to it, joined by dots (``weights.encoder.lstm.weight_ih_l0``); the rest is JSON under
+the key ``asrtool`` of the metadata, in which ``{"tensor": NAME}`` stands for a tensor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def unreadable(path: Path | str, kind: str, error: OSError) -> AsrtoolError:
+    """The error for a file of that `kind` that cannot be read."""
+    if isinstance(error, IsADirectoryError):
+        return AsrtoolError(
+            f"{path}: is a folder, expected a {kind}", "name the file, in a work folder average/model.pt"
+        )
+    return AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path")
+
+
+def damaged(path: Path | str, kind: str) -> AsrtoolError:
+    """The error for a file of that `kind` whose digest does not match."""
+    return AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint_for(kind))
+
+
+def hint_for(kind: str) -> str:
+    """What to do about a damaged one."""
+    return f"make the {kind} again, or copy it again from where it is whole"
+
+
+SUFFIX = ".safetensors"
+METADATA = "asrtool"
+TENSOR = "tensor"
+
+
+def model_in(folder: Path) -> Path:
+    """The model file of a folder: of a bundle model.safetensors, of what training has written model.pt."""
+    safe = folder / f"model{SUFFIX}"
+    return safe if safe.exists() else folder / "model.pt"
+
+
+def write_safe(path: Path, content: dict[str, Any]) -> None:
+    """Write `content`, atomically; the same content gives the same bytes. AsrtoolError when the disk is full."""
+    from safetensors.torch import save_file
+
+    tensors: dict[str, Tensor] = {}
+    plain = json.dumps(_plain(content, "", tensors), ensure_ascii=False)
+    with write_beside(path) as temporary:
+        save_file(tensors, temporary, {METADATA: plain})
+
+
+def read_safe(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """What `write_safe` wrote, on the CPU.
+
+    Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
+    """
+    return _read(path, kind, keys, "pt")
+
+
+def read_safe_info(path: Path | str, kind: str) -> dict[str, Any]:
+    """``info`` of the file, without torch, None for its tensors; AsrtoolError as `read_safe`."""
+    info: dict[str, Any] = _read(path, kind, ("info",), "np")["info"]
+    return info
+
+
+def _read(path: Path | str, kind: str, keys: tuple[str, ...], framework: str) -> dict[str, Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework) as file:
+            get_tensor = file.get_tensor if framework == "pt" else lambda _: None
+            content = _whole(json.loads((file.metadata() or {})[METADATA]), get_tensor)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise AsrtoolError(f"{path}: no {kind}: {reason}", hint_for(kind)) from error
+    missing = [key for key in keys if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise AsrtoolError(f"{path}: no {kind}, it has no {missing[0]!r}", hint_for(kind))
+    assert isinstance(content, dict)
+    return content
+
+
+def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """`value`, whose tensors are added to `tensors` by name."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        tensors[name] = value.detach().cpu().contiguous().clone()  # those of tied weights would share memory
+        return {TENSOR: name}
+    if isinstance(value, Mapping):
+        return {key: _plain(item, f"{name}.{key}" if name else key, tensors) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]
+    return value
+
+
+def _whole(value: Any, get_tensor: Callable[[str], Tensor | None]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {TENSOR}:
+            return get_tensor(value[TENSOR])
+        return {key: _whole(item, get_tensor) for key, item in value.items()}
+    return [_whole(item, get_tensor) for item in value] if isinstance(value, list) else value

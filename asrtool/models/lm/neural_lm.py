@@ -1,0 +1,227 @@
+"""A word language model: an encoder over words, and the prediction of the next one by weights of the encoder.
+
+Letters in names: N sentences, T positions, C channels, V words, R nodes of a tree of words, W distinct words, S cells
+of a layer, G of its gates, four times as many. A model file has
+``format``, ``info`` = {``nnlm``: the section of the settings, ``words``: the vocabulary} and ``weights``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel, Encoder, check_encoder
+from asrtool.models.files.torch_file import read_torch, write_torch
+from asrtool.models.lm.next_word import NextWord
+from asrtool.models.lm.sentence_tree import WordTree, make_word_tree
+from asrtool.settings.models import WordLstm as WordLstmSettings
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_section
+
+FORMAT = 2
+UNK = "<unk>"
+EDGE = "<s>"  # stands before the first word and behind the last one
+MOST_WORDS = 8192  # of sentences that are scored together: their hidden rows and gates fit into a few hundred MiB
+
+
+class WordEncoder(Encoder):
+    """Words to hidden rows, one a word, of which each depends on the words up to it and none behind.
+
+    It is built with its settings and the number of words, and gets their numbers (N, T) in the place of features.
+    """
+
+    subsampling = 1
+    embedding: nn.Embedding  # V words of `output_size` values
+
+    def read_tree(self, tree: WordTree) -> Tensor:
+        """The hidden rows of all nodes, (R, C): here those of whole sentences, batched with others of like length."""
+        device = self.embedding.weight.device
+        parent_R, word_R = torch.from_numpy(tree.parent_R), torch.from_numpy(tree.word_R)
+        rows_RC = torch.empty(len(word_R), self.output_size, device=device)
+        for depth, level in enumerate(tree.levels()):
+            ends = tree.leaves()
+            ends = ends[(level.start <= ends) & (ends < level.stop)]
+            for part in np.array_split(ends, -(-len(ends) * (depth + 1) // MOST_WORDS)) if len(ends) else ():
+                nodes = [torch.from_numpy(part)]
+                for _ in range(depth):
+                    nodes.append(parent_R[nodes[-1]])
+                nodes_NT = torch.stack(nodes[::-1], dim=1)
+                lens_N = torch.full((len(part),), depth + 1, device=device)
+                rows_RC[nodes_NT.to(device)] = self(word_R[nodes_NT].to(device), lens_N)[0].float()
+        return rows_RC
+
+
+class WordLstm(WordEncoder):
+    """LSTM layers in reading direction."""
+
+    def __init__(self, settings: WordLstmSettings, num_words: int) -> None:
+        super().__init__()
+        size, projection = settings.hidden_size, settings.projection_size
+        self.output_size = projection or size
+        self.embedding = nn.Embedding(num_words, self.output_size)
+        nn.init.normal_(self.embedding.weight, std=self.output_size**-0.5)
+        self.layers = nn.ModuleList(
+            nn.LSTM(self.output_size, size, batch_first=True, proj_size=projection) for _ in range(settings.num_layers)
+        )
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, words_NT: Tensor, lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        """As Encoder.forward."""
+        hidden_NTC = self.dropout(self.embedding(words_NT))
+        for layer in self.layers:
+            hidden_NTC = self.dropout(layer(hidden_NTC)[0])
+        return hidden_NTC, lens_N
+
+    def read_tree(self, tree: WordTree) -> Tensor:
+        """As WordEncoder.read_tree: each beginning is read once, by a step from the one without its last word.
+
+        What the first layer takes from a word is computed once a word.
+        """
+        weight_VC = self.embedding.weight
+        parent_R = torch.from_numpy(tree.parent_R).to(weight_VC.device)
+        words, which = np.unique(tree.word_R, return_inverse=True)
+        which_R = torch.from_numpy(which.reshape(-1)).to(weight_VC.device)
+        cells = [_Cell(layer) for layer in self.layers]
+        gates_WG = cells[0].read(self.embedding(torch.from_numpy(words).to(weight_VC.device)))
+        rows_RC = weight_VC.new_empty(len(which), self.output_size)
+        states = [cell.first() for cell in cells]
+        above = 0
+        for level in tree.levels():
+            from_N = parent_R[level] - above
+            gates_NG = gates_WG[which_R[level]]
+            for i, cell in enumerate(cells):
+                if i > 0:
+                    gates_NG = cell.read(states[i - 1][0])
+                states[i] = cell.step(gates_NG, states[i][0][from_N], states[i][1][from_N])
+            rows_RC[level] = states[-1][0]
+            above = level.start
+        return rows_RC
+
+
+class _Cell:
+    """A step of an LSTM layer, with or without a projection; the equations are those of torch.nn.LSTM."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        assert isinstance(layer, nn.LSTM)
+        self.in_GC, self.back_GC, in_bias_G, back_bias_G, *projection = layer.all_weights[0]
+        self.bias_G = in_bias_G + back_bias_G
+        self.projection_CS = projection[0] if projection else None
+        self.num_cells = layer.hidden_size
+
+    def first(self) -> tuple[Tensor, Tensor]:
+        """Hidden row (1, C) and cells (1, S) before the first word."""
+        return self.back_GC.new_zeros(1, self.back_GC.shape[1]), self.back_GC.new_zeros(1, self.num_cells)
+
+    def read(self, inputs_NC: Tensor) -> Tensor:
+        """The part of the inputs in all gates, (N, G), biases included."""
+        return nn.functional.linear(inputs_NC, self.in_GC, self.bias_G)
+
+    def step(self, gates_NG: Tensor, hidden_NC: Tensor, memory_NS: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden rows (N, C) and cells (N, S) behind those given; `gates_NG` of `read` is changed."""
+        gates_NG += nn.functional.linear(hidden_NC, self.back_GC)  # not addmm_, which autocast leaves alone
+        enters_NS, stays_NS, new_NS, leaves_NS = gates_NG.chunk(4, dim=1)
+        memory_NS = stays_NS.sigmoid() * memory_NS + enters_NS.sigmoid() * new_NS.tanh()
+        hidden_NS = leaves_NS.sigmoid() * memory_NS.tanh()
+        if self.projection_CS is not None:
+            hidden_NS = nn.functional.linear(hidden_NS, self.projection_CS)
+        return hidden_NS, memory_NS
+
+
+class NeuralLm(AcousticModel):
+    """p(word | all words before it) over the vocabulary `words`, in which ``<unk>`` and ``<s>`` must be."""
+
+    encoder: WordEncoder
+    objective: NextWord
+
+    def __init__(self, encoder: WordEncoder, output: NextWord, words: Sequence[str]) -> None:
+        super().__init__(encoder, output)
+        self.words = list(words)
+        self.ids = {word: number for number, word in enumerate(self.words)}
+
+    def number(self, words: Sequence[str]) -> list[int]:
+        """The numbers of the words of a sentence between two ``<s>``: all but the last are read, all but the first
+        predicted."""
+        unknown = self.ids[UNK]
+        return [self.ids[EDGE], *(self.ids.get(word, unknown) for word in words), self.ids[EDGE]]
+
+    def log_probs(self, sentences: Sequence[Sequence[str]]) -> list[float]:
+        """Natural log probability of each sentence, its end included; words outside the vocabulary are ``<unk>``.
+
+        What sentences begin with alike is computed once; so it is worth giving many that are similar. Under autocast
+        matrix products and the gates that they make are in its format; cells, sums and logarithms are in float32.
+        """
+        numbers = [tuple(self.number(words)[1:-1]) for words in sentences]
+        found: dict[tuple[int, ...], float] = {}
+        with torch.inference_mode():
+            for some in _by_size(sorted(set(numbers)), MOST_WORDS):
+                found.update(zip(some, self._score_tree(make_word_tree(some, self.ids[EDGE])), strict=True))
+        return [found[each] for each in numbers]
+
+    def _score_tree(self, tree: WordTree) -> list[float]:
+        """Natural log probability of each sentence of `tree`."""
+        rows_RC = self.encoder.read_tree(tree)
+        ends_N = np.full_like(tree.last_N, self.ids[EDGE])
+        pairs = (np.append(tree.parent_R[1:], tree.last_N), np.append(tree.word_R[1:], ends_N))
+        row_P, word_P = (torch.from_numpy(each).to(rows_RC.device) for each in pairs)
+        scores_P = self.objective.word_scores(rows_RC, row_P, word_P).double().cpu().numpy()
+        total_R, end_N = np.append(0.0, scores_P[: -len(ends_N)]), scores_P[-len(ends_N) :]
+        for level in list(tree.levels())[1:]:
+            total_R[level] += total_R[tree.parent_R[level]]
+        result: list[float] = (total_R[tree.last_N] + end_N).tolist()
+        return result
+
+
+def _by_size(sentences: Sequence[tuple[int, ...]], most: int) -> Iterator[list[tuple[int, ...]]]:
+    """`sentences` in parts, in order, of at most `most` words with their ends, but at least one sentence."""
+    part: list[tuple[int, ...]] = []
+    size = 0
+    for sentence in sentences:
+        if part and size + len(sentence) + 1 > most:
+            yield part
+            part, size = [], 0
+        part.append(sentence)
+        size += len(sentence) + 1
+    if part:
+        yield part
+
+
+def pad_sentences(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """What is read (N, T), how many words of each (N,), and what is predicted (N, T), for sentences of `number`."""
+    lens_N = torch.tensor([len(numbers) - 1 for numbers in sentences])
+    padded_NT = nn.utils.rnn.pad_sequence([torch.tensor(numbers) for numbers in sentences], batch_first=True)
+    return padded_NT[:, :-1], lens_N, padded_NT[:, 1:]
+
+
+def build_neural_lm(encoder: Choice, output: Choice, words: Sequence[str]) -> NeuralLm:
+    """A model with random weights drawn from torch's generator; AsrtoolError where a part cannot be loaded."""
+    built: WordEncoder = encoder.load()(encoder.settings, len(words))
+    check_encoder(built, encoder.name)
+    return NeuralLm(built, output.load()(output.settings, built.embedding), words)
+
+
+def save_neural_lm(path: Path, info: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Write a model file, atomically; AsrtoolError when the disk is full."""
+    write_torch(path, {"format": FORMAT, "info": info, "weights": weights})
+
+
+def load_neural_lm(path: Path | str) -> NeuralLm:
+    """The model, ready to be applied; AsrtoolError when the file is missing, damaged or of another format."""
+    content = read_torch(path, "neural language model", ("format", "info", "weights"))
+    if content["format"] != FORMAT:
+        raise AsrtoolError(f"{path}: format {content['format']}, expected {FORMAT}", "run the stage nnlm again")
+    try:
+        settings = load_section("nnlm", content["info"]["nnlm"], str(path))
+        model = build_neural_lm(settings.encoder, settings.output, content["info"]["words"])
+        model.load_state_dict(content["weights"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise AsrtoolError(
+            f"{path}: weights that do not fit their settings: {reason}", "run the stage nnlm again"
+        ) from error
+    return model.eval()

@@ -1,0 +1,163 @@
+"""An encoder-decoder with attention (Chan et al. 2016, arXiv 1508.01211), its decoder as in Tueske et al. 2020.
+
+Of the two LSTM layers of the decoder the lower one sees the tokens before alone, like a language model; the upper one
+sees that and the last context, a mean of rows. Attention is additive and knows where it has been (Chorowski et al.
+2015, arXiv 1506.07503): a convolution of the sum of its weights so far is part of each energy
+
+    e_t = v . tanh(Q q + K h_t + (F * sum of weights)_t)
+
+for the output q of the upper layer. END, column 0, stands before the first token and behind the last one. With
+`ctc_weight` w the loss is (1 - w) that of the decoder + w that of CTC on the same rows (Watanabe et al. 2017).
+
+Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens, H cells, A values of an
+energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asrtool.models.acoustic import Loss, Objective
+from asrtool.models.objectives.ctc import Ctc
+from asrtool.models.objectives.targets import Targets
+from asrtool.settings.models import Attention as AttentionSettings
+from asrtool.settings.models import Ctc as CtcSettings
+
+END = 0
+
+
+class Energies(nn.Module):
+    """Where to look: weights of rows, by what is asked for, what rows hold, and where it was looked before."""
+
+    def __init__(self, num_channels: int, query_size: int, size: int, kernel_size: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(num_channels, size)
+        self.query = nn.Linear(query_size, size, bias=False)
+        self.location = nn.Conv1d(1, size, kernel_size, padding=kernel_size // 2, bias=False)
+        self.energy = nn.Linear(size, 1, bias=False)
+
+    def forward(self, query_NH: Tensor, keys_NTA: Tensor, is_row_NT: Tensor, sum_NT: Tensor) -> Tensor:
+        """The weights (N, T), which sum to 1 over the rows that are no padding."""
+        location_NTA = self.location(sum_NT[:, None]).transpose(1, 2)
+        energies_NT = self.energy((self.query(query_NH)[:, None] + keys_NTA + location_NTA).tanh()).squeeze(2)
+        weights_NT: Tensor = energies_NT.float().masked_fill(~is_row_NT, -torch.inf).softmax(dim=1)
+        return weights_NT
+
+
+class State(NamedTuple):
+    """What a step of the decoder leaves to the next one."""
+
+    lower: tuple[Tensor, Tensor]  # output and cells (N, H)
+    upper: tuple[Tensor, Tensor]
+    context_NC: Tensor
+    sum_NT: Tensor  # of the weights so far
+
+
+class Attention(Objective):
+    """-ln P(tokens | features), token by token, each given those before it; scores are the rows themselves."""
+
+    def __init__(self, settings: AttentionSettings, num_channels: int, num_tokens: int) -> None:
+        super().__init__()
+        self.settings = settings
+        size = settings.hidden_size
+        self.embedding = nn.Embedding(num_tokens, size)
+        self.lower = nn.LSTMCell(size, size)
+        self.upper = nn.LSTMCell(size + num_channels, size)
+        self.energies = Energies(num_channels, size, settings.attention_size, settings.kernel_size)
+        self.output = nn.Linear(size + num_channels, num_tokens)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.ctc = Ctc(CtcSettings(), num_channels, num_tokens) if settings.ctc_weight else None
+
+    def rows_needed(self, targets: Targets) -> np.ndarray:
+        """The search finds a token a row at most, and CTC may need more rows."""
+        return self.ctc.rows_needed(targets) if self.ctc else super().rows_needed(targets)
+
+    def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
+        """Tokens, and the end."""
+        return num_targets_N + 1
+
+    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """In nats a token or end; `errors` are those of them where another one is more probable.
+
+        In training labels are smoothed: `label_smoothing` of the target is given to all tokens alike.
+        """
+        ends_N1 = targets_NU.new_full((len(targets_NU), 1), END)
+        wanted_NU = torch.cat([targets_NU, ends_N1], dim=1)  # padded with END as well
+        logits_NUV = self._decode(hidden_NTC, lens_N, torch.cat([ends_N1, targets_NU], dim=1))
+        counts_NU = torch.arange(wanted_NU.shape[1], device=lens_N.device) <= target_lens_N[:, None]
+        logits_RV, wanted_R = logits_NUV[counts_NU].float(), wanted_NU[counts_NU]
+        smoothing = self.settings.label_smoothing if self.training else 0.0
+        total = nn.functional.cross_entropy(logits_RV, wanted_R, reduction="sum", label_smoothing=smoothing)
+        figures = {"errors": float((logits_RV.argmax(dim=1) != wanted_R).sum())}
+        if self.ctc:
+            weight, ctc = self.settings.ctc_weight, self.ctc.loss(hidden_NTC, lens_N, targets_NU, target_lens_N).total
+            total = (1 - weight) * total + weight * ctc
+            figures["ctc"] = float(ctc.detach())
+        return Loss(total, len(wanted_R), figures)
+
+    def _decode(self, hidden_NTC: Tensor, lens_N: Tensor, before_NU: Tensor) -> Tensor:
+        """Logits (N, U, V) of what follows each of the tokens `before_NU`."""
+        is_row_NT = torch.arange(hidden_NTC.shape[1], device=lens_N.device) < lens_N[:, None]
+        hidden_NTC = hidden_NTC.masked_fill(~is_row_NT[:, :, None], 0.0)  # whatever it is, times 0 it is 0
+        keys_NTA = self.energies.key(hidden_NTC)
+        drawn_NU = torch.zeros(before_NU.shape, dtype=torch.bool, device=before_NU.device)
+        if self.training:  # elsewhere it would take random numbers of a step that another thread computes
+            drawn_NU = torch.rand(before_NU.shape, device=before_NU.device) < self.settings.sampling
+        weights = [self._dropped(cell.weight_hh) for cell in (self.lower, self.upper)]
+        state = self._start(hidden_NTC)
+        outputs: list[Tensor] = []
+        for u in range(before_NU.shape[1]):
+            token_N = before_NU[:, u]
+            if self.training and self.settings.sampling and u:
+                token_N = torch.where(drawn_NU[:, u], self._draw(outputs[-1]), token_N)
+            output_NO, state = self._step(token_N, state, hidden_NTC, keys_NTA, is_row_NT, weights)
+            outputs.append(output_NO)
+        logits_NUV: Tensor = self.output(torch.stack(outputs, dim=1))
+        return logits_NUV
+
+    def _start(self, hidden_NTC: Tensor) -> State:
+        num_utterances, num_rows, num_channels = hidden_NTC.shape
+        zeros = (torch.zeros(num_utterances, self.settings.hidden_size, device=hidden_NTC.device),) * 2
+        context_NC = torch.zeros(num_utterances, num_channels, device=hidden_NTC.device)
+        return State(zeros, zeros, context_NC, torch.zeros(num_utterances, num_rows, device=hidden_NTC.device))
+
+    def _step(
+        self,
+        token_N: Tensor,
+        state: State,
+        hidden_NTC: Tensor,
+        keys_NTA: Tensor,
+        is_row_NT: Tensor,
+        weights: Sequence[Tensor],
+    ) -> tuple[Tensor, State]:
+        """What the output layer gets after a token (N, H + C), and the state; `weights` are those of recurrences."""
+        lower = run_cell(self.lower, weights[0], self.dropout(self.embedding(token_N)), state.lower)
+        seen_NI = torch.cat([self.dropout(lower[0]), state.context_NC], dim=1)
+        upper = run_cell(self.upper, weights[1], seen_NI, state.upper)
+        weights_NT = self.energies(upper[0], keys_NTA, is_row_NT, state.sum_NT)
+        context_NC = (weights_NT[:, None] @ hidden_NTC.float()).squeeze(1)
+        output_NO = self.dropout(torch.cat([upper[0], context_NC], dim=1))
+        return output_NO, State(lower, upper, context_NC, state.sum_NT + weights_NT)
+
+    def _draw(self, output_NO: Tensor) -> Tensor:
+        """Tokens (N,) as the model gives them behind what it has read, for scheduled sampling (Bengio et al. 2015)."""
+        # Not under no_grad: autocast of older torch keeps weights that it rounded there, and they get no gradient
+        logits_NV = self.output(output_NO.detach()).detach()
+        return torch.multinomial(logits_NV.float().softmax(dim=1), 1).squeeze(1)
+
+    def _dropped(self, weight: Tensor) -> Tensor:
+        """A recurrent weight, some of it zeroed for all steps of a batch (Wan et al. 2013)."""
+        return nn.functional.dropout(weight, self.settings.weight_drop, self.training)
+
+
+def run_cell(
+    cell: nn.LSTMCell, weight_hh: Tensor, inputs: Tensor, state: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Output and cells (N, H) of `cell` with another recurrent weight."""
+    output_NH, cells_NH = torch.lstm_cell(inputs, state, cell.weight_ih, weight_hh, cell.bias_ih, cell.bias_hh)
+    return output_NH, cells_NH

@@ -1,0 +1,101 @@
+"""Connectionist temporal classification (Graves et al., 2006), by torch or by k2; ctc_topology.py has the paths.
+
+With `consistency` each utterance is trained on twice, masked differently, and the posteriors of one copy are drawn
+towards those of the other (CR-CTC: Yao et al., 2024, arXiv 2410.05101, equations 3 and 4).
+
+Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asrtool.errors import require_k2
+from asrtool.models.acoustic import Loss, Objective
+from asrtool.models.objectives.ctc_topology import BLANK
+from asrtool.models.objectives.targets import Targets
+from asrtool.settings.models import Ctc as CtcSettings
+
+NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away
+
+
+class Ctc(Objective):
+    """-ln P(tokens | features), summed over all paths; scores are log-probabilities of tokens."""
+
+    def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
+        super().__init__()
+        self.consistency: float = getattr(
+            settings, "consistency", 0.0
+        )  # an objective of one's own may have no settings
+        self.views = 2 if self.consistency else 1
+        self.output = nn.Linear(num_channels, num_tokens)
+
+    def rows_needed(self, targets: Targets) -> np.ndarray:
+        """Of the shortest path, as CtcTopology: with fewer rows there is none, and the loss would be infinite."""
+        return np.maximum(targets.lens + targets.repeats(), 1)
+
+    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """In nats a token; of utterances that fit."""
+        total = self.path_loss(self.scores(hidden_NTC), lens_N, targets_NU, target_lens_N)
+        return Loss(total, int(target_lens_N.sum()))
+
+    def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """The mean of both copies' losses, and `consistency` times their divergence, which is reported besides."""
+        losses = [self.loss(view_NTC, lens_N, targets_NU, target_lens_N) for view_NTC in hidden_NTC.chunk(2)]
+        divergence = divergence_of_views(self.scores(hidden_NTC), lens_N)
+        total = (losses[0].total + losses[1].total) / 2 + self.consistency * divergence
+        figures = {name: sum(loss.figures[name] for loss in losses) / 2 for name in losses[0].figures}
+        return Loss(total, losses[0].normaliser, {**figures, "consistency": float(divergence.detach())})
+
+    def scores(self, hidden_NTC: Tensor) -> Tensor:
+        """Natural logarithms of the posteriors of tokens, (N, T, V)."""
+        logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
+        return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
+
+    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
+        """Sum over the utterances, in nats."""
+        return nn.functional.ctc_loss(
+            scores_NTV.transpose(0, 1), tokens_NU, lens_N, token_lens_N, blank=BLANK, reduction="sum"
+        )
+
+
+def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:
+    """Of posteriors of a first view of some utterances and, behind them, of a second one, summed over rows, in nats.
+
+    Half of D(second || first) + D(first || second), where what stands first is a target and gets no gradient.
+    """
+    first_NTV, second_NTV = scores_NTV.chunk(2)
+    is_row_NT = torch.arange(scores_NTV.shape[1], device=lens_N.device) < lens_N[:, None]
+    both_NT = _divergence(second_NTV.detach(), first_NTV) + _divergence(first_NTV.detach(), second_NTV)
+    return (both_NT * is_row_NT).sum() / 2
+
+
+def _divergence(of_NTV: Tensor, from_NTV: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of each row."""
+    return nn.functional.kl_div(from_NTV, of_NTV, reduction="none", log_target=True).sum(dim=-1)
+
+
+class K2Ctc(Ctc):
+    """The same loss, as the total weight of the CTC graphs of the texts intersected with the log-probabilities."""
+
+    def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
+        """Raises AsrtoolError where k2 is missing."""
+        require_k2("model.objective = k2-ctc")
+        super().__init__(settings, num_channels, num_tokens)
+
+    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
+        """As Ctc.path_loss."""
+        import k2
+
+        order_N = lens_N.cpu().argsort(descending=True)  # k2 wants the longest first
+        texts = [tokens_NU[n, : token_lens_N[n]].tolist() for n in order_N.tolist()]
+        segments_N3 = torch.stack([order_N, torch.zeros_like(order_N), lens_N.cpu()[order_N]], dim=1).to(torch.int32)
+        total: Tensor = k2.ctc_loss(
+            k2.ctc_graph(texts, device=scores_NTV.device),
+            k2.DenseFsaVec(scores_NTV, segments_N3),
+            output_beam=NO_BEAM,
+            reduction="sum",
+        )
+        return total

@@ -1,0 +1,355 @@
+"""What a run will need before it begins: hours, disk and memory, from rates that are measured here and now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from asrtool.data.features.disk_space import stored_bytes
+from asrtool.data.manifests.speed_copies import with_speeds
+from asrtool.predict.estimate import text_stages as text
+from asrtool.predict.estimate.probe import NeuralProbe, Probe, Speech, probe_model, probe_neural_lm
+from asrtool.predict.estimate.text_stages import GIB, WORDS_AN_HOUR, Rates
+from asrtool.recipe.state import Run
+from asrtool.report.markdown import format_table
+from asrtool.settings.config import Config
+from asrtool.settings.data import Features
+from asrtool.settings.lang import LARGEST_CHOSEN, Tokenizer
+from asrtool.settings.train import Nnlm
+from asrtool.train.auto_settings import fit
+from asrtool.train.chain_settings import aligner_settings, hybrid_settings, last_settings
+
+OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
+NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
+PHONES_A_WORD = 3.2  # of the mini corpus
+PIECES_A_WORD = {60: 3.5, 250: 2.3, 500: 1.7, 1000: 1.3, 2000: 1.1}  # by tokenizer.vocab_size, of English
+ASSUMED_HZ = 16000  # where the data are to say it
+PROBED_S = 30.0  # of noise, whose features are computed
+UTTERANCE_S = 4.3  # in the mean of utterances, of Switchboard: Kaldi's 260,000 of 313 hours
+LONGER = 1.25  # that one is in the mean of seconds: of the mini corpus
+NUM_WORDS = 45_000  # of their lexicon
+FEATURES_GIB = 0.28, 0.17 / text.FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
+SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
+INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
+ALIGN_S = 4.0  # CPU seconds an hour to align scores: of the mini corpus
+BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its sentences included (train/sentences.py)
+BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
+# IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
+V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much there is to do."""
+
+    hours: float  # to train on
+    source: str  # where that is known from
+    of_corpora: Mapping[str, float] = field(default_factory=dict)  # in an epoch; empty where not known: all hours then
+    utterance_s: float = 0.0  # in the mean of utterances; 0 where not known
+    words_an_hour: float = WORDS_AN_HOUR
+    extra_words: float = 0.0  # of lm.extra_text
+    decoding: tuple[float, float] = (0.0, 0.0)  # CPU hours and bytes of audio that is decoded when it is prepared
+
+    @property
+    def words(self) -> float:
+        """Of the text of the training conversations."""
+        return self.hours * self.words_an_hour
+
+    @property
+    def epoch_hours(self) -> float:
+        """Of speech."""
+        return sum(self.of_corpora.values()) or self.hours
+
+    def speech(self, tokenizer: Tokenizer) -> Speech:
+        """What an utterance is like."""
+        tokens_a_s = self.words_an_hour / 3600 * tokens_a_word(tokenizer)
+        return Speech((self.utterance_s or UTTERANCE_S) * LONGER, tokens_a_s)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Of a stage."""
+
+    stage: str
+    cpu_hours: float | None = None
+    gpu_hours: float | None = None
+    disk_bytes: float | None = None
+    memory_bytes: float | None = None
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        numbers = (self.cpu_hours, self.gpu_hours, *(b and b / GIB for b in (self.disk_bytes, self.memory_bytes)))
+        return [self.stage, *("-" if number is None else f"{number:.3g}" for number in numbers)]
+
+
+def format_estimate(run: Run, amount: Amount) -> str:
+    """A table of the stages that take long or much, and what it is made of.
+
+    Raises AsrtoolError for a model that cannot be built.
+    """
+    began = time.perf_counter()
+    config = replace(run.config, features=with_speeds(run.config.features, amount.hours))
+    run = replace(run, config=config)
+    needs = text_needs(config, amount) | {"features": features_need(config.features, amount.hours)}
+    settings_of: dict[str, Config] = {}
+    chosen: dict[str, None] = {}
+    total_s = 3600 * amount.epoch_hours * copies(config)
+    for stage, settings in trainings(run).items():
+        settings_of[stage], lines = fit(settings, total_s)
+        chosen |= dict.fromkeys(lines)
+    probes = Probes(amount)
+    for stage, settings in settings_of.items():
+        needs[stage] = training_need(stage, settings, amount.epoch_hours, probes.of(settings))
+    for stage, model in (("targets", "aligner"), ("realign", "hybrid")):
+        if model in settings_of:
+            needs[stage] = align_need(stage, config, amount.epoch_hours, probes.of(settings_of[model]))
+    settings = settings_of["train"]
+    probe = probes.of(settings)
+    needs["average"] = Need("average", disk_bytes=4 * probe.num_weights, memory_bytes=3 * 4 * probe.num_weights)
+    neural = None
+    if config.nnlm.enabled:
+        neural = probe_neural_lm(config.nnlm, NUM_WORDS)
+        needs["nnlm"] = neural_lm_need(config.nnlm, amount, neural, probe)
+    needs["decode"] = decode_need(config, amount, probe, neural)
+    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
+    heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
+    rows = [need.cells() for name in on for need in (needs.get(name), needs.get(f"{name} same-audio")) if need]
+    notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
+    notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
+    return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.of_corpora)])
+
+
+def num_tokens(tokenizer: Tokenizer) -> int:
+    """That a model has."""
+    return (tokenizer.vocab_size or LARGEST_CHOSEN) if tokenizer.unit == "bpe" else NUM_PHONES
+
+
+def tokens_a_word(tokenizer: Tokenizer) -> float:
+    """Of conversations in English."""
+    if tokenizer.unit != "bpe":
+        return PHONES_A_WORD
+    sizes = np.log(list(PIECES_A_WORD))
+    return float(np.interp(np.log(num_tokens(tokenizer)), sizes, list(PIECES_A_WORD.values())))
+
+
+def copies(config: Config) -> float:
+    """How much longer the speech of all speeds is than that of one."""
+    return sum(1 / speed for speed in config.features.speeds)
+
+
+def probe_of(config: Config, amount: Amount) -> Probe:
+    """Of the model that these settings train on so much speech, with a tree as large as that allows.
+
+    Each leaf has `tree.min_count` rows or more: twice as many are taken for the mean, as on the mini corpus.
+    """
+    tree, frames_a_row = config.tree, getattr(config.model.encoder.settings, "frames_a_row", 1)
+    num_rows = 3600 * amount.epoch_hours * copies(config) * 1000 / config.features.frame_shift_ms / frames_a_row
+    tree = replace(tree, num_leaves=max(1, min(tree.num_leaves, int(num_rows / (2 * tree.min_count)))))
+    tokenizer = config.tokenizer
+    return probe_model(replace(config, tree=tree), num_tokens(tokenizer), amount.speech(tokenizer))
+
+
+class Probes:
+    """Of models, each measured once."""
+
+    def __init__(self, amount: Amount) -> None:
+        self._amount = amount
+        self._found: list[tuple[object, Probe]] = []
+
+    def of(self, config: Config) -> Probe:
+        """Of the model that these settings train."""
+        key = (config.model, config.train.batch_s, config.train.optimizer)
+        for known, probe in self._found:
+            if known == key:
+                return probe
+        self._found.append((key, probe_of(config, self._amount)))
+        return self._found[-1][1]
+
+
+def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
+    """Of the stages that read text, whether they are on or not."""
+    words, decoding = amount.words + amount.extra_words, amount.decoding
+    found = {
+        "prepare": replace(_by_words("prepare", text.PREPARE, amount.words), disk_bytes=decoding[1] or None),
+        "text": _by_words("text", text.TEXT, amount.extra_words),
+        "lang": _by_words("lang", text.LANG, words),
+        "lm": replace(
+            _by_words("lm", text.LM, words), memory_bytes=GIB * text.LM.peak_gib * config.lm.memory_gib / 0.5
+        ),
+        "graph": _by_words("graph", text.GRAPH, words),
+    }
+    found["prepare"] = replace(found["prepare"], cpu_hours=(found["prepare"].cpu_hours or 0) + decoding[0])
+    if config.tokenizer.unit == "bpe":
+        found["tokenizer"] = _by_words("tokenizer", text.TOKENIZER, amount.words)
+    if config.data.same_audio != "ignore":
+        cpu_s = amount.hours * (SAME_AUDIO_S + SEARCH_S * min(amount.hours, INDEX_HOURS))
+        found["prepare same-audio"] = Need("prepare same-audio", cpu_hours=cpu_s / 3600)
+    return found
+
+
+def _by_words(stage: str, rates: Rates, words: float) -> Need:
+    disk_bytes = rates.disk_bytes * words / text.FULL_WORDS or None
+    return Need(stage, rates.cpu_hours(words), disk_bytes=disk_bytes, memory_bytes=rates.memory_bytes(words))
+
+
+def trainings(run: Run) -> dict[str, Config]:
+    """The stages that train an acoustic model, and the settings that each of them trains by; `train` is the last."""
+    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
+    settings: dict[str, Callable[[Config], Config]] = {
+        "cutter": aligner_settings,
+        "aligner": aligner_settings,
+        "hybrid": hybrid_settings,
+        "start": hybrid_settings,
+    }
+    return {name: make(run.config) for name, make in settings.items() if name in on} | {
+        "train": last_settings(run.config)
+    }
+
+
+def features_need(features: Features, hours: float) -> Need:
+    """Filterbanks of all speeds: CPU time of some noise, in the proportion."""
+    features = replace(features, sampling_rate_hz=features.sampling_rate_hz or ASSUMED_HZ)
+    samples_S = np.random.default_rng(0).standard_normal(int(PROBED_S * features.sampling_rate_hz)).astype(np.float32)
+    extractor = features.type.load()(features)
+    extractor.extract(samples_S)
+    before = time.process_time()
+    extractor.extract(samples_S)
+    rate = (time.process_time() - before) / PROBED_S
+    copies_hours = hours * sum(1 / speed for speed in features.speeds if speed != 1)
+    at_start, of_hour = FEATURES_GIB
+    return Need(
+        "features",
+        cpu_hours=(hours + copies_hours) * rate,
+        disk_bytes=stored_bytes(features, hours, copies_hours),
+        memory_bytes=GIB * (at_start + of_hour * hours),
+    )
+
+
+def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
+    """All epochs, over all learners, each with an evaluation on dev; memory is that of one learner.
+
+    Disk is that of the checkpoints kept.
+    """
+    train = config.train
+    speech_hours = hours * copies(config) * train.num_epochs
+    dev_hours = _dev_hours(config, hours) * train.num_epochs
+    batch_s = config.distributed.global_batch_s / max(1, config.distributed.num_learners) or train.batch_s
+    at_once_s = min(batch_s, train.max_batch_s or batch_s)
+    states = OPTIMIZER_STATES.get(train.optimizer.name, 1)
+    averages = 1 if train.ema_decay else 0
+    checkpoint = 4 * probe.num_weights * (1 + states + 2 * averages)  # the average of the learner, and that of all
+    forward_s = probe.encoder.forward_s + probe.objective.forward_s
+    own_hours = speech_hours * (probe.step_s + probe.update_s / batch_s) + dev_hours * forward_s
+    v100_hours = (speech_hours + dev_hours / 3) * 3600 * probe.flops / V100_FLOPS / 3600
+    return Need(
+        stage,
+        cpu_hours=None if probe.is_gpu else own_hours,
+        gpu_hours=own_hours if probe.is_gpu else v100_hours,
+        disk_bytes=checkpoint * (train.keep_last + train.keep_best),
+        memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.saved_bytes * at_once_s,
+    )
+
+
+def align_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
+    """Scores of all speech, and its alignment, which is work of the CPU."""
+    speech_hours = hours * copies(config)
+    forward = _forward("", speech_hours, probe)
+    align_hours = speech_hours * ALIGN_S / 3600
+    return replace(forward, stage=stage, cpu_hours=(forward.cpu_hours or 0) + align_hours)
+
+
+def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProbe | None) -> Need:
+    """Scores of dev, and of its hypotheses by a neural language model; memory is that of a process that searches."""
+    dev_hours = _dev_hours(config, amount.hours)
+    need = _forward("decode", dev_hours, probe)
+    if neural:
+        flops = dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3
+        rescored = _by_flops("decode", flops, probe)
+        need = replace(
+            need,
+            cpu_hours=None if probe.is_gpu else (need.cpu_hours or 0) + (rescored.cpu_hours or 0),
+            gpu_hours=(need.gpu_hours or 0) + (rescored.gpu_hours or 0),
+        )
+    if {"graph", "rescore"} & {method.name for method in config.decode.methods}:
+        need = replace(need, memory_bytes=text.SEARCH.memory_bytes(amount.words + amount.extra_words))
+    return need
+
+
+def neural_lm_need(nnlm: Nnlm, amount: Amount, neural: NeuralProbe, probe: Probe) -> Need:
+    """All epochs, at the rate that the encoder has in training."""
+    repeats = nnlm.repeats if amount.extra_words else 1
+    flops = neural.flops * (amount.words * repeats + amount.extra_words) * nnlm.num_epochs
+    states = OPTIMIZER_STATES.get(nnlm.optimizer.name, 1)
+    return replace(
+        _by_flops("nnlm", flops, probe),
+        disk_bytes=4 * neural.num_weights * (1 + states) * (nnlm.keep_last + nnlm.keep_best),
+        memory_bytes=4 * neural.num_weights * (3 + states)
+        + 3 * 4 * nnlm.batch_words * neural.words_a_row
+        + BYTES_A_WORD * (amount.words + amount.extra_words),
+    )
+
+
+def _dev_hours(config: Config, hours: float) -> float:
+    """A tenth of the speech is held out at most."""
+    return min(config.data.dev_minutes / 60, hours / 10)
+
+
+def _forward(stage: str, hours: float, probe: Probe) -> Need:
+    """Of the encoder, over so much speech."""
+    own_hours = hours * probe.encoder.forward_s
+    v100_hours = hours * probe.encoder.flops / 3 / V100_FLOPS
+    return Need(stage, None if probe.is_gpu else own_hours, own_hours if probe.is_gpu else v100_hours)
+
+
+def _by_flops(stage: str, flops: float, probe: Probe) -> Need:
+    """At the rate that the encoder has in a step of training."""
+    own_hours = flops * probe.encoder.step_s / probe.encoder.flops / 3600
+    return Need(stage, None if probe.is_gpu else own_hours, own_hours if probe.is_gpu else flops / V100_FLOPS / 3600)
+
+
+def _gpu(probe: Probe) -> str:
+    return probe.device if probe.is_gpu else "V100"
+
+
+def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
+    """What part of an epoch each corpus has; nothing for one."""
+    if len(config.data.train) < 2:
+        return
+    total = sum(of_corpora.values())
+    shares = ", ".join(f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in of_corpora.items())
+    yield f"An epoch, data.mix = {config.data.mix}: {shares or 'shares are known when the manifests are made'}."
+
+
+def _epochs(settings_of: Mapping[str, Config]) -> str:
+    """Of all trainings, or of each where they differ."""
+    epochs = {stage: settings.train.num_epochs for stage, settings in settings_of.items()}
+    if len(set(epochs.values())) == 1:
+        return f"{epochs['train']} epochs"
+    return f"epochs: {', '.join(f'{stage} {number}' for stage, number in epochs.items())}"
+
+
+def _notes(settings_of: Mapping[str, Config], amount: Amount, probe: Probe, took_s: float) -> Iterator[str]:
+    """What the numbers rest on."""
+    config = settings_of["train"]
+    speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
+    yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {_epochs(settings_of)}."
+    yield f"The model has {probe.num_weights:,} weights and takes {probe.flops / 1e9:.3g} GFLOP a second of speech."
+    speech = amount.speech(config.tokenizer)
+    tokens = f"{speech.tokens_a_s:.2g} tokens a second"
+    yield f"Utterances of {speech.length_s:.2g} s with {tokens} were made up for its objective."
+    if probe.is_gpu:
+        yield f"Rates were measured on this {probe.device} in {took_s:.0f} s."
+    else:
+        yield f"CPU hours are those of all cores together, by rates measured on this machine in {took_s:.0f} s."
+        flops = f"{V100_FLOPS / 1e12:.2g} TFLOP/s"
+        yield f"Hours of a V100 assume {flops}, with which one trained the hybrid LSTM of the papers in about a week."
+        yield "They count products of matrices alone, of which the losses of transducers and lf-mmi have few."
+    yield "Hours are those of one learner; N learners share them, less what they wait for each other."
+    words = f"{amount.words + amount.extra_words:,.3g} words"
+    yield f"Stages that read text, and graph: as measured on swb2000, in proportion to words, here {words}."
+    if config.nnlm.enabled:
+        yield f"nnlm: by its operations, for {NUM_WORDS:,} different words; decode has its scores of 100 hypotheses."
+    yield "decode: the forward passes over dev. Searches take minutes to hours more."

@@ -1,0 +1,221 @@
+"""Settings of a scenario from the records of trainings: how long steps took, and what communication cost.
+
+What cannot be seen in records keeps its setting: the time of messages that computation hides, how long a start takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.cluster import GBIT, Floats
+from asrtool.predict.simulate.trace import LONG, read_trace
+from asrtool.report.training import TrainingRun, read_training
+
+DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
+HALVINGS = 40  # of an interval
+ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1", "ps-sync")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A training, and the folder of its records."""
+
+    folder: Path
+    run: TrainingRun
+    summary: dict[str, Any]
+    compute_ms: float | None  # emulated
+    distributed: dict[str, Any]  # that section of its settings
+
+    @property
+    def typical(self) -> int:
+        """The learner whose steps are the median of all."""
+        medians = {
+            rank: float(np.median(steps["compute_s"])) for rank, steps in self.run.learners.items() if len(steps)
+        }
+        return sorted(medians, key=medians.__getitem__)[(len(medians) - 1) // 2]
+
+    @property
+    def steps(self) -> NDArray[np.void]:
+        """Of that learner."""
+        return self.run.learners[self.typical]
+
+
+def settings_of(works: Iterable[Path]) -> list[str]:
+    """``section.key=value`` of what the trainings in `works` show; what later ones know as well wins.
+
+    Raises AsrtoolError where one has no records, or is not finished.
+    """
+    settings: dict[str, str] = {}
+    for work in works:
+        measured = read_measured(work)
+        settings |= (
+            of_job(measured) | of_strategy(measured) | of_steps(measured) | of_messages(measured) | of_pauses(measured)
+        )
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def read_measured(work: Path) -> Measured:
+    """Of OUT of asrtool train, or of the training in a work directory."""
+    folder = work / "train" if (work / "train" / "learners").is_dir() else work
+    if not (folder / "learners").is_dir():
+        raise AsrtoolError(f"--from {work}: no training there", "name OUT of asrtool train, or a work directory")
+    run = read_training(folder)
+    if run.simulated:
+        what = f"--from {folder}: records of a simulation"
+        raise AsrtoolError(what, "name OUT of asrtool train, or a work directory")
+    if not run.finished:
+        raise AsrtoolError(f"--from {folder}: the training there is not finished", "let it end, or name another one")
+    summary = json.loads((folder / "train.json").read_bytes())
+    inputs = json.loads((folder / "inputs.json").read_bytes())["settings"]
+    return Measured(folder, run, summary, inputs["emulation"]["compute_ms"], inputs["distributed"])
+
+
+def of_job(measured: Measured) -> dict[str, str]:
+    """What was trained. A sample is an utterance."""
+    run, summary = measured.run, measured.summary
+    num_epochs = max(1, summary["num_epochs"])
+    num_samples = max(1, round(summary["num_samples"] / num_epochs))
+    return {
+        "job.num_epochs": str(num_epochs),
+        "job.num_samples": str(num_samples),
+        "job.batch": str(max(1, int(num_samples * num_epochs / run.num_steps))),
+        "job.parameters_m": repr(summary["num_parameters"] / 1e6),
+        "distributed.num_learners": str(len(run.learners)),
+    }
+
+
+def of_strategy(measured: Measured) -> dict[str, str]:
+    """The settings of its strategy: what messages took was that of their number, type and size."""
+    name = measured.run.strategy
+    return {f"distributed.{name}.{key}": _text(value) for key, value in measured.distributed.get(name, {}).items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def of_steps(measured: Measured) -> dict[str, str]:
+    """How long they took, by the trace of the typical learner, and what they need of the cores of this machine."""
+    steps = measured.steps
+    trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
+    if measured.compute_ms is not None:
+        cpu_ms = 1000 * float(read_trace(trace).mean()) - measured.compute_ms  # what lies between steps as well
+        found = {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
+        found |= {"compute.trace": str(trace), "compute.forward_fraction": "1"}  # it sleeps before its backward pass
+    elif measured.summary.get("device") == "cpu":
+        found = of_cores(measured, read_trace(trace))
+    else:
+        found = {"compute.trace": str(trace)}
+    data_s = float(steps["data_s"].mean())
+    if data_s > DATA_BOUND * float(steps["compute_s"].mean()):
+        taken_s = steps["begin"][1:] - steps["begin"][:-1]
+        found["loading.ms"] = repr(1000 * float(np.median(taken_s)))
+    return found
+
+
+def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, str]:
+    """Where learners compute on the cores of one machine: what a step takes with cores of its own."""
+    num_threads = max(1, measured.summary["num_threads"])
+    num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
+    ms = 1000 * float(steps_s.mean()) / max(1.0, len(measured.run.learners) / num_cores)
+    return {
+        "compute.ms": repr(ms),
+        "compute.cpu_ms": repr(ms),
+        "compute.distribution": "lognormal",
+        "compute.spread": repr(float(steps_s.std() / steps_s.mean())),
+        "network.cores_per_node": str(num_cores),
+        "network.learners_per_node": "0",
+    }
+
+
+def of_messages(measured: Measured) -> dict[str, str]:
+    """What an exchange takes of the computing thread, and the rate of messages where learners waited for them."""
+    run, steps = measured.run, measured.steps
+    if len(run.learners) == 1:
+        return {}
+    found = {"network.mix_ms": repr(1000 * float(steps["comm_s"].mean()))}
+    size = sync_size(measured)
+    waits = [steps["wait_s"][steps["bytes"] > 0] for steps in run.learners.values()]
+    wait_s = shortest_wait_s(waits, size)
+    if run.strategy.startswith("ps-") and wait_s > 0:
+        message_s = server_message_s(waits) if run.strategy == "ps-sync" else wait_s
+        found["network.host_gbyte_per_s"] = repr(part_bytes(measured) / message_s / 1e9)
+    elif size > 1 and wait_s > 0:
+        rate = awaited_bytes(measured, size) / wait_s / GBIT  # of all messages in the machine together
+        found |= {"network.node_gbit_per_s": repr(float(rate)), "network.efficiency": "1"}
+    return found
+
+
+def sync_size(measured: Measured) -> int:
+    """Neighbours that wait for one another before a step ends; 1 where none do, or that is not known."""
+    if measured.run.strategy in ALL_WAIT:
+        return len(measured.run.learners)
+    return measured.distributed["h-adpsgd"]["node_size"] or 1 if measured.run.strategy == "h-adpsgd" else 1
+
+
+def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
+    """Mean over the steps of `size` neighbours of the wait of the last to come, who waits for messages alone."""
+    groups = [_together(waits[first : first + size]) for first in range(0, len(waits), size)]
+    shortest = np.concatenate([waits_KL.min(axis=1) for waits_KL in groups])
+    return float(shortest.mean()) if len(shortest) else 0.0
+
+
+def server_message_s(waits: Sequence[Floats]) -> float:
+    """For which a server of `ps-sync` reads or sends one of its messages: that by which ServerRule has these waits.
+
+    All are answered one by one from the same instant on, so their waits say when each has come, K steps of L learners.
+    """
+    waits_KL = _together(waits)
+    place_L = np.arange(1, len(waits) + 1)
+    least, most = 0.0, float(waits_KL.min(axis=1).mean())
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        came_KL = np.sort(middle * place_L - waits_KL, axis=1)  # seconds before the first answer
+        read_K = (came_KL + middle * place_L[::-1]).max(axis=1)
+        if read_K.mean() + middle < 0:  # a step as long as a message
+            least = middle
+        else:
+            most = middle
+    return float(most)
+
+
+def part_bytes(measured: Measured) -> float:
+    """Of a gradient or of weights, what goes to or from one server."""
+    settings = measured.distributed.get(measured.run.strategy, {})  # a setting that is not there had its default
+    value_bytes = 2 if settings.get("message_type") == "bf16" else 4
+    return float(value_bytes * measured.summary["num_parameters"] / settings.get("num_servers", 1))
+
+
+def _together(waits: Sequence[Floats]) -> Floats:
+    """(K, L), of the steps that all have."""
+    return np.stack([of_one[: min(map(len, waits))] for of_one in waits], axis=1)
+
+
+def awaited_bytes(measured: Measured, size: int) -> float:
+    """What `size` neighbours that wait for one another send in a step, together."""
+    if measured.run.strategy in ALL_WAIT:
+        sent = measured.steps["bytes"]
+        return float(sent[sent > 0].mean()) * size
+    # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for
+    model_bytes = 4 * measured.summary["num_parameters"]
+    gradient_bytes = model_bytes // 2 if measured.distributed["h-adpsgd"]["message_type"] == "bf16" else model_bytes
+    return float((size - 1) * (2 * gradient_bytes + model_bytes))
+
+
+def of_pauses(measured: Measured) -> dict[str, str]:
+    """Where a learner stood still between two steps for much longer than it does between others."""
+    steps = measured.steps
+    ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
+    pauses = steps["begin"][1:] - steps["data_s"][1:] - ends[:-1]
+    long = pauses[pauses > max(LONG * float(np.median(pauses)), 0.01 * float(np.median(steps["compute_s"])))]
+    num_checkpoints = max(1, len(measured.summary["checkpoints"]))
+    return {"saving.checkpoint_s": repr(float(long.sum()) / num_checkpoints)} if len(long) else {}

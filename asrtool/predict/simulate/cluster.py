@@ -1,0 +1,241 @@
+"""The learners of a scenario, in seconds and bytes: how long each computes in each of its steps, and their links.
+
+Shapes: L learners, K steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.network import Link, Links
+from asrtool.predict.simulate.scenario import HINT, Scenario
+from asrtool.predict.simulate.settings import Slow, check_ranks
+from asrtool.predict.simulate.trace import read_trace
+
+
+def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int, together: bool) -> float:
+    """Of `cpu_s` of a core in each step, beside `other_s` that need none, by so many learners.
+
+    Learners that begin their steps `together` want cores at the same time, and share them. Others come at any time: a
+    closed queue with `num_cores` servers, solved as the machine repairman's (exponential times; e.g. Gross and Harris,
+    Fundamentals of Queueing Theory).
+    """
+    if num_learners <= num_cores or not cpu_s:
+        return cpu_s
+    if together or not other_s:
+        return cpu_s * num_learners / num_cores
+    waiting = np.arange(num_learners + 1)
+    arrivals, services = (num_learners - waiting[:-1]) / other_s, np.minimum(waiting[1:], num_cores) / cpu_s
+    weights = np.concatenate([[1.0], np.cumprod(arrivals / services)])
+    weights /= weights.sum()
+    throughput = float(weights[:-1] @ arrivals)
+    return float(weights @ waiting) / throughput
+
+
+Floats = NDArray[np.float64]
+PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
+GBIT = 1e9 / 8
+COMPUTE, LOADING, PHASES, LOSSES = range(4)  # what is drawn, each from seeds of its own
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """So many learners; arrays are of steps 0 to PERIOD - 1, also of those that join."""
+
+    scenario: Scenario
+    num_learners: int
+    batch: float  # samples of a step of one
+    links: Links
+    model_bytes: int  # of weights in float32
+    compute_LK: Floats  # seconds, but for those of update_s
+    loading_LK: Floats | None  # seconds to read a batch; None where that takes none
+    update_s: float
+
+    @property
+    def num_batches(self) -> int:
+        """Of an epoch."""
+        return int(-(-self.scenario.job.num_samples // self.batch))
+
+    @property
+    def num_drawn(self) -> int:
+        """Learners, with those that join."""
+        return len(self.compute_LK)
+
+    @property
+    def mix_s(self) -> float:
+        """Of a step, what exchanges take of the thread that computes."""
+        return self.scenario.network.mix_ms / 1000
+
+    def message_bytes(self, message_type: str) -> int:
+        """Of the weights, or of their gradients, in a message."""
+        return self.model_bytes // 2 if message_type == "bf16" else self.model_bytes
+
+    def host_s(self, num_bytes: float) -> float:
+        """For which an end of an exchange, or a server, reads so many bytes."""
+        rate = self.scenario.network.host_gbyte_per_s * 1e9
+        return num_bytes / rate if rate else 0.0
+
+    def phases(self) -> SlowPhases | None:
+        """New ones, from second 0 on; None where there are none."""
+        slow = self.scenario.slow
+        return SlowPhases(self) if slow.phase_every_h and slow.phase_factor != 1 else None
+
+    def losses(self) -> Iterator[tuple[float, int]]:
+        """Seconds after the start and learner of each loss, in the order of time; it may have no end."""
+        faults = self.scenario.faults
+        named = faults.lost_at()
+        if not faults.mtbf_h:
+            yield from named
+            return
+        rng, at = np.random.default_rng((self.scenario.job.seed, LOSSES)), 0.0
+        while True:
+            at += rng.exponential(3600 * faults.mtbf_h / self.num_learners)
+            while named and named[0][0] < at:
+                yield named.pop(0)
+            yield at, int(rng.integers(self.num_learners))
+
+
+def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Cluster:
+    """So many learners, which begin their steps `together` or at any time.
+
+    Raises AsrtoolError where so many learners do not fit the settings."""
+    network, slow = scenario.network, scenario.slow
+    node_size = min(network.learners_per_node or num_learners, num_learners)
+    if num_learners % node_size:
+        raise AsrtoolError(
+            f"{num_learners} learners in nodes of network.learners_per_node = {node_size}",
+            "choose numbers of which one divides the other",
+        )
+    try:
+        check_ranks("slow.learners", list(slow.factors()), num_learners)
+        check_ranks("faults.lost", [learner for _, learner in scenario.faults.lost_at()], num_learners)
+    except ValueError as error:
+        raise AsrtoolError(str(error), HINT) from error
+    batch = scenario.job.global_batch / num_learners or scenario.job.batch
+    links = Links(
+        Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
+        Link(network.inner_gbit_per_s * GBIT * network.efficiency, network.inner_latency_us / 1e6),
+        node_size,
+        network.node_gbit_per_s * GBIT * network.efficiency or math.inf,
+    )
+    update_s = scenario.compute.update_ms / 1000
+    num_drawn = num_learners + len(scenario.faults.join_h)
+    wait_s = wait_for_core_s(scenario, node_size, batch, together)
+    compute_LK = draw_compute(scenario, num_drawn, batch) + wait_s * wait_factors(slow, num_drawn, together)[:, None]
+    return Cluster(
+        scenario=scenario,
+        num_learners=num_learners,
+        batch=batch,
+        links=links,
+        model_bytes=round(4e6 * scenario.job.parameters_m),
+        compute_LK=np.maximum(compute_LK - update_s, 0),
+        loading_LK=draw_loading(scenario, num_drawn),
+        update_s=update_s,
+    )
+
+
+def mean_step_s(scenario: Scenario, batch: float) -> float:
+    """Of a learner that is not slow, with `batch` samples."""
+    compute = scenario.compute
+    reference = compute.batch or scenario.job.batch
+    mean_s = reference / compute.samples_per_s if compute.samples_per_s else compute.ms / 1000
+    fixed_s = compute.fixed_ms / 1000
+    if fixed_s > mean_s:
+        what = f"compute.fixed_ms is {compute.fixed_ms:g}, and a step takes {1000 * mean_s:g} ms"
+        raise AsrtoolError(what, "choose one that is not above it")
+    return fixed_s + (mean_s - fixed_s) * batch / reference
+
+
+def draw_compute(scenario: Scenario, num_learners: int, batch: float) -> Floats:
+    """(L, PERIOD) seconds of steps. Those of a learner do not depend on how many others there are."""
+    compute, slow, seed = scenario.compute, scenario.slow, scenario.job.seed
+    mean_s = mean_step_s(scenario, batch)
+    trace_s = read_trace(Path(compute.trace)) if compute.trace else None
+    rows = []
+    for learner in range(num_learners):
+        rng = np.random.default_rng((seed, COMPUTE, learner))
+        if trace_s is not None:  # in its order, from anywhere on
+            row = np.take(trace_s, int(rng.integers(len(trace_s))) + np.arange(PERIOD), mode="wrap")
+        else:
+            row = mean_s * draw(rng, compute.distribution, compute.spread)
+        if slow.step_probability:
+            row = row * np.where(rng.random(PERIOD) < slow.step_probability, slow.step_factor, 1)
+        rows.append(row * slow.factors().get(learner, 1.0))
+    return np.array(rows)
+
+
+def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
+    """PERIOD draws of mean 1 and of standard deviation `spread`; that of exponential is 1."""
+    if distribution == "exponential":
+        return rng.exponential(size=PERIOD)
+    if distribution == "constant" or not spread:
+        return np.ones(PERIOD)
+    sigma = np.sqrt(np.log1p(spread**2))
+    return rng.lognormal(-(sigma**2) / 2, sigma, PERIOD)
+
+
+def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool, message_s: float = 0.0) -> float:
+    """Seconds by which a step is longer since the learners of a node share its cores.
+
+    Messages within the node that a step waits `message_s` for are copies, which need a core as well.
+    """
+    cpu_s, cores = scenario.compute.cpu_ms / 1000, scenario.network.cores_per_node
+    if not (cpu_s and cores):
+        return 0.0
+    step_s = float(read_trace(Path(scenario.compute.trace)).mean()) if scenario.compute.trace else 0.0
+    other_s = max(0.0, (step_s or mean_step_s(scenario, batch)) - cpu_s)
+    wanted_s = cpu_s + message_s
+    return shared_cpu_s(wanted_s, other_s, node_size, cores, together) - wanted_s
+
+
+def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
+    """(L,), by which learners wait longer for a core than one that is not slow.
+
+    All that a slow one does is stretched. Of those that want cores `together` all wait for the last, but a slow one
+    comes in any place, for half of that on average.
+    """
+    factors = slow.factors()
+    factors_L = np.array([factors.get(learner, 1.0) for learner in range(num_learners)])
+    return np.maximum(1, factors_L / 2) if together else factors_L
+
+
+def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:
+    """(L, PERIOD) seconds to read a batch."""
+    loading, seed = scenario.loading, scenario.job.seed
+    if not loading.ms:
+        return None
+    rngs = (np.random.default_rng((seed, LOADING, learner)) for learner in range(num_learners))
+    return np.array([loading.ms / 1000 * draw(rng, "lognormal", loading.spread) for rng in rngs])
+
+
+class SlowPhases:
+    """Learners become slow and well again, each at times of its own, drawn as it comes to them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        slow = cluster.scenario.slow
+        self._every_s, self._length_s, self._factor = 3600 * slow.phase_every_h, slow.phase_s, slow.phase_factor
+        seeds = [(cluster.scenario.job.seed, PHASES, learner) for learner in range(cluster.num_drawn)]
+        self._rngs = [np.random.default_rng(seed) for seed in seeds]
+        self._slow = np.zeros(cluster.num_drawn, dtype=bool)
+        self._until = np.array([rng.exponential(self._every_s) for rng in self._rngs])  # second of the next change
+
+    def factor(self, learner: int, at: float) -> float:
+        """How many times longer a step of `learner` takes that begins at second `at`, which never falls."""
+        while self._until[learner] <= at:
+            self._slow[learner] ^= True
+            mean_s = self._length_s if self._slow[learner] else self._every_s
+            self._until[learner] += self._rngs[learner].exponential(mean_s)
+        return self._factor if self._slow[learner] else 1.0
+
+    def factors(self, at_L: Floats) -> Floats:
+        """The same of the first learners."""
+        for learner in np.flatnonzero(self._until[: len(at_L)] <= at_L):
+            self.factor(int(learner), float(at_L[learner]))
+        return np.where(self._slow[: len(at_L)], self._factor, 1.0)

@@ -1,0 +1,226 @@
+"""Upper bounds on the gradient at the mean of the replicas, for plain SGD; docs/theory.md has the proofs.
+
+Each is, of the mean over K steps, 1/K sum E |grad f(mean w_k)|^2 <= start / (rate K) + noise rate + extra rate^2, as
+long as the rate is at most `largest_rate`. Steps are rounds of all, or, where learners step at times of their own,
+gradients of any learner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from asrtool.predict.theory.mixing import mixing_in_rounds, rate_of_any_ring, rate_of_step
+from asrtool.predict.theory.staleness import steps_of_others
+from asrtool.predict.theory.system import ONE_COPY, SHARED, System
+
+ROUND, GRADIENT = "round", "gradient"
+UNBOUNDED_QUANTILE = 0.999  # of the staleness, where the step times have no upper bound
+UNBOUNDED = (
+    f"at most tau steps of others during one; of these step times tau is the quantile of {UNBOUNDED_QUANTILE:.1%}"
+)
+TAKES_TURNS = "that the next learner to end a step is drawn anew each time; with these step times they soon take turns"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a bound needs to know of model and data."""
+
+    smoothness: float = 1.0  # beta: |grad f(v) - grad f(w)| <= beta |v - w|
+    noise: float = 1.0  # sigma^2: E |g - grad f|^2, g the gradient of a batch of one learner
+    between: float = 0.0  # zeta^2: 1/L sum |grad f_i - grad f|^2, f_i the loss on the data of learner i
+    start: float = 1.0  # Delta: f(w_0) - inf f
+
+
+@dataclass(frozen=True)
+class Bound:
+    """start / (rate K) + noise rate + extra rate^2; `named` are the constants of the theorem by name."""
+
+    theorem: str
+    formula: str
+    start: float
+    noise: float
+    extra: float
+    largest_rate: float
+    step: str  # what K counts
+    steps_a_round: float  # of these, in the time that a learner of full speed takes for one
+    named: Mapping[str, float] = field(default_factory=dict)
+    supposes: str = ""  # what these step times do not keep exactly
+
+    def terms(self, rate: float, num_steps: float) -> dict[str, float]:
+        """The three parts of the bound."""
+        return {
+            "start": self.start / (rate * num_steps),
+            "noise": self.noise * rate,
+            "extra": self.extra * rate**2,
+        }
+
+    def value(self, rate: float, num_steps: float) -> float:
+        """Infinite where nothing is promised at this rate."""
+        return sum(self.terms(rate, num_steps).values()) if rate <= self.largest_rate else math.inf
+
+    @property
+    def speed_up_from(self) -> float:
+        """The smallest K of the regime of linear speed-up; infinite without noise.
+
+        With rate = sqrt(start / (noise K)) the first two terms are 2 sqrt(start noise / K), which depends on the number
+        of gradients of all learners alone; from this K on that rate is allowed, and the third term is no larger.
+        """
+        if not self.noise:
+            return math.inf
+        by_extra = self.extra**2 * self.start / (4 * self.noise**3)
+        return max(by_extra, self.start / (self.noise * self.largest_rate**2))
+
+    def best_rate(self, num_steps: float) -> float:
+        """That of `speed_up_from`."""
+        return math.sqrt(self.start / (self.noise * num_steps))
+
+
+@dataclass(frozen=True)
+class NoPromise:
+    """Why there is no bound."""
+
+    why: str
+
+
+def bounds_of(system: System, constants: Constants, times: str) -> list[Bound | NoPromise]:
+    """Those that hold for a strategy; of rings in rounds, where all are equally fast, and at times of their own."""
+    if system.outer == "none":
+        return [NoPromise("learners that exchange nothing train a model each, and the mean of these is none")]
+    if system.outer in SHARED:
+        return [_shared(system, constants, times)]
+    if system.outer in ONE_COPY:
+        return [_one_copy(system, constants)]
+    if system.outer == "bmuf":
+        return [_blocks(system, constants)]
+    if system.num_replicas == 1:
+        return [_one_copy(system, constants)]
+    equal = bool((system.speeds_N == system.speeds_N[0]).all())
+    in_rounds = [_rounds(system, constants)] if mixing_in_rounds(system) and equal else []
+    return [*in_rounds, *([_own_times(system, constants, times)] if system.asynchronous else [])]
+
+
+def _one_copy(system: System, constants: Constants) -> Bound:
+    num, beta = system.num_learners, constants.smoothness
+    return Bound(
+        "Theorem 1, one copy of the weights",
+        "2 Delta / (alpha K) + alpha beta sigma^2 / L",
+        2 * constants.start,
+        beta * constants.noise / num,
+        0.0,
+        1 / beta,
+        ROUND,
+        _rounds_a_round(system),
+        {"L": num},
+    )
+
+
+def _rounds(system: System, constants: Constants) -> Bound:
+    mixing = mixing_in_rounds(system)
+    assert mixing
+    num, beta = system.num_replicas, constants.smoothness
+    # orders of a person's own ring need not be drawn one independently of another
+    rate = rate_of_any_ring(num) if system.has_own_ring else mixing.rate
+    root = math.sqrt(rate)
+    noise = constants.noise / system.node_size
+    apart = noise * (1 - 1 / num) + 2 * constants.between / (1 - root)
+    return Bound(
+        "Theorem 1, delay-by-one" if system.outer == "adpsgd-d1" else "Theorem 1, in rounds (D-PSGD)",
+        "2 Delta / (alpha K) + alpha beta sigma^2 / N"
+        " + 2 alpha^2 beta^2 (sigma^2 (1 - 1/N) + 2 zeta^2 / (1 - sqrt(rho))) / (1 - sqrt(rho))",
+        2 * constants.start,
+        beta * noise / num,
+        2 * beta**2 * apart / (1 - root),
+        (1 - root) / (2 * beta),
+        ROUND,
+        _rounds_a_round(system),
+        {"N": num, "rho": rate, "sigma^2 of a replica": noise},
+    )
+
+
+def _own_times(system: System, constants: Constants, times: str) -> Bound | NoPromise:
+    theorem = "Theorem 2, at times of their own (AD-PSGD)"
+    if constants.between:
+        return NoPromise(f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data")
+    if system.has_own_ring:
+        return NoPromise(
+            f"{theorem} needs partners drawn independently of one another, and nobody knows a ring of your own"
+        )
+    num, beta, root = system.num_replicas, constants.smoothness, math.sqrt(rate_of_step(system))
+    noise, speeds_N = constants.noise / system.node_size, system.speeds_N
+    q, tau = float(speeds_N.max() / speeds_N.sum()), longest(system, times)
+    a = 4 * q / (1 - root) + 2 + 4 / num
+    b = 4 * q / (1 - root) ** 2 + 4 + 4 * tau / num
+    return Bound(
+        theorem,
+        "2 N Delta / (alpha K) + alpha beta sigma^2 / N + alpha^2 beta^2 sigma^2 A",
+        2 * num * constants.start,
+        beta * noise / num,
+        beta**2 * noise * a,
+        _root_of(b, 1 / num) / beta,
+        GRADIENT,
+        float(speeds_N.sum()),
+        {"N": num, "rho of a step": root**2, "q": q, "tau": tau, "A": a, "B": b, "sigma^2 of a replica": noise},
+        TAKES_TURNS if times == "constant" else UNBOUNDED,
+    )
+
+
+def _shared(system: System, constants: Constants, times: str) -> Bound | NoPromise:
+    theorem = "Theorem 3, shared weights"
+    if constants.between:
+        return NoPromise(f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data")
+    num, beta, tau = system.num_learners, constants.smoothness, longest(system, times)
+    return Bound(
+        theorem,
+        "2 Delta / (alpha K) + alpha beta sigma^2 + 2 alpha^2 beta^2 sigma^2 (L - 1)",
+        2 * constants.start,
+        beta * constants.noise,
+        2 * beta**2 * constants.noise * (num - 1),
+        _root_of(2 * tau * (num - 1), 1.0) / beta,
+        GRADIENT,
+        float(system.speeds_N.sum()),
+        {"L": num, "tau": tau},
+        "" if times == "constant" or num == 1 else UNBOUNDED,
+    )
+
+
+def _blocks(system: System, constants: Constants) -> Bound | NoPromise:
+    block = system.settings
+    if block.block_momentum or block.block_rate != 1:
+        return NoPromise(
+            "none is proved here with block momentum, or a block_rate other than 1: with "
+            "--set distributed.bmuf.block_momentum=0 there is one"
+        )
+    num, beta, steps = system.num_learners, constants.smoothness, block.block_steps - 1
+    apart = constants.noise * (1 - 1 / num) + 2 * steps * constants.between
+    return Bound(
+        "Theorem 4, periodic averaging",
+        "2 Delta / (alpha K) + alpha beta sigma^2 / L"
+        " + 4 alpha^2 beta^2 (H - 1) (sigma^2 (1 - 1/L) + 2 (H - 1) zeta^2)",
+        2 * constants.start,
+        beta * constants.noise / num,
+        4 * beta**2 * steps * apart,
+        min(1.0, 1 / (math.sqrt(8) * steps) if steps and num > 1 else 1.0) / beta,
+        ROUND,
+        _rounds_a_round(system),
+        {"L": num, "H": block.block_steps},
+    )
+
+
+def longest(system: System, times: str) -> int:
+    """tau: the most steps of others during a step of any; the quantile of 99.9 % where there is no bound."""
+    by_replica = steps_of_others(system, times)
+    if times == "constant":
+        return max(one.bound for one in by_replica)
+    return max(one.quantile(UNBOUNDED_QUANTILE) for one in by_replica)
+
+
+def _rounds_a_round(system: System) -> float:
+    """Rounds in the time that a learner of full speed takes for a step: each waits for the slowest."""
+    return float(system.speeds_N.min())
+
+
+def _root_of(a: float, b: float) -> float:
+    """The positive x with a x^2 + b x = 1."""
+    return 2 / (b + math.sqrt(b**2 + 4 * a))

@@ -1,0 +1,177 @@
+"""A training on f(w) = beta/2 |w|^2 with noise of variance sigma^2: its second moments exactly, and one that is drawn.
+
+A step changes rows of a state linearly: rows <- A state + B noise, each noise of variance sigma^2. The state holds the
+replicas, and what else the strategy keeps: gradients' weights, older weights, a block's start and momentum.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.distributed.strategies.topology import mixing_matrix
+from asrtool.predict.theory.bounds import Constants
+from asrtool.predict.theory.mixing import mixing_in_rounds
+from asrtool.predict.theory.system import SHARED, Floats, System
+
+NUM_WEIGHTS = 400  # of a drawn training
+
+
+@dataclass(frozen=True)
+class Step:
+    """`change` is (rows, states), `noise` (rows, sources)."""
+
+    rows: Sequence[int]
+    change: Floats
+    noise: Floats
+
+
+@dataclass(frozen=True)
+class Course:
+    """After each of K steps, the start included: of the mean of the replicas, and of their distance from it."""
+
+    gradient_K: Floats  # |grad f(mean w)|^2
+    distance_K: Floats  # 1/N sum |w^i - mean w|^2
+
+    def mean_gradient_K(self) -> Floats:
+        """The mean over the steps up to each: what the bounds are about."""
+        means_K: Floats = np.cumsum(self.gradient_K) / np.arange(1, len(self.gradient_K) + 1)
+        return means_K
+
+
+def predict(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Course:
+    """Expectations over the noise, exactly, for the rings and partners that the seed draws."""
+    num, size = system.num_replicas, _state_size(system, in_rounds)
+    mean_S = np.zeros(size)
+    mean_S[_weights(system, size)] = math.sqrt(2 * constants.start / constants.smoothness)
+    covariance_SS = np.zeros((size, size))
+    variance = constants.noise / system.node_size
+    gradients, distances = [], []
+    for step in itertools.islice(steps_of(system, constants.smoothness, rate, in_rounds), num_steps):
+        second_NN = covariance_SS[:num, :num] + np.outer(mean_S[:num], mean_S[:num])
+        of_mean = float(second_NN.mean())
+        gradients.append(constants.smoothness**2 * of_mean)
+        distances.append(float(np.trace(second_NN)) / num - of_mean)
+        mean_S[step.rows] = step.change @ mean_S
+        covariance_SS[step.rows] = step.change @ covariance_SS
+        covariance_SS[:, step.rows] = covariance_SS @ step.change.T
+        covariance_SS[np.ix_(step.rows, step.rows)] += variance * step.noise @ step.noise.T
+    return Course(np.array(gradients), np.array(distances))
+
+
+def draw(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool, seed: int = 1) -> Course:
+    """One training of NUM_WEIGHTS weights by the same rule."""
+    random = np.random.default_rng(seed)
+    num, size = system.num_replicas, _state_size(system, in_rounds)
+    state_SP = np.zeros((size, NUM_WEIGHTS))
+    state_SP[_weights(system, size)] = math.sqrt(2 * constants.start / constants.smoothness / NUM_WEIGHTS)
+    scale = math.sqrt(constants.noise / system.node_size / NUM_WEIGHTS)
+    gradients, distances = [], []
+    for step in itertools.islice(steps_of(system, constants.smoothness, rate, in_rounds), num_steps):
+        mean_P = state_SP[:num].mean(axis=0)
+        gradients.append(constants.smoothness**2 * float(mean_P @ mean_P))
+        distances.append(float(((state_SP[:num] - mean_P) ** 2).sum()) / num)
+        noise_P = scale * random.standard_normal((step.noise.shape[1], NUM_WEIGHTS))
+        state_SP[step.rows] = step.change @ state_SP + step.noise @ noise_P
+    return Course(np.array(gradients), np.array(distances))
+
+
+def steps_of(system: System, curvature: float, rate: float, in_rounds: bool) -> Iterator[Step]:
+    """Without end; in rounds of all, or of one learner after another where these step at times of their own."""
+    if system.outer in SHARED:
+        return _shared_steps(system, curvature, rate)
+    if not in_rounds:
+        return _own_steps(system, curvature, rate)
+    if system.outer == "bmuf":
+        return _block_steps(system, curvature, rate)
+    return _round_steps(system, curvature, rate)
+
+
+def _state_size(system: System, in_rounds: bool) -> int:
+    if system.outer in SHARED:
+        return system.num_learners
+    if not in_rounds:
+        return 2 * system.num_replicas
+    return system.num_replicas + (2 if system.outer == "bmuf" else 0)
+
+
+def _weights(system: System, size: int) -> slice:
+    """The states that are weights: all but the momentum of a block."""
+    return slice(0, size - 1 if system.outer == "bmuf" else size)
+
+
+def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
+    """W <- W T - rate (beta W + noise)."""
+    num = system.num_replicas
+    # where there is one copy of the weights, gradients are averaged
+    noise = np.full((1, system.num_steppers), -rate / system.num_steppers) if num == 1 else -rate * np.eye(num)
+    shrink = rate * curvature * np.eye(num)
+    mixing = mixing_in_rounds(system)
+    assert mixing
+    for number in itertools.count():
+        matrix = mixing.matrix_NN
+        if system.ring not in ("", "fixed") and num > 1:
+            matrix = mixing_matrix(system.ring_at(number))
+        yield Step(range(num), matrix.T - shrink, noise)
+
+
+def _block_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
+    """H - 1 steps of each by itself; with the last one D <- eta D + zeta (mean W - w'), w' <- w' + D, W <- w'.
+
+    With `nesterov` the state of w' is where the block began, eta D ahead of it.
+    """
+    num, block = system.num_replicas, system.settings
+    own = np.eye(num + 2)
+    own[:num, :num] *= 1 - rate * curvature
+    noise = -rate * np.eye(num + 2, num)
+    eta, zeta = block.block_momentum, block.block_rate
+    momentum = np.zeros(num + 2)
+    momentum[:num], momentum[num], momentum[num + 1] = zeta / num, -zeta, eta
+    start = np.zeros(num + 2)
+    start[num] = 1.0
+    start += momentum
+    if block.nesterov:
+        start[num + 1] -= eta
+        start += eta * momentum
+    ends = np.vstack([np.tile(start, (num + 1, 1)), momentum])
+    for number in itertools.count(1):
+        last = number % block.block_steps == 0
+        yield Step(range(num + 2), ends @ own if last else own, ends @ noise if last else noise)
+
+
+def _shared_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
+    """Learners take turns: each gradient is L - 1 steps old. The state is the newest weights, and those before."""
+    num = system.num_learners
+    change = np.eye(num, k=-1)
+    change[0, 0] += 1
+    change[0, -1] -= rate * curvature
+    noise = np.zeros((num, 1))
+    noise[0] = -rate
+    while True:
+        yield Step(range(num), change, noise)
+
+
+def _own_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
+    """A learner, drawn by speed, steps from the weights phi that it began with, keeps the new ones, and exchanges."""
+    num, b = system.num_replicas, system.weight
+    random = np.random.default_rng((system.seed, num))
+    chances_N = system.speeds_N / system.speeds_N.sum()
+    while True:
+        i = int(random.choice(num, p=chances_N))
+        j = int(random.choice(num, p=system.partners_NN[i])) if system.partners_NN[i].any() else i
+        rows = [i, num + i] if j == i else [i, num + i, j]
+        change, noise = np.zeros((len(rows), 2 * num)), np.zeros((len(rows), 1))
+        stepped = np.zeros(2 * num)
+        stepped[i], stepped[num + i] = 1.0, -rate * curvature
+        change[:2], noise[:2] = stepped, -rate
+        if j != i:
+            change[2, j] = 1.0
+            between = b * (change[2] - stepped)
+            change[0] += between
+            change[2] -= between
+            noise[0, 0], noise[2, 0] = -rate * (1 - b), -rate * b
+        yield Step(rows, change, noise)

@@ -1,0 +1,127 @@
+"""How many changes by others lie between the weights that a gradient is computed on and its update.
+
+Model: replica i takes 1 / speed for each step, always (constant) or on average (exponential), and each step of another,
+j, is one of these changes with a probability. Phases are independent of one another. Messages take no time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.predict.theory.system import SHARED, Floats, System
+
+TIMES = ("constant", "exponential")
+MOST = 2**22  # of a distribution
+NEGLIGIBLE = 1e-12
+SEEN = 1e-9
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """`fractions[s]`: of all updates, those with s changes by others."""
+
+    fractions: Floats
+
+    @property
+    def mean(self) -> float:
+        return float(self.fractions @ np.arange(len(self.fractions)))
+
+    @property
+    def bound(self) -> int:
+        """However rare; of times without a bound, beyond which less than NEGLIGIBLE lies."""
+        return len(self.fractions) - 1
+
+    @property
+    def largest(self) -> int:
+        """That is seen: of a thousand million updates less than one has more."""
+        beyond_S = np.cumsum(self.fractions[::-1])[::-1]
+        return int(np.flatnonzero(beyond_S >= SEEN)[-1])
+
+    def quantile(self, fraction: float) -> int:
+        """The smallest s such that at least `fraction` of the updates have at most s."""
+        return int(np.searchsorted(np.cumsum(self.fractions), fraction - NEGLIGIBLE))
+
+
+def recorded_staleness(system: System, times: str) -> list[Staleness]:
+    """By replica, as `learners/R.jsonl` has it: steps of others on shared weights, or exchanges of a replica.
+
+    An exchange that a replica begins takes place during its next step, so each has one such.
+    """
+    if system.outer in SHARED:
+        return steps_of_others(system, times)
+    num = system.num_steppers
+    touches_NN = system.partners_NN if system.num_replicas == num else np.zeros((num, num))
+    own_N = np.rint(touches_NN.sum(axis=1)).astype(int)
+    return [_counts(system.speeds_N, touches_NN[:, i], i, int(own_N[i]), times) for i in range(num)]
+
+
+def steps_of_others(system: System, times: str) -> list[Staleness]:
+    """By replica: steps that others made meanwhile, tau of the theorems; none where all step together."""
+    num = system.num_steppers
+    touches_NN = np.ones((num, num)) if system.asynchronous else np.zeros((num, num))
+    return [_counts(system.speeds_N, touches_NN[:, i], i, 0, times) for i in range(num)]
+
+
+def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
+    """Of an update of any replica."""
+    total = np.zeros(max(len(one.fractions) for one in by_replica))
+    for one, weight in zip(by_replica, speeds_N / speeds_N.sum(), strict=True):
+        total[: len(one.fractions)] += weight * one.fractions
+    return Staleness(total)
+
+
+def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -> Staleness:
+    others = np.flatnonzero(touches_N > 0)
+    others = others[others != i]
+    ratios, chances = (speeds_N[others] / speeds_N[i]).round(12), touches_N[others]
+    alike = Counter(zip(ratios.tolist(), chances.tolist(), strict=True))
+    return _count_alike(tuple(sorted(alike.items())), own, times)
+
+
+@functools.lru_cache(maxsize=64)  # most replicas are like others
+def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, times: str) -> Staleness:
+    """Of a replica among others: steps of one of them into one of its own, the chance of each to count, how many."""
+    if times == "constant":
+        of_others = _of_constant(alike)
+    else:
+        of_others = _of_exponential(sum(ratio * chance * num for (ratio, chance), num in alike))
+    fractions = np.concatenate([np.zeros(own), of_others])
+    return Staleness(fractions)
+
+
+def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
+    """Of j fall floor(ratio) steps into one of i, or one more, each of which counts with its chance.
+
+    The distribution of a sum, by its generating function at the roots of unity.
+    """
+    length = sum(int(np.ceil(ratio)) * num for (ratio, _), num in alike) + 1
+    _check_length(length)
+    z = np.exp(-2j * np.pi * np.arange(length) / length)
+    generating = np.ones(length, complex)
+    for (ratio, chance), num in alike:
+        whole = int(ratio)
+        one = 1 - chance + chance * z
+        generating *= one ** (whole * num) * (1 - (ratio - whole) * (1 - one)) ** num
+    fractions: Floats = np.maximum(np.fft.ifft(generating).real, 0.0)
+    return fractions
+
+
+def _check_length(length: int) -> None:
+    if length > MOST:
+        what = f"while the slowest learner makes a step, others make up to {length:,}"
+        raise AsrtoolError(what, "choose a smaller factor of --slow, or fewer --num-learners")
+
+
+def _of_exponential(ratio: float) -> Floats:
+    """Geometric: the next of all changes is the end of the step with the chance 1 / (1 + ratio)."""
+    goes_on = ratio / (1 + ratio)
+    length = 1 if not ratio else int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2
+    _check_length(length)
+    fractions = (1 - goes_on) * np.power(goes_on, np.arange(length, dtype=np.float64))
+    fractions[-1] += 1 - fractions.sum()
+    return fractions

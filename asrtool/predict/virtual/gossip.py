@@ -1,0 +1,119 @@
+"""Gossip strategies: the views of virtual learners, which are those of asrtool.distributed.transport.view.
+
+The weights of a learner stay as they are from a Begin to the Update of that step, whatever is exchanged meanwhile: so
+the gradient is computed at the Update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.transport.view import View
+from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.predict.simulate.events import Answer, Event, Receive, Send, Take, Update
+from asrtool.predict.virtual.replica import Replica, SharedModel
+from asrtool.predict.virtual.rule import Rule
+
+
+class Node:
+    """Learners that average their gradients, of which each exchanges a slice of the weights; mostly one learner."""
+
+    def __init__(self, shared: SharedModel, members: Sequence[int]) -> None:
+        self.replica = Replica(shared, members)
+        self.slices = self.replica.weights_P.chunk(len(members))
+        self.updated: tuple[Tensor, ...] = ()  # slices after the update of this step, once it is computed
+        self.waiting: set[int] = set()  # members whose slice does not have it yet
+
+
+@dataclass
+class Learner:
+    """The slice of a virtual learner and its message: a snapshot, then the answer to it."""
+
+    node: Node
+    view: View
+    message_P: Tensor
+    offset: int  # of the slice
+    epoch: int = 0  # of its last step
+    answered: int | None = None  # the epoch of the partner, when it gave the answer that is still under way
+
+
+class Gossip(Rule):
+    """Exchanges of `weight`, each of which takes place as events say."""
+
+    def __init__(
+        self, shared: SharedModel, num_learners: int, weight: float, message_type: torch.dtype, node_size: int = 1
+    ) -> None:
+        super().__init__(shared, num_learners // node_size, AssignmentRule(group_size=node_size))
+        self.weight = weight
+        ranks = range(num_learners)
+        self.learners: list[Learner] = []
+        for first in ranks[::node_size]:
+            node = Node(shared, ranks[first : first + node_size])
+            for slice_P in node.slices:
+                message_P = torch.zeros_like(slice_P, dtype=message_type)
+                offset = int(slice_P.storage_offset())
+                self.learners.append(Learner(node, View(slice_P, message_type), message_P, offset))
+
+    def follow(self, event: Event) -> None:
+        if isinstance(event, Update):
+            self._update(event.learner)
+        elif isinstance(event, Take):
+            self.steps[event.learner].staleness = self.learners[event.learner].view.update()
+        elif isinstance(event, Send):
+            asks = self.learners[event.learner]
+            asks.view.ask(asks.message_P)
+        elif isinstance(event, Answer):
+            self._answer(self.learners[event.learner], self.learners[event.partner])
+        else:
+            assert isinstance(event, Receive), event
+            self._receive(self.learners[event.learner])
+
+    def _answer(self, answers: Learner, asks: Learner) -> None:
+        answers.view.answer(asks.message_P, self.weight, answers.view.cut)
+        asks.answered = answers.epoch
+        for epoch in range(answers.epoch + 1, asks.epoch + 1):  # of the pull one end has counted what it was before
+            self.means[epoch].add_pull(asks.message_P, -1, asks.offset)
+
+    def _receive(self, asks: Learner) -> None:
+        assert asks.answered is not None, "an answer to nothing"
+        asks.view.pull(asks.message_P)
+        for epoch in range(asks.epoch + 1, asks.answered + 1):
+            self.means[epoch].add_pull(asks.message_P, 1, asks.offset)
+        asks.answered = None
+
+    def enter(self, learner: int, epoch: int) -> None:
+        """The mean of what all have before an epoch moves by their updates alone: an exchange counts at both ends or
+        at none, as at the cuts of a real training.
+        """
+        enters = self.learners[learner]
+        enters.epoch = epoch
+        mean = self.means[epoch]
+        mean.add(enters.view.copy(), enters.offset)
+        if enters.answered is not None and enters.answered < epoch:
+            mean.add_pull(enters.message_P, -1, enters.offset)
+
+    def _update(self, learner: int) -> None:
+        node = self.learners[learner].node
+        members = node.replica.members
+        if not node.waiting:
+            self._compute(node)
+        place = members.index(learner)
+        if node.updated:
+            node.slices[place].copy_(node.updated[place])
+        node.waiting.remove(learner)
+
+    def _compute(self, node: Node) -> None:
+        """The update of a step: of several learners beside their weights, which each changes at a time of its own."""
+        replica = node.replica
+        group = [self.steps[member] for member in replica.members]
+        replica.compute(group)
+        if len(group) > 1:
+            updated_P = replica.weights_P.clone()
+            replica.shared.flat.move(updated_P)
+            node.updated = updated_P.chunk(len(group))
+        replica.apply(group)
+        node.waiting = set(replica.members)

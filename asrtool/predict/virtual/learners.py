@@ -1,0 +1,159 @@
+"""Virtual learners: a training by L learners in one process, whose steps and exchanges come in an order that is given.
+
+Each has weights and an optimizer of its own; gradients, batches, their randomness and the learning rate are those of
+`asrtool train`. The same events give the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from asrtool.distributed.strategies.strategy import ConsensusMetrics
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.events import Begin, End, Event
+from asrtool.predict.virtual.batches import Assigned, Trained
+from asrtool.predict.virtual.replica import SharedModel
+from asrtool.predict.virtual.rule import Mean, Rule
+from asrtool.predict.virtual.rules import rule_of
+from asrtool.train.batches.plan import Place
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.job import Components, Job
+from asrtool.train.loop.build import fix_arithmetic
+from asrtool.train.loop.gradient_accumulation import Pieces
+from asrtool.train.loop.loss import Sums, Task, sum_loss
+from asrtool.train.optimisation.learning_rate import LearningRates
+from asrtool.train.optimisation.optimizer import build_optimizer
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step of a learner has ended, with a batch."""
+
+    trained: Trained
+    end: End
+    rate: float  # the learning rate
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An epoch has ended; the mean of all learners has these losses on dev."""
+
+    at_s: float
+    place: Place
+    losses: Sums
+    consensus: ConsensusMetrics
+
+
+class Diverged(AsrtoolError):
+    """A loss or gradient is not a number."""
+
+
+class VirtualLearners:
+    """`num_learners` that train `components` by the strategy of `job`."""
+
+    def __init__(self, job: Job, components: Components, num_learners: int) -> None:
+        """Raises AsrtoolError where virtual learners cannot train so."""
+        check_virtual(job)
+        self.job = job
+        settings = job.optimisation
+        self.state = State(learners=list(range(num_learners)))
+        self.precision = fix_arithmetic(settings, self.state, World())
+        self.model = components.model.to(self.precision.device)
+        self.dev_set = components.dev_set
+        task = Task(self.model, self.precision, settings.weight_noise)
+        node_size = job.distributed.node_size(num_learners)
+        self.total_samples = settings.num_epochs * components.train_set.size().num_samples
+        rates = LearningRates(
+            settings,
+            self.total_samples,
+            job.distributed.lr_scale,
+            job.distributed.rate_factor(num_learners, num_learners),
+        )
+        self.shared = SharedModel(
+            task,
+            self.model,
+            FlatWeights(self.model, slices=node_size),
+            Pieces(task, components.max_frames, components.frame_ms, probes=False),
+            functools.partial(build_optimizer, settings=settings),
+            settings.clip_norm,
+        )
+        self.rule: Rule = rule_of(job.distributed.strategy, self.shared, num_learners, node_size)
+        self.assigned = self.shared.assigned = Assigned(
+            settings, components.train_set, components.augment, rates, self.rule.assignment_rule, num_learners
+        )
+        self.epochs = [0] * num_learners  # that each has entered last
+        self.mean_P: Tensor = self.shared.start_P  # of all, as evaluated last
+
+    def follow(self, events: Iterable[Event]) -> Iterator[Stepped | Evaluated]:
+        """Train as all events of a training say. Raises Diverged."""
+        at_s = 0.0
+        for event in events:
+            at_s = event.at_s
+            yield from self.take(event)
+        yield from self.end(at_s)
+
+    def take(self, event: Event) -> Iterator[Stepped | Evaluated]:
+        """What the next event does; to be iterated over. Raises Diverged."""
+        if isinstance(event, Begin):
+            yield from self._enter(event.learner, event.epoch, event.at_s)
+            self.rule.steps[event.learner] = self.assigned.trained(event)
+            self.rule.begin(event.learner)
+        elif isinstance(event, End):
+            if (stepped := self._end(event)).trained.batch:
+                yield stepped
+        else:
+            self.rule.follow(event)
+
+    def end(self, at_s: float) -> Iterator[Evaluated]:
+        """After the last event, at second `at_s`."""
+        for learner in range(len(self.epochs)):
+            yield from self._enter(learner, self.job.optimisation.num_epochs, at_s)
+
+    def _enter(self, learner: int, epoch: int, at_s: float) -> Iterator[Evaluated]:
+        """Before a step in `epoch`; the last one there has all evaluated."""
+        while self.epochs[learner] < epoch:
+            self.epochs[learner] += 1
+            entered = self.epochs[learner]
+            mean = self.rule.means[entered]
+            mean.num_entered += 1
+            self.rule.enter(learner, entered)
+            if mean.num_entered == len(self.epochs):
+                yield self._evaluate(self.rule.means.pop(entered), entered, at_s)
+
+    def _evaluate(self, mean: Mean, epoch: int, at_s: float) -> Evaluated:
+        self.mean_P = mean.weights()
+        self.shared.flat.move(self.mean_P)
+        losses = sum_loss(self.model, self.dev_set, self.dev_set.plan_eval(), self.precision, lambda: None)
+        self.assigned.dev_losses.append(losses.means()["loss"])
+        (place,) = self.assigned.plan.borders(epoch, epoch)
+        return Evaluated(at_s, place, losses, mean.consensus())
+
+    def _end(self, end: End) -> Stepped:
+        trained = self.rule.steps[end.learner]
+        if not (math.isfinite(trained.nats) and math.isfinite(trained.grad_norm)):
+            what = f"learner {end.learner}, step {trained.after.step}: loss {trained.nats:g}, "
+            raise Diverged(
+                f"{what}gradient norm {trained.grad_norm:g}", f"lower {self.job.optimisation.section}.peak_lr"
+            )
+        return Stepped(trained, end, self.assigned.rate(trained))
+
+
+def check_virtual(job: Job) -> None:
+    """AsrtoolError where virtual learners cannot train as `job` says."""
+    settings = job.optimisation
+    if settings.ema_decay:
+        what = f"{settings.section}.ema_decay is {settings.ema_decay:g}: virtual learners keep no average over time"
+        raise AsrtoolError(what, f"--set {settings.section}.ema_decay=0")
+    if job.num_stages > 1:
+        what = f"{settings.section}.pipeline_stages is {job.num_stages}, and virtual learners share one device"
+        raise AsrtoolError(what, f"--set {settings.section}.pipeline_stages=1")
+    if settings.precision == "fp16":
+        what = f"{settings.section}.precision is fp16, and virtual learners scale no losses"
+        raise AsrtoolError(what, f"--set {settings.section}.precision=fp32, or bf16 on a GPU")

@@ -1,0 +1,101 @@
+"""The events of a real training, step by step, as its learners have logged them
+(asrtool.distributed.transport.event_log)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from asrtool.distributed.transport.event_log import events_path
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.events import Answer, Begin, End, Event, Push, Receive, Send, Take, Update
+from asrtool.settings.distributed import Distributed
+from asrtool.train.ledger.learner_records import records_path
+
+AGAIN = "train again with asrtool train --events"
+Line = list[Any]  # of a log, with the rank of its learner in the place of what was first, the time
+
+
+def replay(out: Path, distributed: Distributed, num_learners: int) -> Iterator[Event]:
+    """What happened in the training in `out` by that strategy, with the times of its records.
+
+    Raises AsrtoolError where it has no whole log from its first step on, or no order says what its weights became.
+    """
+    name = distributed.strategy.name
+    if name == "hogwild":
+        what = f"{out}: learners of hogwild read weights while others write them, in an order that nobody can log"
+        raise AsrtoolError(what, "replay a training by another strategy, for example ps-async")
+    if name == "single" or not (distributed.survives or name in ("adpsgd-pairs", "ps-async")):
+        what = f"{out}: learners of {name} step together, always in the same order"
+        raise AsrtoolError(what, "leave out --replay")
+    if events_path(out, num_learners).exists():
+        raise AsrtoolError(f"{out}: a learner joined the {num_learners} that began", f"{AGAIN}, and nobody joining")
+    logs = [_read_log(out, rank, num_learners) for rank in range(num_learners)]
+    if len({log[0][3] for log in logs}) > 1:
+        raise AsrtoolError(f"{out}: its learners were on several machines, whose clocks differ", f"{AGAIN}, on one")
+    return _events(out, logs)
+
+
+def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
+    path = events_path(out, rank)
+    if not path.exists():
+        raise AsrtoolError(f"{path} is missing, of {num_learners} learners", AGAIN)
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]  # a kill may have cut the last line off
+    lines = [json.loads(line) for line in whole.splitlines()]
+    if not lines:
+        raise AsrtoolError(f"{path} is empty", f"{AGAIN} to the end")
+    if lines[0][2]:
+        raise AsrtoolError(f"{path} begins after {lines[0][2]} batches, where training resumed", f"{AGAIN} to the end")
+    if lines[-1][1] != "end":
+        raise AsrtoolError(f"{path} has no end: the training was stopped, or still runs", f"{AGAIN} to the end")
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
+    """Those of all learners by time; the End of a step is before what its learner begins next."""
+    merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
+    begin_ns = merged[0][0][0]
+    records = [_read_records(out, rank) for rank in range(len(logs))]
+    epoch_s = min((line["begin"] for lines in records for line in lines), default=0.0)
+    ends = [_ends(lines, rank, epoch_s) for rank, lines in enumerate(records)]
+    under_way = [False] * len(logs)  # a step with a batch
+    for (at_ns, what, *numbers), rank in merged:
+        at_s = (at_ns - begin_ns) / 1e9
+        if what in ("begin", "end") and under_way[rank]:
+            yield next(ends[rank])._replace(at_s=at_s)
+            under_way[rank] = False
+        if what == "begin":
+            under_way[rank] = numbers[2] is not None
+        if event := _event(at_s, what, rank, numbers):
+            yield event
+
+
+def _event(at_s: float, what: str, rank: int, numbers: list[Any]) -> Event | None:
+    if what == "begin":
+        return Begin(at_s, rank, *numbers)
+    if what == "push":
+        return Push(at_s, numbers[0], rank)
+    kinds = {"update": Update, "take": Take, "send": Send, "answer": Answer, "receive": Receive}
+    return kinds[what](at_s, rank, *numbers) if what in kinds else None
+
+
+def _read_records(out: Path, rank: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in records_path(out, rank).read_text(encoding="utf-8").splitlines()]
+
+
+def _ends(lines: Iterable[dict[str, Any]], rank: int, epoch_s: float) -> Iterator[End]:
+    for line in lines:
+        yield End(
+            at_s=0.0,
+            learner=rank,
+            begin_s=line["begin"] - epoch_s,
+            compute_s=line["compute_s"],
+            comm_s=line["comm_s"],
+            wait_s=line["wait_s"],
+            data_s=line["data_s"],
+            num_bytes=line["bytes"],
+            partners=tuple(line["partners"]),
+            num_skipped=line["skipped"],
+        )

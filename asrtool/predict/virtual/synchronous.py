@@ -1,0 +1,88 @@
+"""Strategies in lock-step: the rule of a whole step, once all learners have begun one.
+
+allreduce and ps-sync (and single): w <- w - alpha mean_i g_i(w). adpsgd-d1: w_i <- mean(w) + u_i(w_i). bmuf: a step of
+each, and every K steps a filter of the mean. Each as the module of the strategy has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.strategies.bmuf import BlockFilter
+from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.predict.simulate.events import Event, Round
+from asrtool.predict.virtual.batches import Trained
+from asrtool.predict.virtual.replica import Replica, SharedModel
+from asrtool.predict.virtual.rule import Rule, mean_of
+from asrtool.settings.distributed import Bmuf
+
+
+class Together(Rule):
+    """Learners in groups that have the same weights."""
+
+    def __init__(self, shared: SharedModel, num_learners: int, group_size: int, share_statistics: bool = True) -> None:
+        super().__init__(shared, num_learners // group_size, AssignmentRule(group_size=group_size, lockstep=True))
+        ranks = range(num_learners)
+        groups = [ranks[first : first + group_size] for first in ranks[::group_size]]
+        self.replicas = [Replica(shared, members, share_statistics) for members in groups]
+
+    def follow(self, event: Event) -> None:
+        assert isinstance(event, Round), event
+        self._before_round()
+        for replica in self.replicas:
+            self._step(replica, [self.steps[learner] for learner in replica.members])
+        self._after_round()
+
+    def enter(self, learner: int, epoch: int) -> None:
+        replica = self.replicas[learner // self.assignment_rule.group_size]
+        if learner == replica.members[0]:
+            self.means[epoch].add(replica.weights_P)
+
+    def _before_round(self) -> None:
+        """Before the first learner computes."""
+
+    def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
+        replica.compute(group)
+        replica.apply(group)
+
+    def _after_round(self) -> None:
+        """After the last one's update."""
+
+
+class DelayByOne(Together):
+    """The mean of before the step takes the place of weights whose gradient is known."""
+
+    mean_P: Tensor
+
+    def _before_round(self) -> None:
+        self.mean_P = mean_of(replica.weights_P for replica in self.replicas)
+
+    def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
+        num_weights = self.shared.flat.num_weights
+        before_B = replica.buffers_B.clone()
+        replica.compute(group)
+        replica.weights_P[:num_weights].copy_(self.mean_P[:num_weights])
+        replica.buffers_B.add_(self.mean_P[num_weights:] - before_B)
+        replica.apply(group)
+
+
+class Blocks(Together):
+    """Steps of its own for each learner, and the filter at the end of a block."""
+
+    def __init__(self, shared: SharedModel, num_learners: int, settings: Bmuf) -> None:
+        super().__init__(shared, num_learners, 1)
+        self.filter = BlockFilter(shared.start_P, shared.flat.num_weights, settings)
+        self.block_steps = settings.block_steps
+        self.num_steps = 0
+
+    def _after_round(self) -> None:
+        self.num_steps += 1
+        if self.num_steps % self.block_steps == 0:
+            mean_P = mean_of(replica.weights_P for replica in self.replicas)
+            begin_P = torch.empty_like(mean_P)
+            self.filter.end_block(mean_P, begin_P)
+            for replica in self.replicas:
+                replica.weights_P.copy_(begin_P)

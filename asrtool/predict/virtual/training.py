@@ -1,0 +1,180 @@
+"""Train the model of a recipe by virtual learners, as the cluster model of a scenario has them, or as others have been.
+
+WORK is a work directory of `asrtool run`, from its features on: the training is that of its stage train.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asrtool.data.manifests.sets import with_pieces
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder
+from asrtool.models.objectives.topology import uses_tree
+from asrtool.predict.simulate.compare import cases
+from asrtool.predict.simulate.events import Event
+from asrtool.predict.simulate.scenario import Scenario
+from asrtool.predict.simulate.settings import Faults
+from asrtool.predict.simulate.simulate import simulate
+from asrtool.predict.virtual.learners import Evaluated, VirtualLearners
+from asrtool.predict.virtual.records import VirtualRecords
+from asrtool.predict.virtual.replay import replay
+from asrtool.predict.virtual.rounds import Placed, epoch_sizes
+from asrtool.settings.config import Config, to_table
+from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config, load_section
+from asrtool.train.chain_settings import begin_with_hybrid, last_settings
+from asrtool.train.inputs import FINAL, INPUTS
+from asrtool.train.train import acoustic_job
+
+REPLAYED = ("model", "augment", "specaugment", "train", "distributed")  # sections that inputs.json has
+Take = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What virtual learners have come to."""
+
+    strategy: str
+    num_learners: int
+    seconds: float  # of virtual time
+    dev_losses: list[float]  # after each epoch
+    num_steps: int
+    computed_s: float  # what it took here
+
+    def __str__(self) -> str:
+        losses = ", ".join(f"{loss:.4f}" for loss in self.dev_losses)
+        learners = f"{self.num_learners} learner{'s' * (self.num_learners > 1)}"
+        return (
+            f"{self.strategy}, {learners}: {self.seconds / 3600:.3g} h of virtual time; loss on dev {losses};"
+            f" {self.num_steps} steps in {self.computed_s:.0f} s here, {self.num_steps / self.computed_s:.1f} a second"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {**dataclasses.asdict(self), "steps_per_s": self.num_steps / self.computed_s}
+
+
+def config_of(work: Path, overrides: Iterable[str]) -> Config:
+    """The settings of the training of `work`, with `overrides`. AsrtoolError where it has none."""
+    file = work / "config" / "train.toml"
+    if not file.is_file():
+        raise AsrtoolError(
+            f"{file} is missing: {work} is no work directory with a training",
+            f"asrtool run --work {work} --stop-stage train",
+        )
+    return last_settings(begin_with_hybrid(load_config([file], overrides), work / "start" / "model.pt"))
+
+
+def train_cases(
+    work: Path, overrides: Iterable[str], scenario: Scenario, is_chosen: bool, logged: Path | None, out: Path
+) -> Iterator[Result]:
+    """Train in `out`, in a folder ``STRATEGY-N`` each, the cases of `scenario`; or that in `logged`, once more.
+
+    Where the strategies of `scenario` are not those that a person has chosen, that of the training of `work`.
+    """
+    config = config_of(work, overrides)
+    if logged:
+        yield train_as_logged(work, config, logged, out)
+        return
+    if not is_chosen:
+        distributed = dataclasses.replace(scenario.distributed, strategy=(config.distributed.strategy,))
+        scenario = dataclasses.replace(scenario, distributed=distributed)
+    for strategy, num_learners in cases(scenario):
+        yield train_by_model(work, config, scenario, strategy, num_learners, out / f"{strategy.table}-{num_learners}")
+
+
+def train_by_model(
+    work: Path, config: Config, scenario: Scenario, strategy: Choice, num_learners: int, out: Path
+) -> Result:
+    """Train in virtual time of `scenario`, and write to the folder `out`. Raises Diverged, and AsrtoolError."""
+    if scenario.faults != Faults():
+        raise AsrtoolError(
+            "faults of the scenario: virtual learners are not lost and do not join", "leave [faults] out"
+        )
+    if getattr(strategy.settings, "node_size", None) == 0:  # as many as the model has in a node
+        size = min(scenario.network.learners_per_node or num_learners, num_learners)
+        strategy = dataclasses.replace(strategy, settings=dataclasses.replace(strategy.settings, node_size=size))
+    distributed = dataclasses.replace(config.distributed, strategy=strategy, num_learners=num_learners)
+    learners = functools.partial(_simulate, scenario, strategy, num_learners)
+    return _train(work, dataclasses.replace(config, distributed=distributed), num_learners, learners, out)
+
+
+def _simulate(scenario: Scenario, strategy: Choice, num_learners: int, learners: VirtualLearners, take: Take) -> float:
+    sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
+    placed = Placed(sizes, learners.rule.assignment_rule.round_size(num_learners))
+    batch = scenario.job.global_batch / num_learners or scenario.job.batch
+    job = dataclasses.replace(scenario.job, num_samples=math.floor(max(sizes) * batch), num_epochs=len(sizes))
+
+    def emit(event: Event) -> None:
+        if (found := placed.place(event)) is not None:
+            take(found)
+
+    return simulate(dataclasses.replace(scenario, job=job), strategy, num_learners, emit).seconds
+
+
+def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Result:
+    """Train what the training in `logged` did, step by step, and write to the folder `out`. AsrtoolError as replay."""
+    if not (logged / INPUTS).is_file():
+        what = f"{logged / INPUTS} is missing: {logged} is no OUT of asrtool train"
+        raise AsrtoolError(what, "asrtool train --events, and name its OUT for --replay")
+    inputs = json.loads((logged / INPUTS).read_text(encoding="utf-8"))
+    for name in REPLAYED:
+        table = {**to_table(getattr(config, name)), **inputs["settings"][name]}
+        config = dataclasses.replace(config, **{name: load_section(name, table, str(logged / INPUTS))})
+    num_learners = inputs["num_learners"]
+    events = replay(logged, config.distributed, num_learners)
+
+    def follow(learners: VirtualLearners, take: Take) -> float:
+        if other := learners.job.inputs.differ_from(logged / INPUTS):
+            raise AsrtoolError(
+                f"{logged}: trained with another {other} than {work} has", "name its work directory for --train"
+            )
+        at_s = 0.0
+        for event in events:
+            take(event)
+            at_s = event.at_s
+        return at_s
+
+    return _train(work, config, num_learners, follow, out)
+
+
+def _train(
+    work: Path, config: Config, num_learners: int, follow: Callable[[VirtualLearners, Take], float], out: Path
+) -> Result:
+    import torch
+
+    targets = work / "realign" if uses_tree(config.model.objective) else None
+    features = with_pieces(work / "features", work / "cut", config.data)
+    begin, dev_losses, num_steps = time.perf_counter(), list[float](), 0
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with write_folder(out, FINAL) as folder:
+        job = acoustic_job(features, work / "tokenizer", folder, config, targets=targets)
+        torch.manual_seed(job.optimisation.seed)
+        components = job.build(num_learners)
+        learners = VirtualLearners(job, components, num_learners)
+        with VirtualRecords(folder, learners, components) as records:
+
+            def take(event: Event) -> None:
+                nonlocal num_steps
+                for found in learners.take(event):
+                    records.write(found)
+                    num_steps += not isinstance(found, Evaluated)
+
+            seconds = follow(learners, take)
+            for evaluated in learners.end(seconds):
+                records.write(evaluated)
+            dev_losses = records.dev_losses
+            records.end()
+    logging.info("%s is trained", out)
+    computed_s = time.perf_counter() - begin
+    return Result(job.distributed.strategy.name, num_learners, seconds, dev_losses, num_steps, computed_s)

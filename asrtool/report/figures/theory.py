@@ -1,0 +1,72 @@
+"""Bound, prediction and measurement of a strategy in one figure."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import writing
+from asrtool.predict.theory.bounds import Bound
+from asrtool.predict.theory.describe import Answer
+from asrtool.predict.theory.quadratic import Course, draw, predict
+from asrtool.report.figures.figure import BLUE, DARK, ORANGE, panels, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_STEPS = 20_000  # of all learners, that are drawn
+NUM_DOTS = 60
+SUFFIXES = (".svg", ".png", ".pdf")
+
+
+def plot_theory(found: Answer, path: Path) -> None:
+    """Write the figure of `found` to `path`; AsrtoolError where there is nothing that converges to draw."""
+    if path.suffix not in SUFFIXES:
+        raise AsrtoolError(
+            f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}", "for example theory.svg"
+        )
+    bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
+    in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")
+    question = found.question
+    steps_a_round = 1.0 if in_rounds else float(question.system.speeds_N.sum())
+    num_steps = max(2, min(round(question.num_steps * steps_a_round), MOST_STEPS))
+    asked = (question.system, question.constants, question.rate, num_steps, in_rounds)
+    with np.errstate(all="ignore"):
+        courses = predict(*asked), draw(*asked)
+    if not all(np.isfinite(course.gradient_K).all() and np.isfinite(course.distance_K).all() for course in courses):
+        what = f"at rate {question.rate:g} and smoothness {question.constants.smoothness:g} the weights diverge"
+        raise AsrtoolError(f"--plot: {what}", "choose a smaller --rate")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        save_figure(functools.partial(_draw, found=found, bound=bound, courses=courses, in_rounds=in_rounds), path)
+
+
+def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Course, Course], in_rounds: bool) -> None:
+    """Left what the bound is about, right the distance of the replicas from their mean."""
+    predicted, drawn = courses
+    rate, system = found.question.rate, found.question.system
+    steps_K = np.arange(1, len(predicted.gradient_K) + 1)
+    left, right = panels(figure, 2)
+    if bound and rate <= bound.largest_rate:
+        values = [bound.value(rate, int(num)) for num in steps_K]
+        left.loglog(steps_K, values, color=DARK, linestyle="--", label=bound.theorem)
+    left.loglog(steps_K, predicted.mean_gradient_K(), color=BLUE, label="predicted, quadratic")
+    shown = np.unique(np.geomspace(1, len(steps_K), NUM_DOTS).astype(int)) - 1
+    left.loglog(steps_K[shown], drawn.mean_gradient_K()[shown], ".", color=ORANGE, label="measured, quadratic")
+    step = "rounds" if in_rounds else "gradients of all"
+    left.set(xlabel=f"K, {step}", ylabel="mean |grad f(mean w)|^2 up to K", title=f"{system.name}, rate {rate:g}")
+    left.legend()
+    if system.num_replicas == 1:
+        right.set_axis_off()
+        return
+    if bound and rate <= bound.largest_rate and bound.extra and in_rounds:
+        most = bound.extra * rate**2 / found.question.constants.smoothness**2
+        right.axhline(most, color=DARK, linestyle="--", label="bound")
+    right.loglog(steps_K[1:], predicted.distance_K[1:], color=BLUE, label="predicted")
+    right.loglog(steps_K[shown[1:]], drawn.distance_K[shown[1:]], ".", color=ORANGE, label="measured")
+    right.set(xlabel=f"steps, {step}", ylabel="mean |w^i - mean w|^2", title="Consensus")
+    right.legend()

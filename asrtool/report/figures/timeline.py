@@ -1,0 +1,125 @@
+"""Figures of the learners beside one another: their speed, what they spend their time on, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.report.figures.figure import BETWEEN, DARK, GREY, PARTS, WIDE_INCHES, panels
+from asrtool.report.training import Floats, TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WINDOW_STEPS = 12  # drawn of each learner, at the start and in the middle of a training
+MAX_STEPS = 400  # of all learners, drawn of each
+ROWS_INCHES = 6.0  # of many learners; of few, each has a row of ROW_INCHES
+ROW_INCHES = 0.22
+MAX_NAMES = 32  # of rows
+
+
+def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
+    """Fractions of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
+
+    Between steps a learner evaluates, saves, and waits for the others to synchronise.
+    """
+    steps = run.learners[rank]
+    totals = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}
+    in_steps = sum(totals.values())
+    total = max(run.seconds, in_steps)
+    fractions = {part: seconds / total for part, seconds in totals.items()}
+    return {**fractions, BETWEEN: 1 - in_steps / total}
+
+
+def draw_learners(figure: Figure, run: TrainingRun) -> None:
+    """Steps a second of each learner, and how it spends its time."""
+    figure.set_figheight(1.4 + _rows_inches(run))
+    speed, fraction = panels(figure, 2, share_y=True)
+    ranks = list(run.learners)
+    rows = np.arange(len(ranks))
+    speed.barh(rows, [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
+    speed.set(xlabel="steps a second", ylabel="learner")
+    _name_rows(speed, ranks)
+    fractions = [time_fractions(run, rank) for rank in ranks]
+    left = np.zeros(len(ranks))
+    for part, colour in {**PARTS, BETWEEN: GREY}.items():
+        widths = np.array([100 * parts[part] for parts in fractions])
+        fraction.barh(rows, widths, left=left, color=colour, label=part)
+        left += widths
+    fraction.set(xlabel="percent of its time", xlim=(0, 100))
+    figure.legend(loc="outside upper center", ncols=len(PARTS) + 1 if figure.get_figwidth() >= WIDE_INCHES else 3)
+
+
+def draw_timeline(figure: Figure, run: TrainingRun) -> None:
+    """Steps of each learner at the start and in the middle of the training.
+
+    A record has sums: within a step the parts are drawn in the order of PARTS, whatever it was.
+    """
+    figure.set_figheight(1.6 + 2 * (0.6 + _rows_inches(run)))
+    windows = timeline_windows(run)
+    zero = windows[0][0]
+    for axes, (begin, end) in zip(figure.subplots(len(windows), 1), windows, strict=True):
+        rows = [step_spans(steps, begin, end) for steps in run.learners.values()]
+        for part, colour in PARTS.items():
+            _draw_spans(axes, [spans[part] - zero for spans in rows], colour)
+        axes.set(xlim=(begin - zero, end - zero), ylabel="learner")
+        _name_rows(axes, list(run.learners))
+    axes.set(xlabel="seconds since the first step")
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
+    figure.legend(handles=patches, loc="outside upper center", ncols=len(PARTS))
+
+
+def timeline_windows(run: TrainingRun) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Start and end, as seconds since 1970, of the steps drawn: the first ones, and those in the middle.
+
+    Counted in steps of all learners, so that a drawing is not larger for a long training.
+    """
+    steps = run.all_steps()
+    begins = np.sort(steps["begin"] - steps["data_s"])
+    last = float((steps["begin"] + steps["compute_s"] + steps["wait_s"] + steps["comm_s"]).max())
+    length = min(WINDOW_STEPS * len(run.learners), MAX_STEPS)
+    edges = [*begins.tolist(), last]
+    middle = len(begins) // 2
+    return (edges[0], edges[min(length, len(begins))]), (edges[middle], edges[min(middle + length, len(begins))])
+
+
+def step_spans(steps: NDArray[np.void], begin: float, end: float) -> dict[str, Floats]:
+    """By PARTS, (begin, end) in seconds of what `steps` did between `begin` and `end`, cut at these."""
+    at = steps["begin"] - steps["data_s"]
+    spans = {}
+    for part in PARTS:
+        until = at + steps[f"{part}_s"]
+        cut, cut_until = np.maximum(at, begin), np.minimum(until, end)
+        seen = cut < cut_until
+        spans[part] = np.stack([cut, cut_until], axis=1)[seen]
+        at = until
+    return spans
+
+
+def _draw_spans(axes: Axes, rows: list[Floats], colour: str) -> None:
+    """Boxes from start to end, a row a learner; all are one path, since a figure may have thousands."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    boxes = [
+        np.array([[begin, row - 0.4], [end, row - 0.4], [end, row + 0.4], [begin, row + 0.4]])
+        for row, spans in enumerate(rows)
+        for begin, end in spans
+    ]
+    if boxes:
+        axes.add_patch(PathPatch(Path.make_compound_path_from_polys(np.array(boxes)), color=colour, linewidth=0))
+
+
+def _rows_inches(run: TrainingRun) -> float:
+    return min(ROW_INCHES * len(run.learners), ROWS_INCHES)
+
+
+def _name_rows(axes: Axes, ranks: list[int]) -> None:
+    every = -(-len(ranks) // MAX_NAMES)
+    axes.set_yticks(range(0, len(ranks), every), [str(rank) for rank in ranks[::every]])
+    axes.set_ylim(len(ranks) - 0.5, -0.5)

@@ -1,0 +1,294 @@
+"""RESULTS.html: one page with all of a report, or of several experiments side by side."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from asrtool.data.audio.excerpts import Clips
+from asrtool.report.experiment import Experiment
+from asrtool.report.figures.figure import Draw, narrow_svg
+from asrtool.report.figures.lm_weight import describe_weights, draw_weights, read_weights
+from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
+from asrtool.report.markdown import Table
+from asrtool.report.page.clip import make_palette
+from asrtool.report.page.describe import describe_figure
+from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
+from asrtool.report.page.worst_utterances import Card, describe_pairs, read_clip, worst_cards
+from asrtool.report.rates import caution, describe_interval, draw_rates, plural
+from asrtool.report.results import DATA_COLUMNS, data_rows, explain_words, format_settings, list_facts
+from asrtool.report.side_by_side import (
+    CHANCE,
+    describe_dev_losses,
+    draw_dev_losses,
+    rate_table,
+    scored_sets,
+    setting_table,
+)
+from asrtool.report.statistics import (
+    HISTOGRAMS,
+    describe_histogram,
+    draw_histogram,
+    read_statistics,
+    shown_histograms,
+    unheard,
+)
+from asrtool.report.systems import (
+    System,
+    comparison_table,
+    confusion_table,
+    describe_rates,
+    describe_speakers,
+    draw_speakers,
+    label_table,
+    speaker_rates,
+    speaker_table,
+    systems_on,
+)
+from asrtool.score.output.html import format_words
+
+MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: `name` is an identifier, `alt` what it shows in words."""
+
+    name: str
+    title: str
+    alt: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class SetPart:
+    """What the page says of a set that was scored."""
+
+    name: str
+    title: str
+    systems: list[str]
+    rates: Table
+    interval: str
+    caution: Markup
+    comparison: Table | None
+    labels: Table
+    speakers: Table
+    confusions: Table
+    plots: list[Picture]
+    cards: list[Card]
+    num_utterances: int
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What the page says of an experiment."""
+
+    name: str
+    command: str
+    facts: list[tuple[str, object]]
+    training: list[str]
+    tables: dict[str, Table]
+    plots: list[Picture]
+    settings: str
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """What the page says of the data of one or more experiments."""
+
+    name: str
+    sets: Table
+    words: list[str]
+    plots: list[Picture]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the template shows."""
+
+    title: str
+    sets: list[SetPart]
+    runs: list[RunPart]
+    data: list[DataPart]
+    plots: list[Picture]
+    settings: Table | None
+    chance: str = CHANCE
+
+    @property
+    def has_audio(self) -> bool:
+        """Whether any utterance can be heard."""
+        return any(card.clip for part in self.sets for card in part.cards)
+
+
+def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
+    """The page of `experiments`; `num_clips` of the worst utterances of each set have their audio, where it is there.
+
+    The same folders give the same bytes. Raises AsrtoolError for what cannot be read.
+    """
+    sets = [_describe_set(name, number, experiments) for number, name in enumerate(scored_sets(experiments), 1)]
+    sets = _with_clips(sets, experiments, num_clips)
+    several = len(experiments) > 1
+    page = Page(
+        title=f"Results of {', '.join(each.name for each in experiments) if several else experiments[0].run['recipe']}",
+        sets=sets,
+        runs=[_describe_run(each, f"run{number}") for number, each in enumerate(experiments, 1)],
+        data=_describe_data(experiments),
+        plots=_overlaid(experiments) if several else [],
+        settings=setting_table(experiments) if several else None,
+    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    return (
+        environment.from_string(TEMPLATE).render(
+            page=page,
+            style=Markup(STYLE),
+            script=Markup(SCRIPT),
+            policy=_policy(),
+            describe_pairs=describe_pairs,
+            words=lambda pairs: Markup(format_words(pairs)),
+            inline=_inline,
+            plural=plural,
+        )
+        + "\n"
+    )
+
+
+def _policy() -> str:
+    """What a browser may load and run: this style and script, data that the page holds, and nothing from elsewhere."""
+    digest = base64.b64encode(hashlib.sha256(f"\n{SCRIPT}".encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; media-src data:"
+    )
+
+
+def _inline(text: str) -> Markup:
+    """A sentence of Markdown: code and what is bold."""
+    html = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"\*\*(.*?)\*\*", r"<strong>\1</strong>", html))
+
+
+def _picture(name: str, title: str, alt: str, draw: Draw) -> Picture:
+    return Picture(name, title, alt, Markup(narrow_svg(draw, name)))
+
+
+def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> SetPart:
+    systems = systems_on(name, experiments)
+    first = systems[0]
+    cards, num_utterances = worst_cards(systems)
+    return SetPart(
+        name=name,
+        title=first.experiment.title(name) + ("" if name in first.experiment.tested else ", where weights were chosen"),
+        systems=[system.name for system in systems],
+        rates=rate_table(systems),
+        interval=describe_interval(first.score),
+        caution=_inline(caution(first.score)),
+        comparison=comparison_table(systems),
+        labels=label_table(systems, first.experiment.evaluation(name).labels),
+        speakers=speaker_table(systems),
+        confusions=confusion_table(systems),
+        plots=_plots_of_set(name, f"set{number}", systems, experiments),
+        cards=cards,
+        num_utterances=num_utterances,
+    )
+
+
+def _plots_of_set(
+    name: str, prefix: str, systems: Sequence[System], experiments: Sequence[Experiment]
+) -> list[Picture]:
+    """Those in which there is something to compare: a single bar or point is none."""
+    pictures = []
+    if len(systems) > 1:
+        rates = [(system.name, system.score) for system in systems]
+        draw: Draw = functools.partial(draw_rates, rates=rates)
+        pictures.append(_picture(f"{prefix}-rates", "Word error rate and interval", describe_rates(systems), draw))
+    if min(len(speaker_rates(system)) for system in systems) > 1:
+        draw = functools.partial(draw_speakers, systems=systems)
+        pictures.append(_picture(f"{prefix}-speakers", "Error rate of each speaker", describe_speakers(systems), draw))
+    for number, experiment in enumerate(experiments, 1):
+        if name == experiment.sets.dev and (curves := read_weights(experiment.work / "tune" / "tuning.tsv")):
+            title = "Error rate on dev over the LM weight; the ring is the lowest"
+            title += f", {experiment.name}" if len(experiments) > 1 else ""
+            draw = functools.partial(draw_weights, curves=curves)
+            pictures.append(_picture(f"{prefix}-weights{number}", title, describe_weights(curves), draw))
+    return pictures
+
+
+def _with_clips(sets: Sequence[SetPart], experiments: Sequence[Experiment], num_clips: int) -> list[SetPart]:
+    """`sets` with audio for the worst utterances of each, as long as there is room."""
+    palette, room = make_palette(), MAX_CLIP_BYTES
+    parts = []
+    for part in sets:
+        owner = next(each for each in experiments if part.name in each.scores)
+        clips = Clips(owner.work / "manifests" / part.name)
+        cards = []
+        for number, card in enumerate(part.cards):
+            clip = read_clip(card, clips, palette) if number < num_clips and any(card.errors) else None
+            if clip and clip.num_bytes <= room:
+                room -= clip.num_bytes
+                card = replace(card, clip=clip)
+            cards.append(card)
+        parts.append(replace(part, cards=cards))
+    return parts
+
+
+def _describe_run(experiment: Experiment, prefix: str) -> RunPart:
+    run = experiment.learners
+    plots = []
+    for name in figure_names(run):
+        title, draw = FIGURES[name]
+        drawn: Draw = functools.partial(draw, run=run)
+        plots.append(_picture(f"{prefix}-{name}", title, describe_figure(name, run), drawn))
+    return RunPart(
+        name=experiment.name,
+        command=experiment.run["command"],
+        facts=list_facts(experiment),
+        training=training_facts(run),
+        tables=training_tables(run),
+        plots=plots,
+        settings=format_settings(experiment),
+    )
+
+
+def _overlaid(experiments: Sequence[Experiment]) -> list[Picture]:
+    """The trainings in one figure, as far as their losses mean something."""
+    trained = [each for each in experiments if len(each.learners.dev) and not each.learners.emulated]
+    if len(trained) < 2:
+        return []
+    draw: Draw = functools.partial(draw_dev_losses, experiments=trained)
+    return [_picture("dev-losses", "Loss on dev of each training", describe_dev_losses(trained), draw)]
+
+
+def _describe_data(experiments: Sequence[Experiment]) -> list[DataPart]:
+    """A part for all experiments of the same data."""
+    groups: list[list[Experiment]] = []
+    for experiment in experiments:
+        same = (group for group in groups if group[0].manifests == experiment.manifests)
+        if (group := next(same, None)) is None:
+            groups.append([experiment])
+        else:
+            group.append(experiment)
+    return [_data_part(group, f"data{number}") for number, group in enumerate(groups, 1)]
+
+
+def _data_part(group: Sequence[Experiment], prefix: str) -> DataPart:
+    first = group[0]
+    found = {name: read_statistics(first.work / "manifests" / name) for name in first.sets.names}
+    heard = found[first.sets.train].words
+    rows = []
+    for row in data_rows(first):
+        words = found[str(row[0])].words if row[0] in found else None
+        rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", unheard(words, heard)])])
+    plots = []
+    for name in shown_histograms(found):
+        draw: Callable[..., None] = functools.partial(draw_histogram, name=name, sets=found)
+        plots.append(_picture(f"{prefix}-{name}", HISTOGRAMS[name][0], describe_histogram(name, found), draw))
+    head = [*DATA_COLUMNS, "different words", "% not in training"]
+    text = (0, DATA_COLUMNS.index("left out"))
+    names = ", ".join(each.name for each in group)
+    return DataPart(names, Table(head, rows, text), explain_words(first), plots)

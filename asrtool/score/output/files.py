@@ -1,0 +1,115 @@
+"""The files of a score: counts, tables, alignments and confusions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import check_own, not_own, write_folder, write_text, writing
+from asrtool.log import progress
+from asrtool.score.formats import segments
+from asrtool.score.hub5 import score_hub5
+from asrtool.score.output.html import format_html
+from asrtool.score.output.pra import format_alignments
+from asrtool.score.output.table import format_confusions, format_speakers, format_table
+from asrtool.score.result import Result
+from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
+
+SCORE = "score.json"
+OF_SET = f"*/{SCORE}"  # in the folder of a set
+
+
+def format_json(result: Result) -> str:
+    """One JSON object: counts overall, by label and by speaker."""
+    return json.dumps(result.to_dict(), indent=1) + "\n"
+
+
+def write_result(result: Result, out: Path | str, name: str) -> None:
+    """Write the files of `result` into the folder `out`; `name` heads the table of a set that is not Hub5'00."""
+    _write(_contents(result, name), Path(out))
+
+
+def _write(contents: Mapping[str, str], out: Path) -> None:
+    for file, content in contents.items():
+        write_text(out / file, content)
+
+
+def _contents(result: Result, name: str) -> dict[str, str]:
+    return {
+        SCORE: format_json(result),
+        "table.txt": format_table(result, name),
+        segments.FILE: segments.format_segments(result),
+        "alignment.pra": format_alignments(result),
+        "alignment.html": format_html(result, name),
+        "confusions.txt": format_confusions(result),
+        "speakers.txt": format_speakers(result),
+    }
+
+
+def write_score(result: Result, out: Path, hyp: Path) -> None:
+    """`write_result` of the hypothesis `hyp` for a person, to a folder `out` that is new, empty or has a score.
+
+    Other files beside a score stay. Raises AsrtoolError for a folder of other files, and if one would be replaced.
+    """
+    if out.is_dir() and any(out.iterdir()) and not (out / SCORE).is_file():
+        raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
+    contents = _contents(result, hyp.name)
+    with writing(*(out / file for file in contents)):
+        _write(contents, out)
+
+
+def warn_of_no_words(result: Result, hyp: Path) -> None:
+    """In the log, where the hypothesis `hyp` has none for what was scored: that is rarely what a person meant."""
+    counts, pairs = result.overall, (pair for segment in result.segments for pair in segment.alignment.pairs)
+    if counts.num_words and not any(pair.hyp for pair in pairs):
+        logging.warning("%s: has no words for the %d segments, so all words count as deleted", hyp, counts.segments)
+
+
+def score_all(
+    decode_dir: Path | str, manifests: Path | str, out: Path | str, names: Sequence[str], sctk: bool = False
+) -> dict[tuple[str, str], Result]:
+    """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/, and scores of no other set.
+
+    Reads `manifests`/SET/{ref.stm,ref.glm} and `decode_dir`/SET/METHOD.ctm, or METHOD.utterances for a reference that
+    is of utterances, as of all sets that come without an stm. Returns the results by set and method.
+    Raises AsrtoolError where there is nothing to score, and with `sctk` where an installed SCTK counts otherwise.
+    """
+    from asrtool.score.sctk import check_sctk
+
+    hypotheses = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in names}
+    if not any(hypotheses.values()):
+        raise AsrtoolError(
+            f"{decode_dir}: no SET/METHOD.ctm for any of {', '.join(names)}", "run the decode stage first"
+        )
+    for name in names:
+        check_own(Path(out, name), [OF_SET])
+    results = {}
+    for name in (name for name in names if hypotheses[name]):
+        reference = Path(manifests, name)
+        suffix = SUFFIX if is_of_utterances(reference / "ref.stm") else ".ctm"
+        with write_folder(Path(out, name), OF_SET) as folder:
+            for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
+                hyp = ctm.with_suffix(suffix)
+                files = reference / "ref.stm", hyp, reference / "ref.glm"
+                if not hyp.is_file():
+                    raise AsrtoolError(f"{hyp}: missing, the reference is of utterances", "run the decode stage again")
+                result = score_hub5(*files)
+                warn_of_no_words(result, ctm)
+                if sctk:
+                    check_sctk(result, *files)
+                result = with_names(result, files[0])
+                write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
+                results[name, ctm.stem] = result
+    _remove_others(Path(out), {name for name, _ in results})
+    return results
+
+
+def _remove_others(out: Path, names: Collection[str]) -> None:
+    """Scores of a set that is not tested on any more would be taken for those of this run."""
+    for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
+        if not any(not_own(out / name)):
+            shutil.rmtree(out / name)

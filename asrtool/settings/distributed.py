@@ -1,0 +1,226 @@
+"""Settings of learners that train together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
+
+if TYPE_CHECKING:
+    from asrtool.settings.config import Config
+
+MESSAGE_TYPES = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """Learners that train together."""
+
+    strategy: Choice = choice("strategy", "single")  # how learners combine gradients and weights
+    num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
+    lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
+    global_batch_s: float = 0.0  # seconds of speech in a step of all learners, for train.batch_s of each; 0 is none
+    reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
+    interface: str = ""  # network of all learners, by name or subnet; empty is the one on the way to the rendezvous
+    timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
+
+    @property
+    def survives(self) -> bool:
+        """Whether the others train without a learner that is lost."""
+        return self._says("survives")
+
+    @property
+    def joinable(self) -> bool:
+        """Whether a learner can join while others train."""
+        return self._says("joinable")
+
+    def node_size(self, local_size: int) -> int:
+        """Learners that are lost together, where `local_size` are on this machine: those that step together."""
+        return getattr(self.strategy.settings, "node_size", 0) or local_size if self._says("of_nodes") else 1
+
+    def _says(self, what: str) -> bool:
+        """Whether the settings of the strategy say so; those of a person's own need not say anything."""
+        return bool(getattr(self.strategy.settings, what, False))
+
+    def __post_init__(self) -> None:
+        positive("distributed", self, "timeout_s")
+        interface_or_subnet("distributed.interface", self.interface)
+        at_least(0, "distributed", self, "num_learners", "global_batch_s", "reference_batch_s")
+        positive("distributed", self, "lr_scale")
+
+    def check(self, config: Config) -> None:
+        """What the rate follows must be there, and be one thing."""
+        if not self.reference_batch_s:
+            return
+        what, schedule = f"distributed.reference_batch_s is {self.reference_batch_s:g}", config.train.schedule
+        if not self.global_batch_s:
+            raise ValueError(f"{what} but distributed.global_batch_s is not set: set both, or neither")
+        if self.lr_scale != 1:
+            raise ValueError(
+                f"{what} and distributed.lr_scale {self.lr_scale:g}, which both scale the rate: leave one of them out"
+            )
+        if self._says("step_each"):
+            raise ValueError(
+                f"{what} but with strategy {self.strategy.name} each learner's batch is a step by itself, so the rate"
+                " does not follow the batch of all: leave it out, and set train.peak_lr"
+            )
+        if not getattr(schedule.settings, "warmup_fraction", 0):
+            raise ValueError(
+                f"{what} but train.schedule {schedule.name} has no warm-up from that batch's rate:"
+                f" set train.{schedule.table}.warmup_fraction, or choose a schedule that has one"
+            )
+
+    def rate_factor(self, num_learners: int, begun_with: int) -> float | None:
+        """The batch of `num_learners` as a multiple of the reference; None without one.
+
+        Each learner keeps the batch that it had with the number of learners that training has begun with.
+        """
+        if not self.reference_batch_s:
+            return None
+        return self.global_batch_s * num_learners / begun_with / self.reference_batch_s
+
+
+def joinable_strategies() -> list[str]:
+    """Those that come with the toolkit."""
+    found = registry.names("strategy")
+    return [name for name in found if getattr(registry.settings_class("strategy", name), "joinable", False)]
+
+
+# Settings of a strategy may say by class variables what learners can do, all of it false where they do not:
+# `survives`, train without those that are lost; `joinable`, let others join; `of_nodes`, step together in nodes of
+# their setting `node_size`, which are lost together; `step_each`, make a step of the common weights of each batch.
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """The same weights at all learners."""
+
+    message_type: str = "fp32"  # or bf16: gradients that learners average
+
+    def __post_init__(self) -> None:
+        one_of("distributed.allreduce.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class DelayByOne:
+    """The mean over all learners, taken while they compute."""
+
+    message_type: str = "fp32"  # or bf16: what learners have changed since the last mean
+
+    def __post_init__(self) -> None:
+        one_of("distributed.adpsgd-d1.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class Gossip:
+    """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
+
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
+    message_type: str = "fp32"  # or bf16: weights that learners exchange
+
+    def __post_init__(self) -> None:
+        one_of("message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Asynchronous decentralised SGD as first published: learners of even rank average with those of odd rank."""
+
+    message_type: str = "fp32"  # or bf16: weights that learners exchange
+
+    def __post_init__(self) -> None:
+        one_of("distributed.adpsgd-pairs.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class AdPsgd:
+    """Asynchronous decentralised SGD on any ring."""
+
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
+    ring: str = named("ring", "random")  # fixed, random, or package.module:function
+    message_type: str = "fp32"  # or bf16: weights that learners exchange
+
+    def __post_init__(self) -> None:
+        one_of("distributed.adpsgd.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class Hierarchical:
+    """Gradients averaged within a super-learner, weights mixed between them."""
+
+    of_nodes: ClassVar[bool] = True
+
+    node_size: int = 0  # learners of a super-learner; 0 is all of a machine
+    outer: str = "adpsgd-random"  # how super-learners mix; or adpsgd-fixed, adpsgd-d1
+    message_type: str = "fp32"  # or bf16: gradients within super-learners, and what is exchanged between them
+
+    def __post_init__(self) -> None:
+        at_least(0, "distributed.h-adpsgd", self, "node_size")
+        one_of("distributed.h-adpsgd.outer", self.outer, ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"))
+        one_of("distributed.h-adpsgd.message_type", self.message_type, MESSAGE_TYPES)
+
+    @property
+    def survives(self) -> bool:
+        """Where super-learners wait for nobody."""
+        return self.outer != "adpsgd-d1"
+
+
+@dataclass(frozen=True)
+class Bmuf:
+    """Blockwise model-update filtering."""
+
+    block_steps: int = 8  # steps between two averages
+    block_momentum: float = 0.5  # 0 is plain periodic averaging
+    block_rate: float = 1.0  # fraction of a block's change that is taken
+    nesterov: bool = False  # a block begins where the momentum alone would take the weights next
+    message_type: str = "fp32"  # or bf16: what learners have changed in a block
+
+    def __post_init__(self) -> None:
+        at_least(1, "distributed.bmuf", self, "block_steps")
+        between("distributed.bmuf.block_momentum", self.block_momentum, 0, 0.99)
+        positive("distributed.bmuf", self, "block_rate")
+        one_of("distributed.bmuf.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Asynchronous SGD with parameter servers."""
+
+    section: ClassVar[str] = "distributed.ps-async"
+    step_each: ClassVar[bool] = True
+
+    num_servers: int = 1  # beside as many learners, each with its part of the weights
+    message_type: str = "fp32"  # or bf16: gradients to the servers, weights from them
+
+    def __post_init__(self) -> None:
+        at_least(1, self.section, self, "num_servers")
+        one_of(f"{self.section}.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class SynchronousServers(Servers):
+    """Synchronous SGD with parameter servers."""
+
+    section: ClassVar[str] = "distributed.ps-sync"
+    step_each: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Hogwild:
+    """Asynchronous SGD in shared memory, without locks."""
+
+    step_each: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class NoMixing:
+    """Learners that never exchange anything: what the others are compared with."""
+
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True

@@ -1,0 +1,263 @@
+"""``python -m asrtool.settings.errors_page`` prints docs/guide/errors.md: every error that a person can fix,
+from the sources.
+
+Nothing is imported or run. The two arguments of each AsrtoolError are followed in the syntax trees: names to what their
+function or module assigns, also in a module they are imported from, and calls of functions of this project to what
+these return. What only a run knows stands in braces.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("asrtool", "asrtool/local")
+ERRORS = ("AsrtoolError", "OtherChannels")  # the class and its subclasses
+MOST = 4  # texts of one argument that are listed
+DEEPEST = 12  # names and calls that are followed from one argument
+
+HEAD = """# Errors
+
+Made by `python -m asrtool.settings.errors_page` from the sources; change it there. An error is printed as
+`error: WHAT; ADVICE`,
+with exit code 1. What a run fills in stands in braces below: look for a word of your message that is not yours.
+`--debug`, anywhere on the line, shows the traceback.
+
+A setting that cannot be is reported as `FILE: KEY is VALUE, expected ...`; [settings](settings.md) has the meanings."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One AsrtoolError of the sources, as the texts that its two parts can be."""
+
+    module: str  # asrtool.data.storage.index
+    line: int
+    what: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+@dataclass
+class Scope:
+    """Where names are looked up: a function and those around it, then its module."""
+
+    module: str
+    functions: list[ast.FunctionDef] = field(default_factory=list)
+    depth: int = 0
+
+    def inside(self, function: ast.FunctionDef) -> Scope:
+        """The scope of `function`, which is in this one."""
+        return Scope(self.module, [*self.functions, function], self.depth)
+
+    def deeper(self, module: str = "", *functions: ast.FunctionDef) -> Scope:
+        """One more step from where the argument stands, in another module where that is named."""
+        return Scope(module or self.module, list(functions) if module else self.functions, self.depth + 1)
+
+
+def find_faults() -> list[Fault]:
+    """All of the sources, in the order of modules and lines."""
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    return [fault for module in modules for fault in faults_in(module)]
+
+
+def faults_in(module: str) -> list[Fault]:
+    """Those of a module but for errors that pass on another one, which has its own line."""
+    calls = _calls(tree_of(module), Scope(module))
+    return [_fault(call, scope) for call, scope in calls if not _passes_on(call)]
+
+
+def format_page() -> str:
+    """The page as Markdown: a table for each package, a line for each message and advice."""
+    rows: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for fault in find_faults():
+        package = ".".join(fault.module.split(".")[:2])
+        for what in fault.what:
+            rows[package][_cell(what), _cell(" / ".join(fault.advice))].append(fault.module)
+    return "\n\n".join([HEAD, *(_section(package, rows[package]) for package in sorted(rows))]) + "\n"
+
+
+def _section(package: str, rows: dict[tuple[str, str], list[str]]) -> str:
+    lines = []
+    for (what, advice), modules in rows.items():
+        lines.append(f"| {what} | {advice} | {', '.join(f'`{module}`' for module in dict.fromkeys(modules))} |")
+    return "\n".join([f"## `{package}`", "", "| what is wrong | what to do | module |", "|---|---|---|", *lines])
+
+
+def _cell(text: str) -> str:
+    for character in "|<*":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """The syntax tree of a module of this project."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def _calls(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Call, Scope]]:
+    for child in ast.iter_child_nodes(node):
+        inner = scope.inside(child) if isinstance(child, ast.FunctionDef) else scope
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in ERRORS:
+            yield child, inner
+        yield from _calls(child, inner)
+
+
+def _passes_on(call: ast.Call) -> bool:
+    """Whether the advice is that of another error, as ``error.hint`` or ``*error``."""
+    advice = call.args[-1]
+    if isinstance(advice, ast.Starred):
+        return True
+    return isinstance(advice, ast.Attribute) and advice.attr == "hint" and ast.unparse(advice.value) != "self"
+
+
+def _fault(call: ast.Call, scope: Scope) -> Fault:
+    what, *advice = [tuple(_shown(argument, scope)) for argument in call.args]
+    return Fault(scope.module, call.lineno, what, advice[0] if advice else ())
+
+
+def _texts(node: ast.AST, scope: Scope) -> list[str]:
+    """The texts that an expression can be; none where no text of it is in the sources."""
+    if scope.depth > DEEPEST:
+        return []
+    if isinstance(node, ast.Constant):
+        return [] if node.value is None or isinstance(node.value, bool) else [str(node.value)]
+    if isinstance(node, ast.JoinedStr):
+        return _product([_shown(part, scope) for part in node.values])
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _product([_shown(part, scope) for part in (node.left, node.right)])
+    if isinstance(node, ast.IfExp):
+        return _either([(node.body, scope), (node.orelse, scope)])
+    if isinstance(node, ast.BoolOp):
+        return [text for text in _either([(value, scope) for value in node.values]) if text]
+    if isinstance(node, ast.Name):
+        return _either(_values(node, scope))
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+        return _either([(value, scope.deeper()) for value in _attributes(node.attr, scope)])
+    if isinstance(node, ast.Call) and (found := _function(node.func, scope)):
+        function, where = found
+        returned = [each.value for each in ast.walk(function) if isinstance(each, ast.Return) and each.value]
+        return _either([(value, where.inside(function)) for value in sorted(returned, key=lambda each: each.lineno)])
+    return []
+
+
+def _either(values: list[tuple[ast.AST, Scope]]) -> list[str]:
+    """The texts of all `values`; where some have none, what stands for these too."""
+    known = any(_texts(*value) for value in values)
+    return [text for value in values for text in _shown(*value)] if known else []
+
+
+def _shown(part: ast.AST, scope: Scope) -> list[str]:
+    """The texts of a part of a text, or what stands for it."""
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    return list(dict.fromkeys(_texts(value, scope.deeper()))) or ["{" + _name_of(value) + "}"]
+
+
+def _product(parts: list[list[str]]) -> list[str]:
+    combined = ["".join(texts) for texts in itertools.islice(itertools.product(*parts), MOST)]
+    return list(dict.fromkeys(combined))
+
+
+def _name_of(node: ast.AST) -> str:
+    """A word for what a run fills in."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    called = {id(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in called]
+    return names[-1] if names else "..."
+
+
+def _values(node: ast.Name, scope: Scope) -> list[tuple[ast.AST, Scope]]:
+    """What is assigned to a name where it is seen, and where that is read."""
+    name = node.id
+    for place in range(len(scope.functions), 0, -1):
+        function = scope.functions[place - 1]
+        where = Scope(scope.module, scope.functions[:place], scope.depth + 1)
+        if found := _last_assigned(name, function, node.lineno):
+            return [(value, where) for value in found]
+        if name in {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}:
+            return []
+    module = scope.module
+    while module:
+        if found := list(_assigned(name, tree_of(module).body)):
+            return [(value, Scope(module, depth=scope.depth + 1)) for value in found]
+        module = _imported_from(name, module)
+    return []
+
+
+def _last_assigned(name: str, function: ast.FunctionDef, line: int) -> list[ast.AST]:
+    """What is assigned to `name` in `function` before `line`, from the last time on that is sure to happen."""
+    found: list[ast.AST] = []
+    for value in sorted(_assigned(name, ast.walk(function)), key=lambda value: value.lineno, reverse=True):
+        if value.lineno <= line:
+            found.insert(0, value)
+            blocks = [(begin, end) for begin, end in _blocks(function) if begin <= value.lineno <= end]
+            if blocks and max(blocks)[1] >= line:
+                break
+    return found
+
+
+def _blocks(function: ast.FunctionDef) -> Iterator[tuple[int, int]]:
+    """The first and last line of each list of statements."""
+    for node in ast.walk(function):
+        for part in ("body", "orelse", "finalbody"):
+            if isinstance(block := getattr(node, part, None), list) and block:
+                yield block[0].lineno, block[-1].end_lineno
+
+
+def _assigned(name: str, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) or node.value is None:
+            continue
+        for target in targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            yield from (part for one, part in pairs if isinstance(one, ast.Name) and one.id == name)
+
+
+def _attributes(name: str, scope: Scope) -> list[ast.AST]:
+    classes = [node for node in ast.walk(tree_of(scope.module)) if isinstance(node, ast.ClassDef)]
+    return [value for each in classes for value in _assigned(name, each.body)]
+
+
+def _function(called: ast.expr, scope: Scope) -> tuple[ast.FunctionDef, Scope] | None:
+    """The definition of a function of this project that is called by its name or as a method of self."""
+    name = called.id if isinstance(called, ast.Name) else ""
+    if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self":
+        name = called.attr
+    module = scope.module if name else ""
+    while module:
+        if name in (known := _functions(module)):
+            return known[name], Scope(module, depth=scope.depth + 1)
+        module = _imported_from(name, module)
+    return None
+
+
+@cache
+def _functions(module: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree_of(module)) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def _imported_from(name: str, module: str) -> str:
+    """The module of this project that `name` is imported from, anywhere in `module`; nothing where there is none."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and name in {alias.asname or alias.name for alias in node.names}:
+            module = str(node.module)
+            return module if module.split(".")[0] in FOLDERS else ""
+    return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(format_page())

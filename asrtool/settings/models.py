@@ -1,0 +1,303 @@
+"""Settings of encoders and objectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from asrtool.settings.schema import Choice, at_least, between, choice, named
+
+if TYPE_CHECKING:
+    from asrtool.settings.config import Config
+
+
+@dataclass(frozen=True)
+class Model:
+    """Acoustic model: an encoder, and what it is trained for."""
+
+    encoder: Choice = choice("encoder", "lstm")  # features to hidden rows
+    objective: Choice = choice("objective", "ctc")  # hidden rows and targets to a loss; it decides how to decode
+    deltas: int = 0  # orders of differences over time that the encoder gets beside the features
+
+    def __post_init__(self) -> None:
+        between("model.deltas", self.deltas, 0, 2)
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """LSTM layers over rows of a few frames, stacked or by convolutions."""
+
+    num_layers: int = 3  # each of both directions, where it is bidirectional; 0: as many as suit the speech
+    hidden_size: int = 256  # cells a direction
+    bidirectional: bool = True  # otherwise a row depends on no later one; by convolutions on two
+    projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
+    bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
+    stack_frames: int = 3  # feature frames that make a row
+    conv_channels: int = 0  # of two convolutions over time and frequency that make it; 0: frames are joined as they are
+    layer_norm: bool = True  # whether the output of each layer is normalised
+    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+    sequence_dropout: bool = False  # whether those are the same in all frames of an utterance
+    weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
+    residual: bool = False  # whether the input of each layer but the first is added to its output
+
+    def __post_init__(self) -> None:
+        between("model.lstm.num_layers", self.num_layers, 0, 24)
+        between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
+        between("model.lstm.dropout", self.dropout, 0, 0.9)
+        between("model.lstm.weight_drop", self.weight_drop, 0, 0.9)
+        if self.conv_channels:
+            between("model.lstm.stack_frames with conv_channels", self.stack_frames, 1, 4)
+        between("model.lstm.stack_frames", self.stack_frames, 1, 8)
+        between("model.lstm.conv_channels", self.conv_channels, 0, 1024)
+        between("model.lstm.projection_size", self.projection_size, 0, self.hidden_size - 1)
+        between("model.lstm.bottleneck_size", self.bottleneck_size, 0, 8192)
+
+    @property
+    def over_bins(self) -> bool:
+        """Whether neighbouring values of a frame are taken for neighbouring frequencies."""
+        return self.conv_channels > 0
+
+    @property
+    def frames_a_row(self) -> int:
+        """Feature frames that make a row of the output."""
+        return self.stack_frames
+
+
+@dataclass(frozen=True)
+class DeepSpeech2:
+    """Convolutions over time and frequency, then LSTM layers, with batch normalisation."""
+
+    over_bins: ClassVar[bool] = True  # whether neighbouring values of a frame are taken for neighbouring frequencies
+    frames_a_row: ClassVar[int] = 2  # of the output
+
+    num_channels: int = 32  # of the two convolutions
+    num_layers: int = 5  # of LSTM
+    hidden_size: int = 512  # cells a direction
+    bidirectional: bool = True  # otherwise later frames count as far as the convolutions and `lookahead` see
+    lookahead: int = 10  # rows of two frames ahead that a last convolution sees, where it is not bidirectional
+    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+
+    def __post_init__(self) -> None:
+        between("model.deepspeech2.num_channels", self.num_channels, 1, 1024)
+        between("model.deepspeech2.num_layers", self.num_layers, 1, 24)
+        between("model.deepspeech2.hidden_size", self.hidden_size, 1, 8192)
+        between("model.deepspeech2.lookahead", self.lookahead, 0, 200)
+        between("model.deepspeech2.dropout", self.dropout, 0, 0.9)
+
+
+@dataclass(frozen=True)
+class Conformer:
+    """Self-attention and convolutions over rows of four frames."""
+
+    over_bins: ClassVar[bool] = True
+    frames_a_row: ClassVar[int] = 4
+
+    num_layers: int = 12  # blocks
+    num_heads: int = 4  # of the attention
+    head_size: int = 64  # values of a head; a row has those of all heads
+    feed_forward_size: int = 1024  # values between the two linear layers
+    kernel_size: int = 31  # rows that a convolution sees
+    dropout: float = 0.1  # fraction of the values that are zeroed in training
+
+    def __post_init__(self) -> None:
+        between("model.conformer.num_layers", self.num_layers, 1, 100)
+        between("model.conformer.num_heads", self.num_heads, 1, 100)
+        between("model.conformer.head_size", self.head_size, 1, 1024)
+        between("model.conformer.feed_forward_size", self.feed_forward_size, 1, 65536)
+        between("model.conformer.kernel_size", self.kernel_size, 1, 1000)
+        between("model.conformer.dropout", self.dropout, 0, 0.9)
+
+    @property
+    def size(self) -> int:
+        """Values of a row."""
+        return self.num_heads * self.head_size
+
+
+@dataclass(frozen=True)
+class WordLstm:
+    """LSTM over words."""
+
+    num_layers: int = 2  # of LSTM
+    hidden_size: int = 512  # cells of a layer
+    projection_size: int = 0  # values of a word, and of the output of a layer, within the recurrence; 0: `hidden_size`
+    dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
+
+    def __post_init__(self) -> None:
+        at_least(1, "nnlm.word-lstm", self, "num_layers", "hidden_size")
+        between("nnlm.word-lstm.projection_size", self.projection_size, 0, self.hidden_size - 1)
+        between("nnlm.word-lstm.dropout", self.dropout, 0, 0.9)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """All words in one softmax."""
+
+    by_frequency: ClassVar[bool] = False  # whether words have to be numbered by frequency
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Frequent words and groups of rare ones in one softmax, and one in each group; it sums to 1 as well."""
+
+    by_frequency: ClassVar[bool] = True
+
+    cutoffs: tuple[int, ...] = (2000, 8000, 20000)  # words more frequent than those of each group
+
+    def __post_init__(self) -> None:
+        if list(self.cutoffs) != sorted({cutoff for cutoff in self.cutoffs if cutoff > 0}) or not self.cutoffs:
+            raise ValueError(f"nnlm.adaptive.cutoffs is {list(self.cutoffs)}, expected numbers above 0 that increase")
+
+
+@dataclass(frozen=True)
+class Ctc:
+    """Connectionist temporal classification."""
+
+    searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
+    topology: ClassVar[str] = (
+        "asrtool.models.objectives.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens
+    )
+    table: ClassVar[str] = "model.ctc"  # of the settings
+
+    consistency: float = 0.0  # of how two copies of an utterance differ that are masked differently; 0: one copy alone
+
+    def __post_init__(self) -> None:
+        between(f"{self.table}.consistency", self.consistency, 0, 10)
+
+    def check(self, config: Config) -> None:
+        """Devices that share a model compute one copy."""
+        if self.consistency and config.train.pipeline_stages > 1:
+            raise ValueError(f"{self.table}.consistency and train.pipeline_stages exclude each other")
+
+
+@dataclass(frozen=True)
+class K2Ctc(Ctc):
+    """Connectionist temporal classification, by k2."""
+
+    table: ClassVar[str] = "model.k2-ctc"
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Of all objectives whose classes are the leaves of a decision tree."""
+
+    table: ClassVar[str]  # of the settings
+    searches: ClassVar[tuple[str, ...]] = ("graph", "rescore")  # that its scores can be given to
+    needs: ClassVar[tuple[str, ...]] = ("aligner", "targets", "hybrid", "realign")  # stages whose outputs it reads
+    topology: ClassVar[str] = (
+        "asrtool.models.objectives.hybrid_topology:LeafTopology"  # how rows of its scores stand for tokens
+    )
+    uses_tree: ClassVar[bool] = True
+
+    aligner: str = named("objective", "ctc")  # objective of the model that makes the first alignment
+    prior_scale: float = 0.5  # of the log priors that are taken off the log posteriors
+
+    def __post_init__(self) -> None:
+        between(f"{self.table}.prior_scale", self.prior_scale, 0, 2)
+
+    def check(self, config: Config) -> None:
+        """The first model can align, and needs no alignment itself."""
+        settings = Choice.of("objective", self.aligner).settings
+        if not getattr(settings, "topology", "") or getattr(settings, "uses_tree", False):
+            raise ValueError(f"{self.table}.aligner is {self.aligner!r}, expected an objective that aligns, as ctc")
+
+
+@dataclass(frozen=True)
+class FrameCe(Hybrid):
+    """Hybrid of the papers: states of tokens in context, row by row, by forced alignment."""
+
+    table: ClassVar[str] = "model.frame-ce"
+
+    piece_frames: int = 0  # that utterances are cut to in training, as the papers' 21; 0 leaves them whole
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
+
+    def check(self, config: Config) -> None:
+        """Before anything is trained: pieces are whole rows."""
+        super().check(config)
+        encoder = config.model.encoder
+        frames = getattr(encoder.settings, "frames_a_row", 1)
+        if self.piece_frames % frames:
+            what = f"model.frame-ce.piece_frames is {self.piece_frames} but a row of model.encoder {encoder.name} has"
+            raise ValueError(
+                f"{what} {frames} frames, expected a multiple, as {max(frames, self.piece_frames // frames * frames)}"
+            )
+
+
+@dataclass(frozen=True)
+class LfMmi(Hybrid):
+    """Sequence training of a hybrid model: lattice-free MMI, the right tokens against all sequences of them."""
+
+    table: ClassVar[str] = "model.lf-mmi"
+    needs: ClassVar[tuple[str, ...]] = (*Hybrid.needs, "start")
+    parameters_of: ClassVar[str] = "frame-ce"  # objective with the same parameters, whose model training begins with
+
+    num_epochs: int = 2  # of the sequence training; the models before it have train.num_epochs
+    peak_lr_divisor: float = 6.0  # the highest learning rate of the sequence training is train.peak_lr divided by this
+    ce_scale: float = 0.1  # of the loss of frame-ce that is added
+    ngram_order: int = 4  # of the n-gram over tokens
+    max_histories: int = 2000  # of two tokens or more that it has, the most frequent ones
+    leak: float = 0.01  # probability to forget what was said before, after each row, against 1 to keep it
+    tolerance_rows: int = 2  # that a token may begin before or after its place in the alignment
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, self.table, self, "ce_scale", "max_histories")
+        at_least(1, self.table, self, "num_epochs", "peak_lr_divisor")
+        between("model.lf-mmi.ngram_order", self.ngram_order, 2, 4)
+        between("model.lf-mmi.leak", self.leak, 1e-10, 1)
+        between("model.lf-mmi.tolerance_rows", self.tolerance_rows, 0, 1000)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Decision tree of the states of a hybrid model."""
+
+    num_leaves: int = 2000  # classes of rows, at most, but two of each token and silence
+    min_count: int = 200  # rows of a leaf that is split off, at least
+
+    def __post_init__(self) -> None:
+        between("tree.num_leaves", self.num_leaves, 1, 100_000)
+        at_least(1, "tree", self, "min_count")
+
+
+@dataclass(frozen=True)
+class Transducer:
+    """Recurrent neural network transducer."""
+
+    searches: ClassVar[tuple[str, ...]] = ("transducer-greedy", "transducer-beam")  # that its scores can be given to
+
+    joint_size: int = 256  # values that a row and a prediction are brought to, and added
+    context: int = 2  # last tokens that the next one is predicted from
+    one_a_row: bool = True  # whether a row emits at most one token, as in transducer-beam; otherwise any number
+
+    def __post_init__(self) -> None:
+        between("model.transducer.joint_size", self.joint_size, 1, 8192)
+        between("model.transducer.context", self.context, 1, 16)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """LSTM decoder with one attention head."""
+
+    searches: ClassVar[tuple[str, ...]] = ("attention-greedy", "attention-beam")  # that its scores can be given to
+
+    hidden_size: int = 256  # cells of each of its two layers, and values of a token
+    attention_size: int = 128  # values of an energy
+    kernel_size: int = 15  # rows, an odd number: as many on either side count, by how much they were attended before
+    dropout: float = 0.1  # fraction of the values of tokens and behind layers that are zeroed in training
+    weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
+    label_smoothing: float = 0.1  # fraction of the target that is given to all tokens alike
+    sampling: float = 0.0  # fraction of the tokens before that are drawn from the model in training
+    ctc_weight: float = 0.3  # of the loss of CTC on the same rows; 0 is the decoder alone
+
+    def __post_init__(self) -> None:
+        between("model.attention.hidden_size", self.hidden_size, 1, 8192)
+        between("model.attention.attention_size", self.attention_size, 1, 8192)
+        between("model.attention.kernel_size", self.kernel_size, 1, 1001)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"model.attention.kernel_size is {self.kernel_size}, expected an odd number")
+        for key in ("dropout", "weight_drop", "label_smoothing", "sampling"):
+            between(f"model.attention.{key}", getattr(self, key), 0, 0.9)
+        between("model.attention.ctc_weight", self.ctc_weight, 0, 0.9)

@@ -1,0 +1,205 @@
+"""Everything that settings choose by name: what the name loads, and the class of its settings.
+
+A name is one of TABLE, or ``package.module:Object``, a person's own; its attribute ``Settings``, a dataclass in which
+everything has a default, is the class of its settings. Those of TABLE lie in modules that load no torch. Nothing is
+imported before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.settings.values import nearest
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """What has nothing to set."""
+
+
+# kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
+TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
+    "features": {
+        "fbank": ("asrtool.data.features.filterbank:Filterbank", "asrtool.settings.data:Fbank"),
+        "spectrogram": ("asrtool.data.features.filterbank:PowerSpectrum", "asrtool.settings.data:Spectrogram"),
+    },
+    "corpus": "asrtool.local.corpora.*:Corpus",
+    "encoder": {
+        "lstm": ("asrtool.models.encoders.lstm:LstmEncoder", "asrtool.settings.models:Lstm"),
+        "deepspeech2": ("asrtool.models.encoders.deepspeech2:DeepSpeech2", "asrtool.settings.models:DeepSpeech2"),
+        "conformer": ("asrtool.models.encoders.conformer:Conformer", "asrtool.settings.models:Conformer"),
+    },
+    "objective": {
+        "ctc": ("asrtool.models.objectives.ctc:Ctc", "asrtool.settings.models:Ctc"),
+        "k2-ctc": ("asrtool.models.objectives.ctc:K2Ctc", "asrtool.settings.models:K2Ctc"),
+        "transducer": ("asrtool.models.objectives.transducer:Transducer", "asrtool.settings.models:Transducer"),
+        "attention": ("asrtool.models.objectives.attention:Attention", "asrtool.settings.models:Attention"),
+        "frame-ce": ("asrtool.models.objectives.frame_ce:FrameCe", "asrtool.settings.models:FrameCe"),
+        "lf-mmi": ("asrtool.models.objectives.lf_mmi:LfMmi", "asrtool.settings.models:LfMmi"),
+    },
+    "word-encoder": {"word-lstm": ("asrtool.models.lm.neural_lm:WordLstm", "asrtool.settings.models:WordLstm")},
+    "word-output": {
+        "softmax": ("asrtool.models.lm.next_word:Softmax", "asrtool.settings.models:Softmax"),
+        "adaptive": ("asrtool.models.lm.next_word:Adaptive", "asrtool.settings.models:Adaptive"),
+    },
+    "source": {"shards": ("asrtool.train.batches.shard_source:Shards", "asrtool.settings.train:Shards")},
+    "optimizer": {
+        "adamw": ("asrtool.train.optimisation.optimizer:adamw", "asrtool.settings.train:AdamW"),
+        "sgd": ("asrtool.train.optimisation.optimizer:sgd", "asrtool.settings.train:Sgd"),
+        "lamb": ("asrtool.train.optimisation.optimizer:lamb", "asrtool.settings.train:Lamb"),
+    },
+    "schedule": {
+        "one-cycle": ("asrtool.train.optimisation.learning_rate:one_cycle", "asrtool.settings.train:OneCycle"),
+        "inverse-sqrt": ("asrtool.train.optimisation.learning_rate:inverse_sqrt", "asrtool.settings.train:InverseSqrt"),
+        "halving": ("asrtool.train.optimisation.learning_rate:halving", "asrtool.settings.train:Halving"),
+        "plateau": ("asrtool.train.optimisation.learning_rate:plateau", "asrtool.settings.train:Plateau"),
+    },
+    "strategy": {
+        "single": ("asrtool.distributed.strategies.synchronous:single", ""),
+        "allreduce": ("asrtool.distributed.strategies.allreduce:AllReduce", "asrtool.settings.distributed:AllReduce"),
+        "adpsgd": ("asrtool.distributed.strategies.adpsgd:adpsgd", "asrtool.settings.distributed:AdPsgd"),
+        "adpsgd-fixed": ("asrtool.distributed.strategies.adpsgd:adpsgd_fixed", "asrtool.settings.distributed:Gossip"),
+        "adpsgd-random": ("asrtool.distributed.strategies.adpsgd:adpsgd_random", "asrtool.settings.distributed:Gossip"),
+        "adpsgd-pairs": ("asrtool.distributed.strategies.adpsgd:adpsgd_pairs", "asrtool.settings.distributed:Pairs"),
+        "adpsgd-d1": (
+            "asrtool.distributed.strategies.delay_by_one:delay_by_one",
+            "asrtool.settings.distributed:DelayByOne",
+        ),
+        "h-adpsgd": (
+            "asrtool.distributed.strategies.hierarchical:hierarchical",
+            "asrtool.settings.distributed:Hierarchical",
+        ),
+        "bmuf": ("asrtool.distributed.strategies.bmuf:bmuf", "asrtool.settings.distributed:Bmuf"),
+        "ps-async": (
+            "asrtool.distributed.baselines.parameter_server:parameter_server",
+            "asrtool.settings.distributed:Servers",
+        ),
+        "ps-sync": (
+            "asrtool.distributed.baselines.synchronous_server:synchronous_parameter_server",
+            "asrtool.settings.distributed:SynchronousServers",
+        ),
+        "hogwild": ("asrtool.distributed.baselines.hogwild:hogwild", "asrtool.settings.distributed:Hogwild"),
+        "none": (
+            "asrtool.distributed.strategies.independent:no_communication",
+            "asrtool.settings.distributed:NoMixing",
+        ),
+    },
+    "ring": {
+        "fixed": ("asrtool.distributed.strategies.topology:fixed_ring", ""),
+        "random": ("asrtool.distributed.strategies.topology:random_ring", ""),
+    },
+    "search": {
+        "greedy": ("asrtool.decode.search.method:Greedy", "asrtool.settings.decode:Greedy"),
+        "beam": ("asrtool.decode.search.beam:Beam", "asrtool.settings.decode:Beam"),
+        "graph": ("asrtool.decode.search.graph:Graph", "asrtool.settings.decode:Graph"),
+        "rescore": ("asrtool.decode.search.rescore:Rescore", "asrtool.settings.decode:Rescore"),
+        "transducer-greedy": ("asrtool.decode.search.transducer:Greedy", "asrtool.settings.decode:TransducerGreedy"),
+        "transducer-beam": ("asrtool.decode.search.transducer:Beam", "asrtool.settings.decode:TransducerBeam"),
+        "attention-greedy": ("asrtool.decode.search.attention:Greedy", "asrtool.settings.decode:AttentionGreedy"),
+        "attention-beam": ("asrtool.decode.search.attention:Beam", "asrtool.settings.decode:AttentionBeam"),
+    },
+}
+# kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do
+PROTOCOLS = {
+    "features": "asrtool.data.features.feature_type:FeatureType",
+    "corpus": "asrtool.local.corpus:Corpus",
+    "encoder": "asrtool.models.acoustic:Encoder",
+    "objective": "asrtool.models.acoustic:Objective",
+    "topology": "asrtool.models.objectives.topology:Topology",  # of an objective, whose settings name it
+    "word-encoder": "asrtool.models.lm.neural_lm:WordEncoder",
+    "word-output": "asrtool.models.lm.next_word:NextWord",
+    "source": "asrtool.train.batches.source:BatchSource",
+    "search": "asrtool.decode.search.method:SearchMethod",
+}
+
+
+def names(kind: str) -> list[str]:
+    """The names of `kind` that come with the toolkit."""
+    return list(_entries(kind))
+
+
+def load(kind: str, name: str) -> Any:
+    """What `name` stands for, imported now; AsrtoolError for an unknown name, and an own object that does not fit."""
+    if ":" not in name:
+        return pkgutil.resolve_name(_entry(kind, name)[0])
+    try:
+        found = pkgutil.resolve_name(name)
+    except Exception as error:  # an own module: whatever it raises is reported in one line
+        hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
+        reason = str(error).partition("\n")[0]
+        raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {reason}", hint) from error
+    if missing := _missing(kind, found):
+        raise AsrtoolError(f"{name}: no {kind}, it lacks {', '.join(missing)}", "see docs/guide/extending.md")
+    if base := _missing_base(kind, found):
+        hint = "name it as the base of the class, see docs/guide/extending.md"
+        raise AsrtoolError(f"{name}: no {kind}, it does not derive from {base}", hint)
+    return found
+
+
+def _missing(kind: str, found: Any) -> list[str]:
+    """The methods that `found` lacks, or has as the protocol or a base of that leaves them."""
+    if kind not in PROTOCOLS:
+        return [] if callable(found) else ["__call__"]
+    protocol = pkgutil.resolve_name(PROTOCOLS[kind])
+    wanted = sorted(protocol.__abstractmethods__)
+    left = {part: [getattr(base, part, None) for base in protocol.__mro__] for part in wanted}
+    return [part for part in wanted if getattr(found, part, None) in left[part]]
+
+
+def _missing_base(kind: str, found: Any) -> str:
+    """The class that `found` does not derive from and should: what it inherits of the protocol is called as well."""
+    base = PROTOCOLS.get(kind, "")
+    fits = not base or (isinstance(found, type) and issubclass(found, pkgutil.resolve_name(base)))
+    return "" if fits else base
+
+
+def check_returned(what: str, found: object, expected: type) -> None:
+    """Raises AsrtoolError where `found`, which the own component `what` has returned, is not of the class `expected`.
+
+    For what is called seldom, or by its first call: nothing is checked in each step.
+    """
+    if not isinstance(found, expected):
+        path = f"{expected.__module__}:{expected.__qualname__}"
+        hint = "return one, see docs/guide/extending.md"
+        raise AsrtoolError(f"{what} returned {type(found).__name__}, expected {path}", hint)
+
+
+def settings_class(kind: str, name: str) -> type[Any]:
+    """The dataclass of the settings of `name`; AsrtoolError for an unknown name."""
+    path = _entry(kind, name)[1]
+    found: type[Any] = pkgutil.resolve_name(path) if path else NoSettings
+    if ":" in name:
+        found = getattr(load(kind, name), "Settings", NoSettings)
+        if not is_dataclass(found):
+            raise AsrtoolError(f"{name}: its Settings is no dataclass", "put @dataclass(frozen=True) above it")
+    return found
+
+
+def path_of(kind: str, name: str) -> str:
+    """Where `name` lies, as ``package.module:Object``; AsrtoolError for an unknown name."""
+    return _entry(kind, name)[0]
+
+
+def _entry(kind: str, name: str) -> tuple[str, str]:
+    entries = {name: (name, "")} if ":" in name else _entries(kind)
+    if name not in entries:
+        what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
+        raise AsrtoolError(
+            what, f"{nearest(name, entries) or 'choose one of these.'} One of your own is package.module:Name"
+        )
+    return entries[name]
+
+
+@functools.cache
+def _entries(kind: str) -> dict[str, tuple[str, str]]:
+    table = TABLE[kind]
+    if not isinstance(table, str):
+        return table
+    package, _, name = table.partition(".*")
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return {module.name: (f"{package}.{module.name}{name}", "") for module in modules}

@@ -1,0 +1,138 @@
+"""What the settings of all rooms are made of: choices by name, and checks that name the key.
+
+A room's dataclasses lie in its settings.py; the comment behind a field is its unit and meaning, which `asrtool config`
+prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import ipaddress
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asrtool.settings import registry
+
+DASK = "dask:"  # before the address of a scheduler
+# The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
+SEARCHED = ("tokenizer", "lang", "lm", "graph", "nnlm")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A component chosen by name, with its settings."""
+
+    kind: str
+    name: str
+    settings: Any
+
+    @classmethod
+    def of(cls, kind: str, name: str, **values: Any) -> Choice:
+        """`name` with the defaults of its settings but for `values`. Raises AsrtoolError for an unknown name."""
+        return cls(kind, name, registry.settings_class(kind, name)(**values))
+
+    def load(self) -> Any:
+        """The component, imported now."""
+        return registry.load(self.kind, self.name)
+
+    @property
+    def table(self) -> str:
+        """The name of the table of its settings."""
+        return table_name(self.name)
+
+
+def table_name(name: str) -> str:
+    """The name of the table of the settings of `name`: an own object's is its name without package and module."""
+    return name.rpartition(":")[2]
+
+
+def choice(kind: str, default: str) -> Any:
+    """A field that holds a Choice."""
+    return field(default_factory=lambda: Choice.of(kind, default), metadata={"kind": kind})
+
+
+def choices(kind: str, *defaults: str) -> Any:
+    """A field that holds a tuple of Choice."""
+    return field(default_factory=lambda: tuple(Choice.of(kind, name) for name in defaults), metadata={"kind": kind})
+
+
+def named(kind: str, default: str) -> Any:
+    """A field, in the settings of a component, that holds the name of another one, which has no settings."""
+    return field(default=default, metadata={"kind": kind})
+
+
+_type_hints = functools.cache(typing.get_type_hints)
+
+
+def field_types(settings: Any) -> dict[str, Any]:
+    """Field -> type of a dataclass; class variables are none."""
+    types = _type_hints(settings)
+    return {item.name: types[item.name] for item in dataclasses.fields(settings)}
+
+
+def kinds_of(settings: Any) -> dict[str, str]:
+    """Field -> kind of the components that it chooses."""
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raises ValueError unless `value`, that of the key `name`, is among `allowed`; so do those below."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
+
+
+def between(name: str, value: float, low: float, high: float) -> None:
+    """Both ends belong to the range."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}, expected {low:g} to {high:g}")
+
+
+def at_least(low: float, table: str, settings: object, *names: str) -> None:
+    """Of the fields `names` of `settings`, which stand in `table`."""
+    for name in names:
+        if getattr(settings, name) < low:
+            raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected {low:g} or more")
+
+
+def positive(table: str, settings: object, *names: str) -> None:
+    """Of the fields `names` of `settings`, which stand in `table`."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
+
+
+def check_executor(name: str, value: str) -> None:
+    """Who computes: processes of this machine, or the workers of a scheduler."""
+    if value != "local" and not (value.startswith(DASK) and len(value) > len(DASK)):
+        raise ValueError(f"{name} is {value!r}, expected local or dask:ADDRESS of a scheduler")
+
+
+def interface_or_subnet(name: str, value: str) -> None:
+    """A name without a slash may be that of an interface of some machine."""
+    if "/" in value:
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
+            raise ValueError(f"{name} is {value!r}, {expected}") from None
+
+
+def releases_of(corpus: str) -> set[str]:
+    """The keys of what the corpus `corpus` is read from."""
+    return {release.key for release in registry.load("corpus", corpus)().releases}
+
+
+def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """The first key of which `now` has another value than `before`, nothing where there is none.
+
+    A key that `before` lacks had its default, so a new setting changes nothing; one that `now` lacks belongs to a
+    component that is no longer chosen, or is gone.
+    """
+    for key in sorted(now):
+        if before.get(key, defaults.get(key)) != now[key]:
+            return key
+    return ""

@@ -1,0 +1,311 @@
+"""Settings from TOML files and ``section.key=value`` overrides, with the origin of each, to their dataclasses."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.settings import registry
+from asrtool.settings.config import SECTIONS, Config, Place, to_table
+from asrtool.settings.data import Data, codecs_for
+from asrtool.settings.decode import suiting_methods
+from asrtool.settings.schema import Choice, field_types, kinds_of, table_name
+from asrtool.settings.values import (
+    ALL,
+    OTHER_NAMES,
+    TextValue,
+    check_kind,
+    convert,
+    nearest,
+    nearest_key,
+    parse_override,
+    read_toml,
+)
+
+OVERRIDE = "--set "  # what the origin of an override begins with
+SUITS = "suits "  # and that of a value that is chosen for a key that nothing sets
+CLASSES: dict[str, Any] = {name: kind for name, kind in typing.get_type_hints(Config).items() if name != "paths"}
+Key = tuple[str, ...]  # section and key, or section, table and key
+
+
+@dataclass
+class Given:
+    """What files and overrides say: values as they stand there, with the file or override of each; later ones win."""
+
+    values: dict[Key, Any] = field(default_factory=dict)
+    origins: dict[Key, str] = field(default_factory=dict)
+    named: dict[str, set[str]] = field(default_factory=dict)  # section -> own components that any of them names
+
+    def add(self, key: Key, value: Any, origin: str) -> None:
+        """`value` of `key`, which `origin` gives."""
+        self.values[key], self.origins[key] = value, origin
+        for name in value if isinstance(value, list) else str(value).split(","):
+            if ":" in str(name):
+                self.named.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
+
+
+def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
+    """Read TOML `files` in order, then apply `overrides` (``section.key=value``); later ones win.
+
+    A table of a component that is not chosen is checked and has no effect, so that one file can be laid over another.
+    Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or a wrong type or value.
+    """
+    return build(read_given(files, overrides))
+
+
+def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
+    """What `files` and `overrides` say, in this order. Raises AsrtoolError for what cannot be read."""
+    given = Given()
+    for file in files:
+        for section, values in read_toml(Path(file)).items():
+            if section in SECTIONS and not isinstance(values, Mapping):
+                what = f"{file}: {section} is a value, expected a table"
+                raise AsrtoolError(what, f"write [{section}] above its keys")
+            for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
+                pairs = value.items() if isinstance(value, Mapping) else [("", value)]
+                for inner, item in pairs:
+                    given.add(tuple(part for part in (section, key, inner) if part), item, str(file))
+    for override in overrides:
+        given.add(*parse_override(override), f"{OVERRIDE}{override}")
+    return given
+
+
+def build(given: Given) -> Config:
+    """The settings that `given` stands for; raises AsrtoolError as load_config does.
+
+    Where a default does not go with what is set, and one value does, `given` gets that value.
+    """
+    for key in given.values:
+        if key[0] not in SECTIONS:
+            hint = nearest_key(".".join(key), known_keys()) or nearest(key[0], SECTIONS) or ALL
+            raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", hint)
+    try:
+        sections = {name: build_section(name, given) for name in CLASSES}
+        for name, value, because in _suiting(Config(**sections), given):
+            key = tuple(name.split("."))
+            if key not in given.values:
+                of = [each for each in because if tuple(each.split(".")) in given.values] or because
+                given.add(key, value, f"{SUITS}{' and '.join(of)}")
+                sections[key[0]] = build_section(key[0], given)
+        return Config(paths=_paths(given, sections["data"]), **sections)
+    except ValueError as error:
+        raise AsrtoolError(str(error), "correct the value in the configuration file or in --set") from error
+
+
+def _suiting(config: Config, given: Given) -> Iterator[tuple[str, Any, list[str]]]:
+    """Key, value and what it suits, of keys whose default does not go with what is `given`, if one value does."""
+    methods = suiting_methods(config)
+    if methods and methods != list(to_table(config.decode)["methods"]):
+        keys = ["model.objective", "tokenizer.unit", "lm.large", "nnlm.enabled"]
+        yield "decode.methods", methods, keys
+    kept = f"keep_{config.average.by}"
+    if config.average.num > getattr(config.train, kept):
+        if ("train", kept) in given.values:
+            yield "average.num", getattr(config.train, kept), [f"train.{kept}"]
+        else:
+            yield f"train.{kept}", config.average.num, [f"average.{key}" for key in ("num", "by")]
+    if config.augment.active:
+        yield "features.keep_audio", True, ["augment"]
+    codecs = codecs_for(config.features.sampling_rate_hz)
+    if config.augment.codec_prob and codecs != config.augment.codecs:
+        yield "augment.codecs", list(codecs), ["features.sampling_rate_hz"]
+
+
+def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
+    """The section `name` of a table that `to_table` made, as `origin` holds it; a missing key is its default.
+
+    Raises AsrtoolError for a key or a value that this version does not know.
+    """
+    given = Given()
+    for key, value in table.items():
+        for inner, item in value.items() if isinstance(value, Mapping) else [("", value)]:
+            path = tuple(part for part in (name, key, inner) if part)
+            given.add(path, list(item) if isinstance(item, tuple) else item, origin)
+    try:
+        return build_section(name, given)
+    except ValueError as error:
+        raise AsrtoolError(f"{origin}: {error}", "make the file again") from error
+
+
+def known_paths(data: Data) -> dict[str, str]:
+    """Key in [paths] -> title, of the releases of corpora that come with the toolkit or that `data` names."""
+    from asrtool.local.corpus_names import known_releases
+
+    return {key: release.title for key, release in known_releases(data).items()}
+
+
+def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
+    """The keys in [paths] of what the corpora of `data` and of lm.extra_text are read from.
+
+    Raises AsrtoolError for a role that one lacks.
+    """
+    from asrtool.local.corpus_names import named_corpora
+
+    return [release.key for item in named_corpora(data, extra_text) for release in item.releases]
+
+
+def _paths(given: Given, data: Data) -> dict[str, Place]:
+    """Where corpora lie, by the keys of their releases."""
+    keys = [key for key in given.values if key[0] == "paths"]
+    known = known_paths(data) if keys else {}
+    for key in keys:
+        if len(key) != 2 or key[1] not in known:
+            raise AsrtoolError(
+                f"{given.origins[key]}: unknown key {'.'.join(key)}",
+                nearest_key(".".join(key), [f"paths.{name}" for name in known]) or ALL,
+            )
+    return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
+
+
+def _place(value: Any, where: str) -> Place:
+    """A text is one directory, commas included; several are a list, in brackets on the command line."""
+    several = isinstance(value, list) or (isinstance(value, TextValue) and value.startswith("["))
+    place: Place = convert(value, tuple[str, ...] if several else str, where)
+    return place
+
+
+def build_section(name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> Any:
+    """The section `name` of `classes` as `given` has it, a key that is missing being its default.
+
+    Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
+    value that the section refuses.
+    """
+    return _Section(name, given, classes).build()
+
+
+def build_component(key: Key, name: str, given: Given) -> Choice:
+    """The component `name`, one of those that `key` can choose, with the settings that `given` has for it."""
+    return _Section(key[0], given).component(key, name)
+
+
+def known_keys(classes: Mapping[str, Any] = CLASSES) -> Iterator[str]:
+    """Every key of the sections and of the components that come with the toolkit."""
+    for section, section_class in classes.items():
+        yield from (f"{section}.{name}" for name in field_types(section_class))
+        for kind in kinds_of(section_class).values():
+            for name in registry.names(kind):
+                yield from (f"{section}.{name}.{inner}" for inner in field_types(registry.settings_class(kind, name)))
+
+
+class _Section:
+    """One section on its way from `given` to its dataclass."""
+
+    def __init__(self, name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> None:
+        self.name = name
+        self.classes = classes
+        self.section_class = classes[name]
+        self.given = given
+        self.types = field_types(self.section_class)
+        self.kinds = kinds_of(self.section_class)
+
+    def build(self) -> Any:
+        values = {}
+        for key in self._keys(2):
+            if key[1] not in self.types:
+                raise self._unknown(key)
+            if key[1] not in self.kinds:
+                values[key[1]] = self._convert(key, self.types[key[1]])
+        chosen = {name: self._choose(name) for name in self.kinds}
+        self._check_tables(self._by_table([item for items in chosen.values() for item in items]))
+        for name, items in chosen.items():
+            values[name] = tuple(items) if self._is_list(name) else items[0]
+        return self.section_class(**values)
+
+    def _choose(self, field_name: str) -> list[Choice]:
+        """The components of a field, with the settings of their tables."""
+        key = (self.name, field_name)
+        if key in self.given.values:
+            names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
+        else:
+            names = to_table(self.section_class())[field_name]
+        return [self.component(key, name) for name in ([names] if isinstance(names, str) else names)]
+
+    def component(self, key: Key, name: str) -> Choice:
+        """The component `name`, which `key` chooses."""
+        kind, table = self.kinds[key[1]], table_name(name)
+        settings = self._settings_class(key, kind, name)
+        for inner, inner_type in field_types(settings).items():
+            check_kind(inner_type, f"{name}: {self.name}.{table}.{inner}")
+        values = self._table(table, settings)
+        for inner, inner_kind in kinds_of(settings).items():
+            if inner in values:
+                self._settings_class((self.name, table, inner), inner_kind, values[inner])
+        try:
+            return Choice(kind, name, settings(**values))
+        except ValueError as error:
+            raise ValueError(self._with_table(table, str(error))) from error
+        except TypeError as error:  # of an own class
+            raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
+
+    def _with_table(self, table: str, found: str) -> str:
+        """What settings found, with the table that they are in: several sections, or names, can have the same."""
+        if found.startswith(f"{self.name}."):
+            return found
+        return f"{self.name}.{found}" if found.startswith(f"{table}.") else f"{self.name}.{table}: {found}"
+
+    def _settings_class(self, key: Key, kind: str, name: str) -> Any:
+        try:
+            return registry.settings_class(kind, name)
+        except AsrtoolError as error:
+            raise AsrtoolError(f"{self._place(key)}: {error.what}", error.hint) from error
+
+    def _table(self, table: str, settings: Any) -> dict[str, Any]:
+        """The values that are given for the table of a component with these `settings`."""
+        types = field_types(settings)
+        values = {}
+        for key in self._keys(3):
+            if key[1] == table:
+                if key[2] not in types:
+                    raise self._unknown(key, [f"{self.name}.{table}.{name}" for name in types])
+                values[key[2]] = self._convert(key, types[key[2]])
+        return values
+
+    def _by_table(self, chosen: Iterable[Choice]) -> dict[str, Choice]:
+        """Table -> component; AsrtoolError where two of different settings would share one."""
+        tables: dict[str, Choice] = {}
+        for item in chosen:
+            other = tables.setdefault(item.table, item)
+            if type(other.settings) is not type(item.settings):
+                what = f"{other.name} and {item.name} would share the table [{self.name}.{item.table}]"
+                raise AsrtoolError(what, "rename one of the objects")
+        return tables
+
+    def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
+        """Tables of components that are not chosen may be there, and must be right where they are known here."""
+        known = self._known_tables()
+        for table, key in {key[1]: key for key in self._keys(3)}.items():
+            if table in chosen or table in self.given.named.get(self.name, ()):
+                continue
+            if table not in known:
+                raise self._unknown(key)
+            self._table(table, registry.settings_class(known[table], table))
+
+    def _known_tables(self) -> dict[str, str]:
+        """Table -> kind, of the components that come with the toolkit."""
+        return {name: kind for kind in dict.fromkeys(self.kinds.values()) for name in registry.names(kind)}
+
+    def _is_list(self, field_name: str) -> bool:
+        return typing.get_origin(self.types[field_name]) is tuple
+
+    def _keys(self, length: int) -> list[Key]:
+        return [key for key in self.given.values if key[0] == self.name and len(key) == length]
+
+    def _convert(self, key: Key, kind: Any) -> Any:
+        return convert(self.given.values[key], kind, self._place(key))
+
+    def _place(self, key: Key) -> str:
+        return f"{self.given.origins.get(key, 'default')}: {'.'.join(key)}"
+
+    def _unknown(self, key: Key, more: Iterable[str] = ()) -> AsrtoolError:
+        full = ".".join(key)
+        known = [*known_keys(self.classes), *more]
+        if len(key) == 2 and key[1] in self._known_tables():
+            keys = [name for name in known if name.startswith(f"{full}.")]
+            what = f"{self._place(key)} is a table, expected one of its keys"
+            return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
+        hint = nearest_key(full, known, OTHER_NAMES if self.classes is CLASSES else {}) or ALL
+        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", hint)

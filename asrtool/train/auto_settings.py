@@ -1,0 +1,63 @@
+"""Settings of a training that are 0 in the configuration, chosen by how much speech there is to train on.
+
+What suits a few minutes, a few hours and a few thousand differs in three numbers more than in any other: a small set
+needs small batches, or there are too few steps to learn anything; many epochs, for the same reason; and few layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from pathlib import Path
+
+from asrtool.data.storage.index_columns import open_index_columns
+from asrtool.settings.config import Config
+
+LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # fewer hours than these, and as many layers
+MOST_LAYERS = 6
+STEPS_AN_EPOCH = 120  # where batches of such a size are neither too small nor too large
+BATCH_S = (20.0, 200.0)  # seconds of speech
+STEPS = 2000  # of a training, where that takes neither too few epochs nor too many
+EPOCHS = (15, 40)
+
+
+def with_sizes(config: Config, features: Path) -> Config:
+    """`config` fitted to the training set of `features`, where something in it is 0; the log says what, and why.
+
+    Raises AsrtoolError as open_index_columns.
+    """
+    layers = getattr(config.model.encoder.settings, "num_layers", 1)
+    if all((config.train.num_epochs, config.train.batch_s, layers)):
+        return config
+    durations_s = open_index_columns(features / "train").durations_s
+    config, lines = fit(config, float(durations_s.sum()), float(durations_s.max()))
+    for line in lines:
+        logging.info("%s", line)
+    return config
+
+
+def fit(config: Config, total_s: float, longest_s: float = 0.0) -> tuple[Config, list[str]]:
+    """`config` with numbers for what is 0 in it, and a line for each: layers of the encoder, batch, epochs.
+
+    `total_s` of speech are there, all speeds together; an utterance of `longest_s` has room in a batch.
+    """
+    hours, encoder, train, lines = total_s / 3600, config.model.encoder, config.train, list[str]()
+    of_hours = f"for {hours:.3g} h to train on, all speeds together"
+    if getattr(encoder.settings, "num_layers", 1) == 0:
+        num_layers = next((layers for below, layers in LAYERS if hours < below), MOST_LAYERS)
+        encoder = dataclasses.replace(encoder, settings=dataclasses.replace(encoder.settings, num_layers=num_layers))
+        lines.append(f"model.{encoder.table}.num_layers is 0: {num_layers} layers, {of_hours}")
+    if not train.batch_s:
+        batch_s = max(_within(BATCH_S, total_s / STEPS_AN_EPOCH), longest_s)
+        train = dataclasses.replace(train, batch_s=math.ceil(batch_s))
+        lines.append(f"train.batch_s is 0: {train.batch_s:g} s in a batch, {of_hours}")
+    if not train.num_epochs:
+        steps = total_s / (config.distributed.global_batch_s or train.batch_s)
+        train = dataclasses.replace(train, num_epochs=round(_within(EPOCHS, STEPS / steps)))
+        lines.append(f"train.num_epochs is 0: {train.num_epochs} epochs of about {math.ceil(steps)} batches")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, encoder=encoder), train=train), lines
+
+
+def _within(limits: tuple[float, float], value: float) -> float:
+    return min(max(value, limits[0]), limits[1])

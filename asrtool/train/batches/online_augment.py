@@ -1,0 +1,100 @@
+"""The training set of shards, its audio changed anew in each epoch: how long utterances are there, and their features.
+
+Tempo changes how many frames an utterance has, so it is drawn for a whole epoch, before that is planned; all else is
+drawn where an utterance is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.data.augment.audio import Augmentation
+from asrtool.data.augment.features import AugmentedReader, EpochCopy
+from asrtool.data.batches import Lengths, check_longest
+from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.workers.loader import Decoders
+from asrtool.models.objectives.targets import Targets
+from asrtool.train.batches.length_filter import Demands
+from asrtool.train.batches.source import SourceContext
+from asrtool.train.batches.utterance_columns import Columns
+
+STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Of an epoch some utterances, by their rows in the columns."""
+
+    epoch: int
+    rows: Sequence[int]
+
+
+class ChangedAudio:
+    """Reads by processes, one at least: changing audio takes longer than decoding features, and holds the GIL."""
+
+    def __init__(self, context: SourceContext, columns: Columns, index: ShardIndex, lengths: Lengths) -> None:
+        """Raises AsrtoolError where a folder of sounds is of no use, and an utterance fits no batch."""
+        assert context.augment
+        augmentation = Augmentation(context.augment, context.features.sampling_rate_hz)
+        open_reader = functools.partial(
+            AugmentedReader, context.directory, context.features, augmentation, context.seed, index
+        )
+        self.decoders = Decoders(max(1, context.loader_processes), open_reader)
+        self._settings = context.augment
+        self._demands = Demands(context.model, Targets(columns.tokens, columns.ends))
+        self._seed = context.seed
+        self._columns = columns
+        self._lengths = lengths
+        self._num_features = context.features.num_features
+        self._num_frames = functools.lru_cache(2)(self._draw_frames)  # of the epoch that ends and of the next one
+        if self._settings.stretches:
+            self._fits_fast = self._what_fits_fast()
+            check_longest(self._at(np.full(len(lengths.num_frames), self._settings.tempo[0])), context.max_frames)
+
+    def lengths(self, epoch: int) -> Lengths:
+        """Of the utterances in `epoch`."""
+        return dataclasses.replace(self._lengths, num_frames=self._num_frames(epoch))
+
+    def num_frames(self, drawn: Drawn) -> np.ndarray:
+        """Of each of these utterances."""
+        return self._num_frames(drawn.epoch)[np.asarray(drawn.rows)]
+
+    def normalisers(self, drawn: Drawn) -> np.ndarray:
+        """The part of each of these utterances in the normaliser of the loss."""
+        rows = np.asarray(drawn.rows)
+        if not self._settings.stretches:
+            return self._columns.normalisers[rows]
+        return self._demands.normalisers(self._demands.num_rows(self.num_frames(drawn)), self._columns.texts[rows])
+
+    def read(self, drawn: Drawn) -> list[np.ndarray]:
+        """The features of these utterances, normalised, each (T, F) float32. AsrtoolError as Decoders.read."""
+        num_frames = self.num_frames(drawn).tolist()
+        positions = self._columns.positions[np.asarray(drawn.rows)].tolist()
+        copies = [EpochCopy(i, drawn.epoch, num) for i, num in zip(positions, num_frames, strict=True)]
+        return self.decoders.read(copies, num_frames, self._num_features)
+
+    def close(self) -> None:
+        self.decoders.close()
+
+    def _draw_frames(self, epoch: int) -> np.ndarray:
+        num_utterances = len(self._lengths.num_frames)
+        if not self._settings.stretches:
+            return self._lengths.num_frames
+        random = np.random.default_rng((self._seed, epoch, 0, STREAM))
+        slowest, fastest = self._settings.tempo
+        tempos = random.uniform(slowest, fastest, num_utterances)
+        return self._at(np.where(self._fits_fast, tempos, 1.0)).num_frames
+
+    def _at(self, tempos: np.ndarray) -> Lengths:
+        frames = np.maximum(1, np.rint(self._lengths.num_frames / tempos)).astype(np.int64)
+        return dataclasses.replace(self._lengths, num_frames=frames)
+
+    def _what_fits_fast(self) -> np.ndarray:
+        """Of each utterance, whether it can be trained on at the fastest tempo; others keep theirs."""
+        fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
+        return self._demands.fits(self._demands.num_rows(fastest), self._columns.texts)

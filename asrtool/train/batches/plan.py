@@ -1,0 +1,254 @@
+"""The batches of a training from where it resumes to its end, one epoch after the other.
+
+They are numbered by rounds: a round has a batch for each learner of a sync group, or of all in lock-step. The last
+round of an epoch may lack some, so that no round has batches of two epochs. What a checkpoint says is untrained before
+its place comes first, in the epoch of that place, whichever it is of.
+
+A slot is where a batch stands in the order of its epoch: its position, but for those that were untrained. They have
+the slots before the place where training resumed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asrtool.distributed.work.work_queue import BatchNumber, Round
+from asrtool.train.batches.source import BatchSource, Epoch, Planned
+from asrtool.train.checkpoints.checkpoint import Origin, State
+
+FAR = 2**62
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place between two batches of a training."""
+
+    epoch: int  # epochs finished
+    batch: int  # batches of this epoch before it, or untrained
+    step: int  # batches of the training before it, without those untrained
+    samples: int  # utterances of the training before it, likewise
+    source: dict[str, Any]  # what the source needs to plan on
+
+
+class _Part:
+    """The rest of an epoch, from the round `first` on; `before` is the place of that."""
+
+    def __init__(
+        self, plan: Callable[[], Mapping[int, Epoch]], first: int, before: Place, left: Sequence[BatchNumber]
+    ) -> None:
+        """`left` are untrained batches of this epoch, or of earlier ones, which come first; `plan` plans all these."""
+        self._plan = plan
+        self._epochs: Mapping[int, Epoch] | None = None
+        self._is_whole = False
+        self.first = first
+        self.before = before
+        self.begin = before.batch - len(left)  # slot
+        self._left = left
+        self.windows: list[range] | None = None  # once they are asked for
+        self._samples = [0, *itertools.accumulate(self.planned(batch).num_samples for batch in left)]
+
+    @property
+    def epochs(self) -> Mapping[int, Epoch]:
+        """This epoch, and the earlier ones that it has batches of."""
+        if self._epochs is None:
+            self._epochs = self._plan()
+            if self._is_whole:
+                self._epochs[self.before.epoch].extend(FAR)
+        return self._epochs
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.epochs[self.before.epoch]
+
+    def forget(self) -> None:
+        """Free the memory of a plan that was known to its end; who asks for it has it planned again."""
+        self._epochs, self._is_whole = None, True
+
+    def batch(self, slot: int) -> BatchNumber:
+        """The batch of a slot."""
+        if slot < self.before.batch:
+            return self._left[slot - self.begin]
+        return BatchNumber(self.before.epoch, slot)
+
+    def planned(self, batch: BatchNumber) -> Planned:
+        """A batch that is known."""
+        return self.epochs[batch.epoch].batch(batch.position)
+
+    def window(self, slot: int) -> tuple[int, int] | None:
+        """The epoch and the window of the batch of a slot; None where the source says of none."""
+        batch = self.batch(slot)
+        window = self.planned(batch).window
+        return None if window is None else (batch.epoch, window)
+
+    def place(self, slot: int) -> Place:
+        """The place before a slot, which is known."""
+        batch = max(slot, self.before.batch)
+        samples = self._samples[min(slot - self.begin, len(self._left))]
+        samples += self.epoch.num_samples(range(self.before.batch, batch))
+        step = self.before.step + slot - self.begin
+        return Place(self.before.epoch, batch, step, self.before.samples + samples, self.epoch.state(batch))
+
+
+class Plan:
+    """The batches behind the place of a state, as far as they are known, and its untrained ones; in rounds of `size`.
+
+    It reads the state as it is made.
+    """
+
+    def __init__(self, source: BatchSource, num_epochs: int, size: int, state: State) -> None:
+        self._source = source
+        self._num_epochs = num_epochs
+        self._size = size
+        self._parts: list[_Part] = []
+        self._origins = {origin.epoch: origin for origin in state.origins}
+        begin = Place(state.epoch, state.batch, state.step, state.samples, state.source)
+        left = [BatchNumber(epoch, i) for epoch, first, end in state.untrained for i in range(first, end)]
+        own = Origin(begin.epoch, begin.batch, begin.step + len(left), begin.source)
+        self._origins.setdefault(begin.epoch, own)
+        ends = {epoch: end for epoch, _, end in state.untrained} | {begin.epoch: begin.batch}
+        self._add(0, begin, left, ends)
+
+    def round(self, number: int) -> Round | None:
+        """The slots of a round; None behind the last one."""
+        part = self._part(number)
+        if part is None:
+            return None
+        first = part.begin + (number - part.first) * self._size
+        return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
+
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
+        """Those of slots in the order of `epoch`, which are known then."""
+        part = self._of_epoch(epoch)
+        self._extend(part, max(slots) + 1)
+        return tuple(part.batch(slot) for slot in slots)
+
+    def windows(self, epoch: int) -> Sequence[range]:
+        """The slots of `epoch` by the windows of their batches; none where the source says of none."""
+        part = self._of_epoch(epoch)
+        if part.windows is None:
+            part.windows = list(self._windows(part))
+        return part.windows
+
+    def place(self, epoch: int, slot: int) -> Place:
+        """The place before a known slot in the order of `epoch`."""
+        return self._of_epoch(epoch).place(slot)
+
+    def place_of_round(self, number: int) -> Place | None:
+        """The place before a round: where it is the first of an epoch, behind the end of the epoch before."""
+        found = self.round(number)
+        return self.place(found.epoch, found.slots.start) if found else None
+
+    def end_of(self, epoch: int) -> Place:
+        """Behind the last batch of `epoch`, which is known."""
+        part = self._of_epoch(epoch)
+        return part.place(self._extend(part, FAR))
+
+    def borders(self, first: int, last: int) -> list[Place]:
+        """Where the epochs from `first` on, up to `last`, begin."""
+        return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
+
+    def planned(self, epoch: int, batch: BatchNumber) -> Planned:
+        """A batch in the order of `epoch`, which is known then."""
+        part = self._of_epoch(epoch)
+        if batch.epoch == epoch:
+            self._extend(part, batch.position + 1)
+        return part.planned(batch)
+
+    def missing(self, trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
+        """The batches that are not among `trained`, each with its round; once `round` has returned None."""
+        num_trained = Counter(max(batch.epoch, self.begin.epoch) for batch in trained)
+        for part, behind in itertools.pairwise(self._parts):
+            num = behind.before.step - part.before.step
+            if num_trained[part.before.epoch] == num:  # an epoch that is forgotten is not planned again
+                continue
+            for place in range(num):
+                if (batch := part.batch(part.begin + place)) not in trained:
+                    yield part.first + place // self._size, batch
+
+    def forget(self, epoch: int) -> None:
+        """Free the memory of the plans before `epoch`: of those epochs only what a lost learner left is asked for."""
+        for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
+            part.forget()
+
+    def number(self, batch: BatchNumber) -> int:
+        """Batches before `batch` in the plan of the whole training."""
+        origin = self._origins[batch.epoch]
+        return origin.number + batch.position - origin.batch
+
+    @property
+    def origins(self) -> list[Origin]:
+        """From where the epochs are planned that are known."""
+        return list(self._origins.values())
+
+    @property
+    def begin(self) -> Place:
+        """Where training begins."""
+        return self._parts[0].before
+
+    @property
+    def end(self) -> Place:
+        """Behind the last batch; to be asked for once `round` has returned None."""
+        part = self._parts[-1]
+        return part.place(part.before.batch)
+
+    def _part(self, number: int) -> _Part | None:
+        for part in reversed(self._parts):
+            if part.first <= number:
+                break
+        while True:
+            slot = part.begin + (number - part.first) * self._size
+            known = self._extend(part, slot + 1)
+            if slot < known:
+                return part
+            if part.before.epoch == self._num_epochs:
+                return None
+            part = self._next(part, known)
+
+    def _next(self, part: _Part, known: int) -> _Part:
+        """The epoch behind `part`, which ends before the slot `known`."""
+        behind = self._parts.index(part) + 1
+        if behind == len(self._parts):
+            ended = part.place(known)
+            before = Place(ended.epoch + 1, 0, ended.step, ended.samples, ended.source)
+            origin = Origin(before.epoch, 0, self.number(BatchNumber(ended.epoch, known)), before.source)
+            self._origins[before.epoch] = origin
+            first = part.first + -(-(known - part.begin) // self._size)
+            self._add(first, before, (), {before.epoch: 0})
+            behind = len(self._parts) - 1
+        return self._parts[behind]
+
+    def _windows(self, part: _Part) -> Iterator[range]:
+        slots = range(part.begin, self._extend(part, FAR))
+        if part.window(slots.start) is None:
+            return
+        for _, window in itertools.groupby(slots, part.window):
+            found = list(window)
+            yield range(found[0], found[-1] + 1)
+
+    def _add(self, first: int, before: Place, left: Sequence[BatchNumber], ends: Mapping[int, int]) -> None:
+        """The epoch behind `before`, which has batches of those that `ends` names, up to there."""
+        origins = {epoch: self._origins[epoch] for epoch in ends}
+        plan = lambda: {epoch: self._plan(origins[epoch], end) for epoch, end in ends.items()}  # noqa: E731
+        self._parts.append(_Part(plan, first, before, left))
+
+    def _plan(self, origin: Origin, end: int) -> Epoch:
+        """The epoch of `origin`, known up to `end`."""
+        epoch = Epoch(self._source, origin.epoch, origin.batch, origin.source)
+        epoch.extend(end)
+        return epoch
+
+    def _extend(self, part: _Part, end: int) -> int:
+        """How many slots of a part are known; fewer than `end` where it ends before."""
+        return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
+
+    def _of_epoch(self, epoch: int) -> _Part:
+        """The part of `epoch`, which another learner may have come to first."""
+        while self._parts[-1].before.epoch < epoch:
+            part = self._parts[-1]
+            self._next(part, self._extend(part, FAR))
+        (found,) = (part for part in self._parts if part.before.epoch == epoch)
+        return found

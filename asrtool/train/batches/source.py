@@ -1,0 +1,195 @@
+"""What a model is trained on: a source plans the batches of an epoch, and loads them.
+
+A plan is a pure function of the source, the epoch and the place in it, so all learners find the same batches without
+exchanging them, and a resumed training finds them again. It may grow: the loop asks for a few batches more at a time,
+and learns that an epoch ends when there are fewer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from asrtool.data.batches import load_ahead
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel
+from asrtool.settings.data import Augment, Features, Mix
+from asrtool.settings.schema import Choice
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.frame_targets import TargetsFolder
+from asrtool.train.inputs import ColumnsFolder
+
+NO_STATE: Mapping[str, Any] = {}  # one object for all batches without
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A batch of a plan."""
+
+    content: Any  # what the source reads it by
+    num_samples: int  # utterances
+    normaliser: int  # of the loss
+    state: Mapping[str, Any] = field(
+        default_factory=lambda: NO_STATE
+    )  # what the source needs to plan on: numbers, texts
+    window: int | None = None  # one learner had better read those of the same number, which are neighbours
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of an epoch; an estimate where the source cannot count."""
+
+    num_samples: int
+    num_frames: int
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a corpus gives to an epoch."""
+
+    num_samples: int
+    fraction: float  # of the utterances of the epoch
+    hours: float
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a source is built from."""
+
+    settings: Any  # of the source
+    directory: Path  # features of the set, for example features/train
+    features: Features  # the settings they were made with
+    encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError where it has others
+    model: AcousticModel  # whose objective says what it can be trained on, and the normaliser of an utterance
+    max_frames: int  # of a batch, padding included
+    seed: int
+    columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
+    loader_processes: int = 0  # that decode utterances, or 0: a thread does
+    targets: TargetsFolder | None = None  # of an objective that is trained on leaves
+    augment: Augment | None = None  # how audio is changed in each epoch; None where it is not, as in dev
+    needs_all: bool = True  # whether a text that has no tokens is an error; not so in dev
+    mix: Mix = field(default_factory=Mix)  # what part each corpus of the set has
+
+
+class BatchSource(ABC):
+    """The training set, as batches; built with a SourceContext. Learning rates follow the samples it counts."""
+
+    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
+    augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
+    mixes: ClassVar[bool] = False  # whether it mixes corpora as data.mix says
+
+    @abstractmethod
+    def __init__(self, context: SourceContext) -> None:
+        """Raises AsrtoolError where the set cannot be read."""
+
+    @abstractmethod
+    def size(self) -> Size:
+        """Of an epoch, always the same: a training is as many of them as it has epochs."""
+
+    @abstractmethod
+    def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
+        """The batches of `epoch` from number `batch` on; both count from 0. A pure function.
+
+        `state` is that of the batch before, of the last epoch where `batch` is 0; empty where training begins.
+        """
+
+    @abstractmethod
+    def read(self, batch: Planned) -> TrainingBatch:
+        """The batch itself; called in a thread."""
+
+    def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
+        """Batches of a window are read now, and of so many behind it soon; these may be fetched meanwhile.
+
+        Called for each batch before `read`, in the same thread, where the source numbers windows. Epochs count from 0.
+        """
+        return
+
+    def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
+        """`batches`, read up to `prefetch` ahead."""
+        return load_ahead(self.read, batches, prefetch)
+
+    def portions(self, epoch: int) -> dict[str, Portion]:
+        """Corpus -> what it gives to `epoch`; nothing where there is one, or the source knows of none."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """What train.json says of the set."""
+        return {}
+
+    def close(self) -> None:
+        """Training ends: end what was started."""
+        return
+
+    @classmethod
+    def open_dev(cls, context: SourceContext) -> DevSet | None:
+        """What the model is evaluated with, for targets other than tokens; None for shards of features and tokens."""
+        return None
+
+
+class DevSet(Protocol):
+    """What a model is evaluated with."""
+
+    def plan_eval(self) -> list[Planned]:
+        """Batches, always the same."""
+
+    def load(self, batches: Iterable[Planned]) -> Iterator[TrainingBatch]:
+        """`batches`, read ahead."""
+
+
+class Epoch:
+    """The batches of an epoch from number `begin` on, as far as they are known. Positions count them from 0."""
+
+    def __init__(
+        self, source: BatchSource, number: int, begin: int = 0, state: Mapping[str, Any] | None = None
+    ) -> None:
+        self._more = source.plan(number, begin, state or {})
+        self._begin = begin
+        self._states: list[Mapping[str, Any]] = [state or {}]  # what the source needs to plan on there
+        self._batches: list[Planned] = []
+        self._samples = [0]  # of all batches before the first, the second, ...
+
+    def extend(self, end: int) -> int:
+        """How many batches of the epoch are known, being at least `end`; fewer where it ends before."""
+        for batch in islice(self._more, max(0, end - self._begin - len(self._batches))):
+            self._batches.append(batch)
+            self._states.append(batch.state)
+            self._samples.append(self._samples[-1] + batch.num_samples)
+        return self._begin + len(self._batches)
+
+    def batch(self, position: int) -> Planned:
+        """One that is known."""
+        return self._batches[position - self._begin]
+
+    def state(self, position: int) -> dict[str, Any]:
+        """What the source needs to plan on at `position`."""
+        return dict(self._states[position - self._begin])
+
+    def num_samples(self, positions: range) -> int:
+        """Of the batches at `positions`."""
+        return self._samples[positions.stop - self._begin] - self._samples[positions.start - self._begin]
+
+
+def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
+    """The source of `chosen`.
+
+    Raises AsrtoolError where it has not the targets that the objective is trained on, or changes no audio or mixes no
+    corpora and should.
+    """
+    source: type[BatchSource] = chosen.load()
+    wanted = context.model.objective.targets
+    if wanted not in source.targets:
+        raise AsrtoolError(
+            f"train.source = {chosen.name} has {', '.join(source.targets)}, but model.objective is trained on {wanted}",
+            "choose another train.source or model.objective",
+        )
+    if context.augment and not source.augments:
+        what = f"train.source = {chosen.name} reads features as they are, but [augment] is to change audio"
+        raise AsrtoolError(what, "leave out [augment], or choose train.source=shards")
+    if not (context.mix.is_plain or source.mixes):
+        what = f"train.source = {chosen.name} mixes no corpora, but data.mix is by {context.mix.rule}"
+        raise AsrtoolError(what, "leave out data.mix, or choose train.source=shards")
+    return source(context)

@@ -1,0 +1,210 @@
+"""What training needs to know of each utterance of a set, as columns: NumPy files that the learners of a node map.
+
+In the folder of a set: `about.json`, and the arrays of `Columns`, one file each. They are built by the learner that
+comes first, of what the features stage has written beside index and texts, the tokenizer and the model, and named for
+these; the others wait for it.
+
+Letters in names: N utterances of the index, L lines of its texts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asrtool.data.storage.index_columns import IndexColumns, open_index_columns
+from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.storage.transcripts import open_text_columns
+from asrtool.errors import AsrtoolError
+from asrtool.files import LOCK, alone, write_folder
+from asrtool.models.acoustic import AcousticModel
+from asrtool.train.batches.batch import NUM_NAMED
+from asrtool.train.batches.length_filter import Demands
+from asrtool.train.batches.text_encoding import Encode, Encoder, find_lines
+from asrtool.train.inputs import ColumnsFolder
+
+ABOUT = "about.json"
+PIECE = 2**18  # utterances at a time
+KINDS = "IIIIH"  # of the five columns that have a number for each utterance
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The utterances that the objective can be trained on, in storage order; arrays of unsigned integers, but one."""
+
+    positions: np.ndarray  # of each, in the index
+    num_frames: np.ndarray  # of each
+    normalisers: np.ndarray  # of each: its part in the normaliser of the loss
+    texts: np.ndarray  # of each: the number of its text; copies at other speeds share one
+    corpora: np.ndarray  # of each: the number of its corpus, a place in about["corpora"]
+    ends: np.ndarray  # of each text, where its tokens end; the first one is 0, where they begin
+    tokens: np.ndarray  # of all texts, one behind the other
+    shards: np.ndarray  # of the whole index, as a ShardIndex takes it
+    about: Mapping[str, Any]  # sums over the utterances, and what was left out
+
+    def targets(self, row: int) -> np.ndarray:
+        """The tokens of an utterance, int64."""
+        text = int(self.texts[row])
+        return self.tokens[self.ends[text] : self.ends[text + 1]].astype(np.int64)
+
+
+ARRAYS = [item.name for item in dataclasses.fields(Columns) if item.name != "about"]
+
+
+def open_columns(
+    directory: Path,
+    encode: Encode,
+    model: AcousticModel,
+    folder: ColumnsFolder | None,
+    missing_N: np.ndarray | None = None,
+    needs_all: bool = True,
+) -> Columns:
+    """The columns of the features in `directory`, mapped from `folder`; held in memory where there is none.
+
+    Utterances whose targets are missing, as `missing_N` says of those of the index, are left out, and unless the set
+    `needs_all` those whose text cannot be encoded, if others are left.
+
+    Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index or the texts.
+    """
+    key = folder.key(directory.name) if folder else ""
+    if not folder or not key:
+        return build_columns(directory, encode, model, missing_N, needs_all)
+    path = folder.path / directory.name
+    found = _read(path, key)
+    if found:
+        return found
+    with alone(folder.path / LOCK):
+        if not (found := _read(path, key)):  # no other learner has built them meanwhile
+            _write(path, key, build_columns(directory, encode, model, missing_N, needs_all))
+            found = _read(path, key)
+    assert found, path
+    return found
+
+
+def build_columns(
+    directory: Path,
+    encode: Encode,
+    model: AcousticModel,
+    missing_N: np.ndarray | None = None,
+    needs_all: bool = True,
+) -> Columns:
+    """Of the index in `directory`; AsrtoolError as open_columns."""
+    index, texts = open_index_columns(directory), open_text_columns(directory)
+    lines_N, encoder = find_lines(index.keys, texts.keys), Encoder(texts, encode)
+    utterances = ShardIndex(directory, index.shards)
+    failed_N = encoder.failed(lines_N)
+    if failed_N.any():
+        first = int(failed_N.argmax())
+        error = _not_encoded(utterances[first].id, texts.text(int(lines_N[first])), encode)
+        if needs_all or failed_N[lines_N >= 0].all():
+            raise error
+        logging.warning(
+            "%s: no loss of %d of %d utterances, which have characters that training has not; the first is %s",
+            directory, failed_N.sum(), len(failed_N), error.what,
+        )  # fmt: skip
+        lines_N = np.where(failed_N, -1, lines_N)
+    is_said_L = np.zeros(len(texts.keys) + 1, bool)
+    is_said_L[lines_N] = True  # those without a text are counted behind the last line
+    targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
+    texts_L = np.cumsum(is_said_L, dtype=np.uint32) - np.uint32(1)
+    chosen = _Chosen(utterances, index, Demands(model, targets))
+    for begin in range(0, len(lines_N), PIECE):
+        chosen.add(begin, lines_N[begin : begin + PIECE], texts_L, missing_N)
+    about, arrays = chosen.finish()
+    about["num_without_text"] -= int(failed_N.sum())
+    about["num_not_encoded"] = int(failed_N.sum())
+    arrays += [targets.ends, targets.values, index.shards]
+    return Columns(**dict(zip(ARRAYS, arrays, strict=True)), about=about)
+
+
+def _not_encoded(name: str, text: str, encode: Encode) -> AsrtoolError:
+    try:
+        encode(text)
+    except AsrtoolError as error:
+        return AsrtoolError(f"utterance {name}: {error.what}", error.hint)
+    raise AssertionError(f"a word of {text!r} has no tokens, and the text has")
+
+
+class _Chosen:
+    """The utterances that can be trained on, found piece by piece, and what is said of them and of the others."""
+
+    def __init__(self, utterances: ShardIndex, index: IndexColumns, demands: Demands) -> None:
+        self._utterances, self._index, self._demands = utterances, index, demands
+        # Room for all from the beginning: pieces that are put together leave holes in the memory of the learner.
+        self._columns = [np.empty(len(index.keys), kind) for kind in KINDS]
+        self._num = 0
+        self._without_text = self._num_dropped = 0
+        self._dropped: list[str] = []
+        self._duration_s = 0.0
+
+    def add(self, begin: int, lines: np.ndarray, texts_L: np.ndarray, missing_N: np.ndarray | None) -> None:
+        """Those from place `begin` of the index on, as many as there are `lines` of theirs."""
+        places = begin + np.flatnonzero(lines >= 0)
+        self._without_text += len(lines) - len(places)
+        num_frames, texts = self._index.num_frames[places], texts_L[lines[places - begin]]
+        num_rows = self._demands.num_rows(num_frames)
+        missing = np.zeros(len(places), bool) if missing_N is None else missing_N[places]
+        fits = self._demands.fits(num_rows, texts) & ~missing
+        for i in np.flatnonzero(~fits)[: NUM_NAMED - len(self._dropped)].tolist():
+            why = "no alignment" if missing[i] else self._demands.reason(int(num_rows[i]), int(texts[i]))
+            self._dropped.append(f"{self._utterances[int(places[i])].id} ({why})")
+        self._num_dropped += len(places) - int(fits.sum())
+        normalisers = self._demands.normalisers(num_rows[fits], texts[fits])
+        kept = places[fits]
+        # One after the other, as they always were added up: a pairwise sum has other last digits.
+        self._duration_s = float(np.add.accumulate(np.append(self._duration_s, self._index.durations_s[kept]))[-1])
+        of_each = (kept, num_frames[fits], normalisers, texts[fits], self._index.corpora[kept])
+        here = slice(self._num, self._num + len(kept))
+        self._num = here.stop
+        for column, part in zip(self._columns, of_each, strict=True):
+            column[here] = part
+
+    def finish(self) -> tuple[dict[str, Any], list[Any]]:
+        """What is said of all, and the first five arrays of the columns."""
+        arrays: list[Any] = [column[: self._num] for column in self._columns]
+        corpora = arrays[-1]
+        present = [i for i in range(len(self._index.names)) if i in corpora]
+        ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # as they come
+        places = np.zeros(len(self._index.names), np.uint16)
+        places[ordered] = np.arange(len(ordered))
+        about = {
+            "num_samples": len(corpora),
+            "num_frames": int(arrays[1].sum(dtype=np.int64)),
+            "duration_s": self._duration_s,
+            "num_without_text": self._without_text,
+            "corpora": [self._index.names[i] for i in ordered],
+            "num_dropped": self._num_dropped,
+            "dropped": self._dropped,  # the first ones, with the reason
+        }
+        return about, [*arrays[:-1], places[corpora]]
+
+
+def _read(path: Path, key: str) -> Columns | None:
+    """What is there for this key; None where that is nothing, or broken."""
+    try:
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+        if about.pop("key") != key:
+            return None
+        arrays: dict[str, Any] = {name: _map(path / f"{name}.npy") for name in ARRAYS}
+        return Columns(**arrays, about=about)
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+
+
+def _map(path: Path) -> np.ndarray:
+    mapped: np.ndarray = np.load(path, mmap_mode="r")
+    return mapped.view(np.ndarray)
+
+
+def _write(path: Path, key: str, columns: Columns) -> None:
+    with write_folder(path, ABOUT) as folder:
+        for name in ARRAYS:
+            np.save(folder / f"{name}.npy", getattr(columns, name))
+        (folder / ABOUT).write_text(json.dumps({"key": key, **columns.about}), encoding="utf-8")

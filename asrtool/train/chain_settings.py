@@ -1,0 +1,47 @@
+"""Settings of the trainings of a chain: of an aligner, of a hybrid model of frames, and of the model which decodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from asrtool.settings.config import Config
+from asrtool.settings.schema import Choice
+
+
+def aligner_settings(config: Config) -> Config:
+    """Those of what aligns for the objective of `config`: what that names, itself where it can, else CTC."""
+    settings = config.model.objective.settings
+    if name := getattr(settings, "aligner", ""):
+        return _before(config, Choice.of("objective", name))
+    return config if getattr(settings, "topology", "") else _before(config, Choice.of("objective", "ctc"))
+
+
+def hybrid_settings(config: Config) -> Config:
+    """Those of the hybrid model that training by the objective of `config` begins with; `config` for one of frames."""
+    settings = config.model.objective.settings
+    if not (name := getattr(settings, "parameters_of", "")):
+        return config
+    return _before(config, Choice.of("objective", name, prior_scale=settings.prior_scale))
+
+
+def last_settings(config: Config) -> Config:
+    """Those of the model which decodes: `[train]`, but the epochs and the rate that its objective has of its own."""
+    settings, train = config.model.objective.settings, config.train
+    if not getattr(settings, "parameters_of", ""):
+        return config
+    peak_lr = train.peak_lr / settings.peak_lr_divisor
+    return dataclasses.replace(
+        config, train=dataclasses.replace(train, num_epochs=settings.num_epochs, peak_lr=peak_lr)
+    )
+
+
+def begin_with_hybrid(config: Config, model: Path) -> Config:
+    """`config` whose training begins with that hybrid `model`, where its objective wants one and it names no other."""
+    if config.train.init_model or not getattr(config.model.objective.settings, "parameters_of", ""):
+        return config
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, init_model=str(model)))
+
+
+def _before(config: Config, objective: Choice) -> Config:
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, objective=objective))

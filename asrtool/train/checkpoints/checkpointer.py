@@ -1,0 +1,235 @@
+"""The checkpoints of a training, which all its learners write and read together; they are written in the background.
+
+Training stops for a copy of what it changes, into memory that is kept. A thread of each learner writes its part; that
+of learner 0 writes the file that makes the checkpoint whole, which gets its name once the parts of all are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from asrtool.distributed.strategies.strategy import Snapshot, Strategy
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.train.checkpoints.background import Background, Staging
+from asrtool.train.checkpoints.checkpoint import (
+    ALL,
+    Saved,
+    State,
+    load_checkpoint,
+    load_newest,
+    load_part,
+    remove_others,
+    remove_unfinished,
+    save_checkpoint,
+    save_part,
+)
+
+POLL_S = 0.02
+Loaded = TypeVar("Loaded")
+Memory = list[Tensor]
+
+
+class Incomplete(Exception):
+    """Training has ended before the parts of all learners were there."""
+
+
+class Checkpointer:
+    """Those in `directory`; `info` is that of a model file."""
+
+    def __init__(self, directory: Path, info: dict[str, Any], world: World) -> None:
+        self.directory = directory
+        self.info = info
+        self.world = world
+        self.background = Background("checkpoint")
+        self.staging = Staging()
+        self.newest_step: int | None = None  # of the checkpoint that was loaded or saved last
+        self.closing = threading.Event()
+        self.run = ""  # of this training, from its start or resumption to its end
+
+    def load(self) -> tuple[dict[str, Any], State] | None:
+        """The newest one that all learners find whole, with ``learner`` and ``shared`` of this one.
+
+        Those are None where nothing is to be trained after it. None when there is none. Where the number of learners
+        was another, they are those of one of them, and where these cannot be read ``learner`` is None, and ``shared``
+        that of learner 0. Where every checkpoint lacks what some learner had, it is the newest without that. Raises
+        AsrtoolError when all are damaged, and when the learners do not find the same ones.
+        """
+        self.run = self.world.gather(secrets.token_hex(8))[0]
+        names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
+        for rank, found in enumerate(names):
+            if found != names[0]:
+                raise AsrtoolError(
+                    f"{self.directory}: learner 0 finds {len(names[0])} checkpoints there, learner {rank} {len(found)}",
+                    "name a folder that all machines share",
+                )
+        newest = self._load_newest()
+        self.newest_step = newest[1].step if newest else None
+        if self.world.rank == 0:
+            remove_unfinished(self.directory)
+        self.world.barrier()  # before any writes
+        return newest
+
+    def _load_newest(self) -> tuple[dict[str, Any], State] | None:
+        without: list[Path] = []  # parts of learners
+        try:
+            return load_newest(self.directory, lambda path: self._load(path, without))
+        except AsrtoolError:
+            if not without:
+                raise
+        content, state = load_checkpoint(without[0])
+        return {**content, "learner": None, "shared": content["part"].get("shared")}, state
+
+    def _load(self, path: Path, without: list[Path]) -> tuple[dict[str, Any], State]:
+        """That of `path`, which is added to `without` where only the part of a learner is missing."""
+        content, state = self._for_all(lambda: load_checkpoint(path))
+        if content["part"] is None:
+            return {**content, "learner": None, "shared": None}, state
+        learner, shared = None, content["part"].get("shared")
+        are_the_same = state.num_learners == self.world.size
+        if are_the_same:
+            without.append(path)
+        try:
+            learner, shared = self._for_all(lambda: self._load_part(path, content["part"], state))
+        except AsrtoolError:
+            if are_the_same:
+                raise
+        return {**content, "learner": learner, "shared": shared}, state
+
+    def _load_part(self, path: Path, first: dict[str, Any], state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What this learner has of its own, and what it shares with others; `first` is the part of the first one.
+
+        Where there were fewer, it is what the one had that it counts as, beginning again behind the last one.
+        """
+        ranks = state.learners
+        place = self.world.rank % len(ranks)
+        rank = ranks[place]
+        own = load_part(path, rank, state.mark) if place else first
+        keeper = own["keeper"]
+        kept = own if keeper == rank else load_part(path, keeper, state.mark) if keeper in ranks[1:] else first
+        return own["learner"], kept["shared"]
+
+    def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
+        """What `load` returns; AsrtoolError for all learners where it raises one for any."""
+        error = None
+        try:
+            loaded = load()
+        except AsrtoolError as found:
+            error = (found.what, found.hint)
+        errors = [of_one for of_one in self.world.gather(error) if of_one]
+        if errors:
+            raise AsrtoolError(*errors[0])
+        return loaded
+
+    def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved, has_parts: bool = True) -> None:
+        """Write that of `state` in the background; only those that `state` or `new` name stay.
+
+        It `has_parts` but where nothing is to be trained after it. All learners call this, after they have
+        synchronised. Raises AsrtoolError when the disk was full.
+        """
+        self.drain()
+        self.newest_step = state.step
+        state.mark = f"{self.run}-{state.step}"
+        part, memory = self.stage(strategy.take_snapshot(0), state.mark, {}) if has_parts else (None, [])
+        if self.world.place == 0:
+            with strategy.consensus(), strategy.ema.consensus() if strategy.ema else contextlib.nullcontext():
+                ema = strategy.ema.saved() if strategy.ema else None
+                (weights, ema), more = self.staging.copy((model.state_dict(), ema))
+            saved = [*state.saved, new]
+            self.background.submit(self._write, weights, part, copy.deepcopy(state), saved, [memory, more], ema)
+        elif part:
+            self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
+
+    def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
+        """The part of this learner: copies of `snapshot` and of `more`, in memory that is returned as well."""
+        copied, memory = self.staging.copy(
+            {
+                "learner": snapshot.learner,
+                "shared": snapshot.shared if snapshot.keeper == self.world.rank else {},
+                "more": more,
+            }
+        )
+        part = {"mark": mark, "keeper": snapshot.keeper, "learner": copied["learner"], **copied["more"]}
+        part["learner"] |= snapshot.recorded
+        if snapshot.values_P is not None:
+            part["learner"] |= {"values_P": snapshot.values_P, "offset": snapshot.offset}
+        if snapshot.keeper == self.world.rank:
+            part["shared"] = copied["shared"]
+        return part, memory
+
+    def write_part(self, step: int, part: dict[str, Any]) -> None:
+        """Write the part of this learner."""
+        save_part(self.directory, step, self.world.rank, part)
+
+    def _write_part(self, step: int, part: dict[str, Any], memory: Memory, announced: str) -> None:
+        self.write_part(step, part)
+        self.world.store.add(announced, 1)
+        self.staging.give_back(memory)
+
+    def _write(
+        self,
+        weights: dict[str, Tensor],
+        part: dict[str, Any] | None,
+        state: State,
+        kept: list[Saved],
+        memories: list[Memory],
+        ema: dict[str, Any] | None,
+    ) -> None:
+        with contextlib.suppress(Incomplete):
+            num_parts = self.world.size - 1 if part else 0
+            announced = f"parts/{state.mark}"
+            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(announced, num_parts), ema)
+        for memory in reversed(memories):
+            self.staging.give_back(memory)
+
+    def _wait_for_parts(self, announced: str, num_parts: int) -> None:
+        """Until so many are there; raises Incomplete where training ends before."""
+        while num_parts and self.world.store.add(announced, 0) < num_parts:
+            if self.closing.is_set():
+                raise Incomplete
+            time.sleep(POLL_S)
+
+    def write_whole(
+        self,
+        weights: dict[str, Tensor],
+        part: dict[str, Any] | None,
+        state: State,
+        kept: list[Saved],
+        before_it_is_there: Callable[[], None] = lambda: None,
+        ema: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the file of learner 0, which makes the checkpoint whole, and remove all checkpoints but `kept`."""
+        save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there, ema)
+        remove_others(self.directory, kept)
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self.background.busy
+
+    def check(self) -> None:
+        """Raises AsrtoolError where one could not be written."""
+        self.background.check()
+
+    def drain(self) -> None:
+        """Wait until this learner has written its part; learner 0, until the checkpoint is whole."""
+        self.background.drain()
+
+    def close(self) -> None:
+        """End the thread; a checkpoint that is not whole by then will not be."""
+        self.closing.set()
+        self.background.close()
+
+    def remove_others(self, saved: list[Saved]) -> None:
+        """Remove all but those in `saved`, and what is half-written: for learner 0, at the end of the training."""
+        remove_others(self.directory, saved)
+        remove_unfinished(self.directory)

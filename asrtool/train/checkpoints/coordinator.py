@@ -1,0 +1,368 @@
+"""What happens at the cuts of a training: checkpoints and evaluations, and its end.
+
+Learners of a synchronous strategy come to a cut together: they synchronise, evaluate and save. Those of an asynchronous
+one take their snapshot and train on (asrtool.train.checkpoints.snapshots).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from asrtool.distributed.members.members import Ended, Loss
+from asrtool.distributed.strategies.strategy import Strategy
+from asrtool.distributed.work.work_queue import BatchNumber, WorkQueue
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.files import locked
+from asrtool.models.acoustic import AcousticModel
+from asrtool.settings.train import Optimisation
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.plan import Place, Plan
+from asrtool.train.checkpoints.checkpoint import (
+    Saved,
+    Span,
+    State,
+    checkpoint_path,
+    final_weights,
+    load_checkpoint,
+    to_keep,
+)
+from asrtool.train.checkpoints.checkpoint_schedule import Pace
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.merge import Cut
+from asrtool.train.checkpoints.snapshots import Snapshots
+from asrtool.train.inputs import TRAINING
+from asrtool.train.ledger.learner_records import Trained
+from asrtool.train.ledger.ledger import Ledger, note
+from asrtool.train.loop.evaluation import DevLosses, Evaluation
+from asrtool.train.loop.loss import Sums, with_weights
+from asrtool.train.loop.metrics import Reports
+from asrtool.train.loop.step_records import Records
+from asrtool.train.loop.stop import EndsEarly, Stop, Stopped
+
+
+@dataclass
+class Reached:
+    """How far this learner has come."""
+
+    first_epoch: int  # where it began
+    epoch: int = 0  # of its last step
+    num_rounds: int = 0  # before its next step, since training began or resumed
+    num_cuts: int = 0  # that were asked for, before its last step
+    cut: int = 0  # all of them, with those at the ends of epochs
+    num_samples: int = 0  # trained by it, since learners last synchronised
+    num_frames: int = 0  # the same
+    num_padded: int = 0  # with padding
+    trained: list[Span] = dataclasses.field(default_factory=list)  # its batches since its last cut
+
+    def __post_init__(self) -> None:
+        self.epoch = self.first_epoch
+
+    def add(self, number: BatchNumber, num_samples: int, batch: TrainingBatch) -> None:
+        """It has trained `batch`."""
+        note(self.trained, number)
+        self.num_samples += num_samples
+        self.num_frames += batch.frames
+        self.num_padded += batch.padded_frames
+
+
+@dataclass
+class Cuts:
+    """Takes a learner through the cuts between its steps, and keeps `state` and `reached`."""
+
+    settings: Optimisation
+    code: str  # digest of the code that trains
+    world: World
+    model: AcousticModel
+    strategy: Strategy
+    plan: Plan
+    queue: WorkQueue
+    pace: Pace
+    stop: Stop
+    records: Records
+    reports: Reports
+    checkpointer: Checkpointer
+    snapshots: Snapshots | None  # where learners wait for nobody
+    evaluation: Evaluation
+    dev_losses: DevLosses
+    state: State
+    ledger: Ledger  # of what learners had trained when they last synchronised
+    reached: Reached
+    lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
+    lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
+
+    def join(self) -> int:
+        """This learner joins others, where they are now: the last cut that it has no part in. Raises Ended."""
+        place = self.queue.look()
+        found = self.plan.round(place[0]) if place else None
+        if not (place and found):
+            raise Ended
+        self._reached(found.epoch, place[1])
+        return self.reached.cut
+
+    def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
+        """Before the step of the round from `slot` of `epoch` on: the checkpoints of the cuts before it.
+
+        `num_cuts` are those that were asked for.
+        """
+        (self.snapshots or self.checkpointer).check()
+        self._lead()
+        cut = epoch - self.reached.first_epoch + num_cuts
+        if cut == self.reached.cut:
+            return
+        if self.snapshots:
+            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.assembly else []
+            self._pass(epoch)
+            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
+            self.reached.trained = []
+            self._reached(epoch, num_cuts)
+        else:
+            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
+
+    def _lead(self) -> None:
+        """Once the learners before this one are lost, it makes the checkpoints, and reports."""
+        if self.snapshots and self.world.is_first and not self.snapshots.assembly:
+            logging.getLogger().setLevel(logging.INFO)
+            logging.info("learner %d makes the checkpoints from here on", self.world.rank)
+            with contextlib.suppress(AsrtoolError):  # of a machine that is gone the lock may stay for a while
+                self.lock.enter_context(locked(self.checkpointer.directory.parent, *TRAINING))
+            self.reports.lead(self.snapshots.lead(self.reached.cut))
+
+    def _pass(self, epoch: int) -> None:
+        """At a cut; where epochs end before `epoch`, report the steps since the last report."""
+        self.pace.reset()
+        if epoch > self.reached.epoch:
+            border = self.plan.place(epoch, 0)
+            self.report(self.reached.epoch, border.step, border.samples)
+
+    def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
+        """Those between the last step of learner 0 and the next one; of several at a place one."""
+        asked = self.queue.cuts_between(self.reached.num_cuts, num_cuts)
+        if asked is None:
+            return []
+        of_asked = zip(asked, map(self._by_steps, range(self.reached.num_cuts, num_cuts)), strict=True)
+        places = [(place, False, counts) for round, counts in of_asked if (place := self.plan.place_of_round(round))]
+        places += [(place, True, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
+        places.sort(key=lambda item: (item[0].step, item[1]))
+        cuts: list[Cut] = []
+        for number, (place, ends_epoch, counts) in enumerate(places, before + 1):
+            if cuts and cuts[-1].state.step == place.step:
+                cuts[-1].ends_epoch |= ends_epoch  # the first one has the updates since the cut before
+                cuts[-1].counts |= counts
+            else:
+                cuts.append(Cut(number, self._state_at(place), ends_epoch, counts))
+        return cuts
+
+    def _by_steps(self, number: int) -> bool:
+        """Whether a cut was asked for by steps; taken for so where a learner that is lost asked for it."""
+        place = number - self.queue.first_cut
+        return place < 0 or self.pace.by_steps[place]
+
+    def _state_at(self, place: Place) -> State:
+        self.reports.lap_s()
+        state = dataclasses.replace(
+            self.state,
+            epoch=place.epoch,
+            batch=place.batch,
+            step=place.step,
+            samples=place.samples,
+            source=place.source,
+            origins=self.plan.origins,
+            code=list(self.state.code),
+        )
+        if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
+            state.code.append(self.code)
+        return state
+
+    def _contribution(self) -> dict[str, Any]:
+        """What the parts of learners add to the state of a checkpoint."""
+        return {
+            "record_bytes": self.records.num_bytes,
+            "trained": self.reached.trained,
+            "samples": self.reached.num_samples,
+            "frames": self.reached.num_frames,
+            "padded_frames": self.reached.num_padded,
+        }
+
+    def _checkpoint(self, place: Place, num_cuts: int) -> None:
+        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save. Raises EndsEarly."""
+        epoch = place.epoch
+        self._pass(epoch)
+        if epoch > self.reached.epoch:
+            self._synchronise(self.plan.end_of(self.reached.epoch))
+            self._end_epoch(place)
+            self.look_for_the_end()
+        else:
+            self._synchronise(place)
+            by_steps = any(map(self.pace.every, self.queue.cuts[self.reached.num_cuts : num_cuts]))
+            keep = self._keep if by_steps else self.save
+            keep(Saved(self.state.step, None))
+        self._reached(epoch, num_cuts)
+
+    def _reached(self, epoch: int, num_cuts: int) -> None:
+        self.reached.cut = epoch - self.reached.first_epoch + num_cuts
+        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
+        self.plan.forget(epoch)
+
+    def end(self) -> None:
+        """After the last step of this learner. Raises Stopped where one was asked to stop, and EndsEarly."""
+        self._lead()
+        reached, losses = self.reached, self._regroup()
+        of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
+        num_rounds = max(*(number for number, *_ in of_all), *(loss.num_rounds for loss in losses), 0)
+        last = self.plan.round(num_rounds - 1) if num_rounds else None
+        if self.snapshots:
+            _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
+            self.reach(epoch, 0, num_cuts)  # those behind the last step of this learner
+            self.snapshots.finish()
+            assembly = self.snapshots.assembly
+            result = self.world.gather(assembly.result() if assembly else None)[0]
+            assert result
+            self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
+            self.state.dev_losses = self.dev_losses.found = result.dev_losses
+            self.ledger, self.lost = result.ledger, result.lost
+            if result.behind is not None:  # who made the checkpoints is lost, and none came of the last cuts
+                since = Trained(result.behind.get(self.world.rank, 0))
+                out = self.checkpointer.directory.parent
+                reached.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
+        self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
+        self.look_for_the_end()
+        if self.plan.round(num_rounds) is not None:
+            raise Stopped
+        if last or self.state.epoch < self.settings.num_epochs:
+            self.report(self.state.epoch, self.state.step, self.state.samples)
+            self._end_epoch(self.plan.end)
+        self.checkpointer.drain()
+        self.world.barrier()  # who has ended would be taken for lost
+
+    def look_for_the_end(self) -> None:
+        """Raises EndsEarly, at all learners alike, where the losses on dev say so before the last epoch has ended."""
+        if self.dev_losses.end and self.state.epoch < self.settings.num_epochs:
+            raise EndsEarly
+
+    def end_early(self) -> None:
+        """Where EndsEarly was raised: the checkpoints that there are are the last ones."""
+        best = self.dev_losses.best
+        assert best
+        what = "training ends early, after %d of %d epochs: the loss on dev was lowest, %.4f, after %d"
+        logging.info(what, self.dev_losses.found[-1][0], self.settings.num_epochs, best[1], best[0])
+        if num_behind := self.state.step - max(entry.step for entry in self.state.saved):
+            logging.info("%d batches that were trained behind the last checkpoint are dropped", num_behind)
+        self.records.forget_assigned()
+        self.checkpointer.drain()
+        self.world.barrier()  # who has ended would be taken for lost
+
+    def _regroup(self) -> Collection[Loss]:
+        """Where some were lost or joined, the members have collectives of their own from here on; who was lost."""
+        members = self.world.members
+        if not members:
+            return ()
+        if members.losses:
+            self.strategy.end_steps()
+        self.world.regroup()
+        self.state.learners = list(members.live)
+        self.records.end_lost(members.losses)
+        self._note_lengths((rank, loss.record_bytes) for rank, loss in members.losses.items())
+        return members.losses.values()
+
+    def _synchronise(self, place: Place) -> None:
+        """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
+        reached = self.reached
+        trained_here = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained)
+        own = (*trained_here, self.records.num_bytes, self.stop.requested)
+        samples, frames, padded, trained, lengths, stops = zip(*self.world.gather(own), strict=True)
+        lost, self.lost = self.lost, []
+        spans = itertools.chain(*trained, *(one.trained for one in lost))
+        self._enter(place, sum(samples) + sum(one.samples for one in lost), spans)
+        self.state.frames += sum(frames) + sum(one.frames for one in lost)
+        self.state.padded_frames += sum(padded) + sum(one.padded_frames for one in lost)
+        self.state.rounds = self.pace.first + reached.num_rounds
+        self._note_lengths(zip(self.state.learners, lengths, strict=True))
+        reached.num_samples = reached.num_frames = reached.num_padded = 0
+        reached.trained = []
+        consensus = self.strategy.synchronise()
+        if self.strategy.ema:
+            self.strategy.ema.synchronise(self.world)
+        if self.world.size > 1:
+            self.reports.report_learners(place.step, consensus)
+        if any(stops):
+            raise Stopped
+
+    def _note_lengths(self, of_learners: Iterable[tuple[int, int]]) -> None:
+        """Of the records of these; those of learners that are there no more stay."""
+        lengths = self.state.record_bytes
+        for rank, length in of_learners:
+            lengths += [0] * (rank + 1 - len(lengths))
+            lengths[rank] = length
+
+    def _enter(self, place: Place, num_samples: int, trained: Iterable[Span]) -> None:
+        """Learners are at `place` and have `trained` these since the last call, of so many utterances."""
+        state = dataclasses.replace(self._state_at(place), samples=self.state.samples + num_samples)
+        vars(self.state).update(vars(self.ledger.reach(state, trained)))
+
+    def _end_epoch(self, behind: Place) -> None:
+        """Save the state of `behind`, where the next epoch begins, and evaluate together while that is written."""
+        self._enter(behind, 0, ())
+        self.state.unevaluated.append(self.state.step)
+        self._keep(Saved(self.state.step, None))
+        losses = self._evaluate()
+        self.reports.lap_s()
+        self._evaluated(losses, self.state)
+
+    def _evaluate(self) -> Sums:
+        """The losses of what stands for all learners. Raises Stopped for all alike."""
+        if ema := self.strategy.ema:
+            with ema.consensus():
+                return self.evaluation.together(ema.model)
+        with self.strategy.consensus():
+            return self.evaluation.together(self.model)
+
+    def evaluate_what_is_left(self) -> None:
+        """Checkpoints of ended epochs that were not evaluated when training ended."""
+        left = list(self.state.unevaluated)
+        for step in left:
+            content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
+            with with_weights(self.model, final_weights(content)):
+                losses = self.evaluation.together(self.model)
+            self._evaluated(losses, then)
+        if left:
+            self.world.barrier()  # before any exchanges with weights of then
+            if self.snapshots:
+                self.snapshots.keep(self.state)
+
+    def _evaluated(self, losses: Sums, then: State) -> None:
+        """The checkpoint of the state `then` is; the next one says so."""
+        loss = self.reports.report_dev(losses, then)
+        evaluated = Saved(then.step, loss)
+        self.dev_losses.add(then.epoch, loss)
+        self.state.dev_losses = list(self.dev_losses.found)
+        self.state.unevaluated.remove(then.step)
+        self._keep_among([evaluated if entry.step == then.step else entry for entry in self.state.saved])
+
+    def _keep(self, new: Saved) -> None:
+        """Save a checkpoint that counts among the last and the best."""
+        self._keep_among([*self.state.saved, new])
+        self.save(new)
+
+    def _keep_among(self, saved: list[Saved]) -> None:
+        self.state.saved = to_keep(saved, self.settings.keep_last, self.settings.keep_best, self.state.unevaluated)
+
+    def save(self, new: Saved) -> None:
+        """Save a checkpoint to resume from; the next one removes it unless it was kept."""
+        is_over = self.state.epoch == self.settings.num_epochs
+        self.checkpointer.save(self.model, self.strategy, self.state, new, has_parts=not is_over)
+
+    def save_unless_there(self) -> None:
+        """One was asked to stop: save where training is, unless there is a checkpoint of that."""
+        if self.state.step != self.checkpointer.newest_step:
+            self.save(Saved(self.state.step, None))
+
+    def report(self, epoch: int, step: int, num_samples: int) -> None:
+        self.reports.report(epoch, step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])

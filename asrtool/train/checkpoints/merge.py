@@ -1,0 +1,309 @@
+"""What learner 0 makes of the parts of all: the checkpoint of each cut, in a thread.
+
+Of learners that are lost their records count, and their weights do not: the mean is that of the others.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.strategies.strategy import ConsensusMetrics, Strategy
+from asrtool.distributed.weights.buffers import average_statistics, counters
+from asrtool.distributed.weights.ema import MeanOfEmas
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.models.acoustic import AcousticModel
+from asrtool.models.files.torch_file import map_torch
+from asrtool.settings.train import Optimisation
+from asrtool.train.checkpoints.checkpoint import (
+    Saved,
+    Span,
+    State,
+    checkpoint_path,
+    final_weights,
+    learner_path,
+    load_checkpoint,
+    to_keep,
+)
+from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer
+from asrtool.train.ledger.learner_records import Trained
+from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.loop.evaluation import FAR, DevLosses, EpochLoss
+from asrtool.train.loop.loss import Sums
+from asrtool.train.loop.metrics import Reports
+from asrtool.train.loop.stop import Stopped
+
+CHUNK = 2**20  # values of each learner in memory at a time
+
+
+@dataclass
+class Cut:
+    """A cut as learner 0 comes to it: `state` is that of the checkpoint, but for what the parts add."""
+
+    number: int
+    state: State
+    ends_epoch: bool
+    counts: bool  # among the last ones, which are averaged; others are for resuming alone
+
+
+@dataclass
+class Result:
+    """What learner 0 has made of the parts by the end."""
+
+    saved: list[Saved]  # the checkpoints that are kept
+    unevaluated: list[int]  # those of them that were not evaluated
+    dev_losses: list[EpochLoss]
+    ledger: Ledger  # of the last one
+    lost: list[Trained]  # what lost learners have trained
+    behind: (
+        dict[int, int] | None
+    )  # where cuts since the last one have none: by learner, the length of its records in it
+
+
+class Assembly:
+    """What learner 0 makes of the parts, in a thread."""
+
+    ema: MeanOfEmas | None = None  # of the parts, where they have some
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: AcousticModel,
+        checkpointer: Checkpointer,
+        state: State,
+        settings: Optimisation,
+        reports: Reports,
+        evaluate: Callable[[AcousticModel], Sums],
+        dev_losses: DevLosses,
+    ) -> None:
+        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped."""
+        self.dev_losses = dev_losses
+        self.strategy = strategy
+        self.checkpointer = checkpointer
+        self.world = checkpointer.world
+        self.resumed = state
+        self.ledger = Ledger(state)
+        self.saved, self.unevaluated = list(state.saved), list(state.unevaluated)
+        self.out = self.checkpointer.directory.parent
+        self.settings = settings
+        self.reports = reports
+        self.evaluate = evaluate
+        self.twin = copy.deepcopy(model)
+        self.flat = FlatWeights(self.twin, strategy.flat.slices)
+        self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
+        self.ema = MeanOfEmas(strategy.ema) if strategy.ema else None
+        self.before_S: Tensor | None = None  # a sample of the mean at the cut before
+        self.size = checkpointer.world.size  # of the training as it began
+        self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
+        self.skipped = False  # whether there was a cut without a checkpoint
+        self.trained = {rank: Trained(length) for rank, length in enumerate(state.record_bytes)}  # by learner
+
+    def take_over(self, newest: State) -> None:
+        """Continue from the checkpoint of the state `newest`, that another learner has made."""
+        self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)
+        self.ledger = Ledger(newest)
+        self.dev_losses.known(FAR)
+        for rank, length in enumerate(newest.record_bytes):
+            begin = self.trained.get(rank, Trained(0))
+            self.trained[rank] = begin.extended(self.out, rank, length, math.inf)
+            self.trained[rank].trained = []
+        self.before = ((), 0)
+        self.skip()
+
+    def skip(self) -> None:
+        """There was a cut without a checkpoint: what was in the parts of that is to be found in the records."""
+        self.skipped = True
+
+    def evaluate_left(self) -> None:
+        """Evaluate what another learner had not evaluated."""
+        for step in list(self.unevaluated):
+            content, state = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
+            self.twin.load_state_dict(final_weights(content))
+            self._evaluate(state, self.twin)
+
+    def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
+        """Write the checkpoint of `cut` once all parts are there, and evaluate it where an epoch ends.
+
+        `part` is that of learner 0. There is none behind the epoch with which training ends early.
+        """
+        if self.dev_losses.end:
+            self.skip()
+            return
+        step = cut.state.step
+        ranks = self._wait_for_parts(cut.number)
+        if not ranks:
+            return
+        path, mark = checkpoint_path(self.checkpointer.directory, step), mark_of(self.checkpointer, cut.number)
+        others = [map_torch(learner_path(path, rank)) for rank in ranks[1:]]
+        parts = [part, *others]
+        consensus = self._average(parts, ranks)
+        if cut.ends_epoch:
+            self.unevaluated.append(step)
+        new = Saved(step, None)
+        if cut.counts:
+            self._keep(new)
+        state = self._state(cut, dict(zip(ranks, parts, strict=True)), mark)
+        ema = self.ema.saved() if self.ema else None
+        whole = {**part, "mark": mark}
+        self.checkpointer.write_whole(self.twin.state_dict(), whole, state, [*self.saved, new], ema=ema)
+        self.reports.report_learners(step, consensus)
+        if cut.ends_epoch:
+            self._evaluate(state, self.ema.model if self.ema else self.twin)
+
+    def _wait_for_parts(self, number: int) -> Sequence[int]:
+        """The learners that have one, once their parts of a cut are there; none where training ends before.
+
+        Where one joins meanwhile that has a part, others may have exchanged with it before the cut: it counts as well.
+        """
+        world = self.world
+        while not self.checkpointer.closing.is_set():
+            ranks = self._with_part(number)
+            there = world.store.check([announced(number, rank) for rank in ranks])
+            if there and ranks == self._with_part(number):
+                return ranks
+            time.sleep(POLL_S)
+        return ()
+
+    def _with_part(self, number: int) -> Sequence[int]:
+        members = self.world.members
+        if not members:
+            return self.world.live
+        members.look(self.world.store)
+        return members.at(number)
+
+    def _keep(self, new: Saved) -> None:
+        saved = [*(entry for entry in self.saved if entry.step != new.step), new]
+        saved.sort(key=lambda entry: entry.step)
+        self.saved = to_keep(saved, self.settings.keep_last, self.settings.keep_best, self.unevaluated)
+
+    def _average(self, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> ConsensusMetrics:
+        """Make the twin the mean of the learners `ranks`; how far they are from it, and it from where it should be."""
+        mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
+        scale = self.size / len(ranks)  # weights are those of a mean over all that began
+        square = norm_square = 0.0
+        for begin in range(0, len(mean_P), CHUNK):
+            pieces = list(_pieces(parts, scale, begin, min(begin + CHUNK, len(mean_P))))
+            for here, values, weight in pieces:
+                mean_P[here] += weight * values
+            for here, values, weight in pieces:
+                here = slice(here.start, min(here.stop, num_weights))
+                if here.start < here.stop:
+                    square += weight * float((values[: here.stop - here.start] - mean_P[here]).double().square().sum())
+            end = min(begin + CHUNK, num_weights)
+            norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
+        self._count(parts)
+        self.flat.weights_P.copy_(mean_P)
+        average_statistics(self.twin, [part["learner"] for part in parts])
+        if self.ema:
+            self.ema.find(parts)
+        mean_S = self.flat.sample(mean_P)
+        return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
+
+    def _drift(self, mean_S: Tensor, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> float | None:
+        """None where it is not known, and where learners joined or were lost: that has moved the mean as well."""
+        updates = [part["updates_S"] for part in parts if part["updates_S"] is not None]
+        if not updates:
+            return None
+        updates_S = torch.stack(updates).mean(0)
+        before_S = self.strategy.mean_S if self.before_S is None else self.before_S
+        now = (ranks, len(members.losses) if (members := self.world.members) else 0)
+        if now != self.before:
+            before_S = None
+        self.before_S, self.before = mean_S, now
+        return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
+
+    def _count(self, parts: Sequence[dict[str, Any]]) -> None:
+        """Counters become the largest of any learner."""
+        of_all = list(zip(*(part["counters"] for part in parts), strict=True))
+        for model in (self.twin, self.ema.model) if self.ema else (self.twin,):
+            for counter, values in zip(counters(model), of_all, strict=True):
+                counter.tensor.copy_(torch.tensor(values).amax(0))
+
+    def _state(self, cut: Cut, parts: Mapping[int, dict[str, Any]], mark: str) -> State:
+        for rank, part in parts.items():
+            spans = self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]
+            self.trained[rank] = Trained(
+                part["record_bytes"], part["samples"], part["frames"], part["padded_frames"], spans
+            )
+        self.skipped = False
+        self._add_lost(cut.state.step, cut.number)
+        of_all = self.trained.values()
+        spans = itertools.chain(*(one.trained for one in of_all))
+        lengths = [self.trained.get(rank, Trained(0)).record_bytes for rank in range(max(self.trained) + 1)]
+        state = dataclasses.replace(
+            self.ledger.reach(cut.state, spans),
+            samples=self.resumed.samples + sum(one.samples for one in of_all),
+            frames=self.resumed.frames + sum(one.frames for one in of_all),
+            padded_frames=self.resumed.padded_frames + sum(one.padded_frames for one in of_all),
+            record_bytes=lengths,
+            learners=list(parts),
+            mark=mark,
+            saved=list(self.saved),
+            unevaluated=list(self.unevaluated),
+            dev_losses=list(self.dev_losses.found),
+        )
+        for one in of_all:
+            one.trained = []
+        return state
+
+    def _recorded(self, rank: int, end: int) -> list[Span]:
+        """What a learner has trained since the last checkpoint."""
+        before = self.trained.get(rank, Trained(0))
+        return before.extended(self.out, rank, end, math.inf).trained
+
+    def result(self) -> Result:
+        """What has come of all checkpoints, at the end."""
+        self._add_lost(math.inf, math.inf)
+        lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
+        behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
+        return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, behind)
+
+    def _add_lost(self, last_step: float, cut: float) -> None:
+        """Count what lost learners have trained before the `cut` behind `last_step`, but of those that joined later."""
+        members = self.world.members
+        for rank, loss in members.losses.items() if members else ():
+            before = self.trained.setdefault(rank, Trained(0))
+            if members and members.joined.get(rank, 0) < cut:
+                self.trained[rank] = before.extended(self.out, rank, loss.record_bytes, last_step)
+
+    def _evaluate(self, state: State, model: AcousticModel) -> None:
+        try:
+            losses = self.evaluate(model)
+        except Stopped:  # it is evaluated when training resumes
+            return
+        self.unevaluated.remove(state.step)
+        loss = self.reports.report_dev(losses, state)
+        self._keep(Saved(state.step, loss))
+        self.dev_losses.publish(state.epoch, loss)
+
+
+def mark_of(checkpointer: Checkpointer, number: int) -> str:
+    """That of the files of a cut."""
+    return f"{checkpointer.run}-{number}"
+
+
+def announced(number: int, rank: int) -> str:
+    """The key that says that learner `rank` has written its part of a cut."""
+    return f"parts/{number}/{rank}"
+
+
+def _pieces(
+    parts: Sequence[dict[str, Any]], scale: float, begin: int, end: int
+) -> Iterator[tuple[slice, Tensor, float]]:
+    """What each part has of the flat weights from `begin` to `end`: where, the values, and their weight in the mean."""
+    for part in parts:
+        if "values_P" not in part["learner"]:
+            continue
+        offset, values_P = part["learner"]["offset"], part["learner"]["values_P"]
+        first, last = max(begin, offset), min(end, offset + len(values_P))
+        if first < last:
+            yield slice(first, last), values_P[first - offset : last - offset], scale * part["weight"]

@@ -1,0 +1,145 @@
+"""Checkpoints of learners that wait for nobody: each takes its part at a cut, between two of its own steps.
+
+A thread of each learner writes its part once no exchange can change it any more. A thread of learner 0 waits for the
+parts of all, computes their mean, which stands for all learners, writes that with its own part, and, at the end of an
+epoch, evaluates it. The cut is consistent (asrtool.distributed.transport.view), so this is the very mean of
+the weights with all
+batches before the cut and none behind it, though no two learners were there at the same time.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from asrtool.distributed.strategies.strategy import Snapshot, Strategy
+from asrtool.distributed.weights.buffers import counters
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel
+from asrtool.settings.train import Optimisation
+from asrtool.train.checkpoints.background import Background
+from asrtool.train.checkpoints.checkpoint import State, load_newest
+from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer, Memory
+from asrtool.train.checkpoints.merge import Assembly, Cut, announced, mark_of
+from asrtool.train.loop.evaluation import DevLosses
+from asrtool.train.loop.loss import Sums
+from asrtool.train.loop.metrics import Reports
+
+NONE = -1  # in place of a step: the checkpoint is that of the cut before
+
+
+class Snapshots:
+    """The parts of a learner; with those of all, and the evaluations, where `world.rank` is 0."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: AcousticModel,
+        checkpointer: Checkpointer,
+        state: State,
+        settings: Optimisation,
+        reports: Reports,
+        evaluate: Callable[[AcousticModel], Sums],
+        dev_losses: DevLosses,
+    ) -> None:
+        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped.
+
+        AsrtoolError where the learners of a strategy neither step together nor take snapshots.
+        """
+        if not strategy.asynchronous:
+            raise AsrtoolError(
+                f"strategy {type(strategy).__name__}: its learners do not step together, and it is not `asynchronous`",
+                "give it AssignmentRule(lockstep=True), or snapshots that wait for nobody",
+            )
+        self.strategy = strategy
+        self.checkpointer = checkpointer
+        self.world = checkpointer.world
+        self.model = model
+        self.assembler = Background("assemble")
+        self._begin = state
+        self._assemble = functools.partial(
+            Assembly, strategy, model, checkpointer, state, settings, reports, evaluate, dev_losses
+        )
+        self.assembly = self._assemble() if self.world.is_first else None
+
+    def lead(self, num_cuts: int) -> State:
+        """Make the checkpoints from here on, `num_cuts` cuts being behind this learner; the state of the newest one.
+
+        Those that the learner that did so before has not made will not be.
+        """
+        newest = load_newest(self.checkpointer.directory)
+        state = newest[1] if newest else self._begin
+        self.assembly = self._assemble()
+        self.assembly.take_over(state)
+        for number in range(1, num_cuts + 1):
+            self.world.store.compare_set(f"cut/{number}", "", str(NONE))
+        self.assembler.submit(self.assembly.evaluate_left)
+        return state
+
+    def keep(self, state: State) -> None:
+        """The checkpoints that `state` names, with their losses on dev."""
+        if self.assembly:
+            self.assembly.saved, self.assembly.unevaluated = list(state.saved), list(state.unevaluated)
+
+    def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
+        """Take this learner's parts of the checkpoints of the cuts `numbers`, between which it had no step.
+
+        `cuts` are the same cuts, for learner 0; `more` goes into them beside the snapshot: what this learner did.
+        """
+        more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
+        known = {cut.number: cut for cut in cuts}
+        if self.assembly and not cuts:
+            self.assembler.submit(self.assembly.skip)
+        for number in numbers:  # where others share weights with this learner, they may have changed them in between
+            self._take(number, known.get(number), more)
+            more["trained"] = []  # is in the part before
+
+    def _take(self, number: int, cut: Cut | None, more: dict[str, Any]) -> None:
+        snapshot = self.strategy.take_snapshot(number)
+        more = {**more, "weight": snapshot.weight, "updates_S": snapshot.updates_S}
+        part, memory = self.checkpointer.stage(snapshot, "", more)
+        if self.assembly:
+            self.world.store.set(f"cut/{number}", str(cut.state.step if cut else NONE))
+        self.checkpointer.background.submit(self._write, number, part, snapshot.settled, not self.assembly)
+        if self.assembly and cut:
+            self.assembler.submit(self.assembly.assemble, cut, part)
+        last = self.assembler if self.assembly else self.checkpointer.background
+        last.submit(self._release, memory, snapshot)
+
+    def check(self) -> None:
+        """Raises AsrtoolError where one could not be written."""
+        self.checkpointer.check()
+        self.assembler.check()
+
+    def finish(self) -> None:
+        """After the last step, when all learners have come to the same cuts: wait until all are written."""
+        self.checkpointer.drain()
+        self.assembler.drain()
+
+    def close(self) -> None:
+        """End the threads; what is not whole by then will not be."""
+        self.checkpointer.closing.set()
+        self.assembler.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any is being written."""
+        return self.checkpointer.busy or self.assembler.busy
+
+    def _write(self, number: int, part: dict[str, Any], settled: Callable[[], bool] | None, is_file: bool) -> None:
+        key = f"cut/{number}"
+        while not (self.world.store.check([key]) and (settled is None or settled())):
+            if self.checkpointer.closing.is_set():
+                return
+            time.sleep(POLL_S)
+        step = int(self.world.store.get(key))
+        if is_file and step != NONE:
+            self.checkpointer.write_part(step, {**part, "mark": mark_of(self.checkpointer, number)})
+        self.world.store.set(announced(number, self.world.rank), "")
+
+    def _release(self, memory: Memory, snapshot: Snapshot) -> None:
+        """The memory of a part that is written serves the next one."""
+        self.checkpointer.staging.give_back(memory)
+        self.strategy.give_back(snapshot)

@@ -1,0 +1,188 @@
+"""What a training begins with, or resumes with: its arithmetic, its strategy, and what each learner had."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from asrtool.distributed.members import joining
+from asrtool.distributed.members.members import Ended
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategies.update import LossScale
+from asrtool.distributed.transport.event_log import EventLog, Note, no_note
+from asrtool.distributed.transport.exchange import this_machine
+from asrtool.distributed.weights.ema import Ema
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel
+from asrtool.models.precision import Precision, choose_precision
+from asrtool.settings.registry import check_returned
+from asrtool.settings.train import Optimisation
+from asrtool.train.checkpoints.checkpoint import State, load_newest, state_of
+from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.job import Job
+from asrtool.train.loop.loss import EmulatedCompute, Task
+from asrtool.train.loop.pipeline import Pipeline, choose_devices
+from asrtool.train.optimisation.optimizer import build_optimizer
+
+
+def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:
+    """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
+    part = max(1, (os.cpu_count() or 1) // world.local_size)
+    free = torch.get_num_threads() if world.size == 1 else part
+    state.num_threads = settings.num_threads or state.num_threads or free
+    torch.set_num_threads(state.num_threads)
+    precision = choose_precision(state.precision if settings.precision == "auto" else settings.precision)
+    state.precision = precision.name
+    precision.prepare_process()
+    logging.info("%d threads, %s on %s", state.num_threads, precision.name, precision.device)
+    return precision
+
+
+def make_task(job: Job, model: AcousticModel, precision: Precision, world: World) -> Task | EmulatedCompute:
+    """The model with its loss, or what takes as long as it is to take.
+
+    Raises AsrtoolError where the model or this machine does not have as many parts or devices as stages are wanted.
+    """
+    if job.injection.compute_ms is not None:
+        return EmulatedCompute(model, job.injection.compute_ms)
+    pipeline = None
+    if job.num_stages > 1:
+        devices = choose_devices(precision.device, job.num_stages, world.local_size)
+        pipeline = Pipeline(model, devices, job.num_micro_batches, precision)
+        logging.info("%d stages on %s", len(devices), ", ".join(map(str, devices)))
+    return Task(model, precision, job.optimisation.weight_noise, pipeline)
+
+
+def make_strategy(
+    job: Job,
+    task: Task | EmulatedCompute,
+    model: AcousticModel,
+    precision: Precision,
+    world: World,
+    note: Note = no_note,
+) -> Strategy:
+    """The strategy of `job`, with a `note` of what happens to weights.
+
+    Raises AsrtoolError where these learners cannot train by the strategy, or a person's own is none.
+    """
+    settings, chosen = job.optimisation, job.distributed.strategy
+    context = StrategyContext(
+        task=task,
+        model=model,
+        make_optimizer=functools.partial(build_optimizer, settings=settings),
+        clip_norm=settings.clip_norm,
+        settings=chosen.settings,
+        seed=settings.seed,
+        world=world,
+        loss_scale=LossScale() if precision.name == "fp16" else None,
+        note=note,
+    )
+    strategy: Strategy = chosen.load()(context)
+    what = f"distributed.strategy = {chosen.name}"
+    check_returned(what, strategy, Strategy)
+    if job.distributed.survives and not strategy.asynchronous:
+        hint = "leave out `survives` in its settings, or make it asynchronous"
+        raise AsrtoolError(f"{what} says that its learners survive others, but they wait for each other", hint)
+    if settings.ema_decay:
+        strategy.ema = Ema(model, settings.ema_decay)
+    return strategy
+
+
+def make_event_log(job: Job, state: State, precision: Precision, world: World) -> EventLog | None:
+    """Where one is wanted. AsrtoolError with weights on a GPU, whose changes there no host sees in order."""
+    if not job.logs_events:
+        return None
+    if precision.device.type != "cpu":
+        what = f"--events with weights on {precision.device}: in which order they change there is not known"
+        raise AsrtoolError(what, "set CUDA_VISIBLE_DEVICES= to train on the CPU, or leave out --events")
+    return EventLog(job.out, world.rank, state.step, this_machine())
+
+
+def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:
+    """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all.
+
+    Where there were other learners, the optimizer of one of them, where it fits. Raises AsrtoolError for an optimizer
+    whose groups of parameters were others.
+    """
+    if strategy.ema:
+        strategy.ema.load_saved(found["ema"])
+    if found["part"] is None:
+        logging.info("resuming after step %d, the last one", state.step)
+        return
+    strategy.load_loss_scale(found["learner"] or {})
+    where = f"resuming after step {state.step}, in epoch {state.epoch + 1}"
+    learner, shared = found["learner"], found["shared"]
+    group_size = strategy.assignment_rule.group_size
+    if state.num_learners != world.size:
+        change = f"with {world.size} learners instead of {state.num_learners}"
+    elif state.group_size not in (0, group_size):
+        change = f"with {group_size} learners that share gradients instead of {state.group_size}"
+    elif learner is None:
+        change = "without what each learner had of its own"
+    else:
+        with _fitting(where):
+            strategy.load_state(learner, shared or {})
+        strategy.load_ema(learner, shared or {})
+        logging.info("%s", where)
+        return
+    with _fitting(where):
+        has_optimizer = shared is not None and strategy.load_optimizer(learner or {}, shared)
+    optimizers = "their optimizer" if has_optimizer else "new optimizers"
+    logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)
+
+
+@contextmanager
+def _fitting(where: str) -> Iterator[None]:
+    """Inside, torch says by a ValueError that the state of an optimizer does not fit."""
+    try:
+        yield
+    except ValueError as error:
+        what = f"{where}: the optimizer is of an earlier asrtool, with other groups of parameters"
+        raise AsrtoolError(what, "move the folder of the training aside, to train from the beginning") from error
+
+
+def let_join(checkpointer: Checkpointer, state: State) -> None:
+    """From here on learners can join those that begin with `state`."""
+    begin = {"run": checkpointer.run, "state": dataclasses.asdict(state)}
+    joining.let_join(checkpointer.directory.parent, checkpointer.world, begin)
+
+
+def begin_of(checkpointer: Checkpointer) -> State:
+    """That `state`, for one that joins, with the seconds since."""
+    begin, since_s = joining.read_begin(checkpointer.world.store)
+    checkpointer.run = begin["run"]
+    state = state_of(begin["state"])
+    state.seconds += since_s
+    return state
+
+
+def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, cuts: Cuts) -> None:
+    """Be one of the learners that train, with the weights of another; those of the last checkpoint where they exchange
+    none.
+
+    Only what is before a cut may be in the weights that it has there. So the cut from which on this learner has a part
+    is looked up behind its weights, and it trains nothing before all others can see that it has. Raises Ended.
+    """
+    world = checkpointer.world
+    assert world.members
+    neighbour = strategy.adopt()
+    if neighbour is None and (newest := load_newest(checkpointer.directory)):
+        model.load_state_dict(newest[0]["weights"])
+    cut = cuts.join()
+    strategy.join(cut)
+    joined = world.members.join(world.store, world.rank, cut)
+    if not (joined and joining.is_current(checkpointer.directory.parent, world.attempt)):
+        raise Ended
+    if strategy.ema:
+        strategy.ema.restart()
+    whose = "the last checkpoint" if neighbour is None else f"learner {neighbour}"
+    logging.info("joined as learner %d, with the weights of %s and a new optimizer", world.rank, whose)

@@ -1,0 +1,150 @@
+"""The loss of a batch, and of a whole set."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from asrtool.log import bar
+from asrtool.models.acoustic import AcousticModel, Loss
+from asrtool.models.precision import Precision, functional_call
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.source import DevSet, Planned
+from asrtool.train.loop.pipeline import Pipeline
+
+EMULATED_GRADIENT = 1e-3  # of every weight
+
+
+@dataclass
+class Sums:
+    """Losses of several batches; divided once, when reported."""
+
+    total: float = 0.0  # nats
+    normaliser: int = 0
+    figures: dict[str, float] = field(default_factory=dict)  # further sums of an objective, by name
+
+    def add(self, total: float, normaliser: int, figures: Mapping[str, float]) -> None:
+        """Count a batch, or other sums."""
+        self.total += total
+        self.normaliser += normaliser
+        for name, value in figures.items():
+            self.figures[name] = self.figures.get(name, 0.0) + value
+
+    def means(self) -> dict[str, float]:
+        """Loss in nats, and the figures, each divided by the normaliser."""
+        divisor = max(self.normaliser, 1)
+        return {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
+
+
+def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:
+    """The loss of a batch."""
+    device = precision.device
+    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # where it is pinned
+    input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
+    targets = batch.targets_NU.to(device), batch.target_lens_N.to(device)
+    others_NT = None if batch.others_NT is None else torch.from_numpy(batch.others_NT).to(device)
+    with precision.autocast():
+        return model.loss(inputs_NT, input_lens_N, *targets, others_NT)
+
+
+class Task(nn.Module):
+    """A model with its loss: what strategies train. Parameters are those of `model`.
+
+    With `weight_noise` a batch is computed with Gaussian noise of that standard deviation added to each weight that is
+    trained (after Graves, 2011), and its gradients are those there. The weights themselves stay as they are, since
+    others may read them meanwhile.
+    """
+
+    def __init__(
+        self,
+        model: AcousticModel,
+        precision: Precision,
+        weight_noise: float = 0.0,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        """A `pipeline` of `model` computes it instead."""
+        super().__init__()
+        self.model = model
+        self.precision = precision
+        self.weight_noise = weight_noise
+        self.pipeline = pipeline
+        self.figures: Mapping[str, float] = {}  # of the last batch
+
+    def forward(self, batch: TrainingBatch | None, has_noise: bool = False) -> Tensor:
+        """The loss of a batch, in nats, summed over its utterances; for None a zero that touches every parameter.
+
+        Whether the weights `has_noise` is for calls by itself.
+        """
+        if batch is None:
+            return zero_loss(self.model)
+        if self.weight_noise and not has_noise:
+            noisy = {
+                name: weight + self.weight_noise * torch.randn_like(weight)
+                for name, weight in self.named_parameters()
+                if weight.requires_grad
+            }
+            loss_of_noisy: Tensor = functional_call(self, noisy, (batch, True))
+            return loss_of_noisy
+        loss = self.pipeline.loss(batch) if self.pipeline else batch_loss(self.model, batch, self.precision)
+        self.figures = loss.figures
+        return loss.total
+
+
+class EmulatedCompute(nn.Module):
+    """In the place of a Task: takes `compute_ms`, and gives every weight the same small gradient."""
+
+    def __init__(self, model: nn.Module, compute_ms: float) -> None:
+        super().__init__()
+        self.model = model
+        self.compute_s = compute_ms / 1000
+        self.figures: Mapping[str, float] = {}
+
+    def forward(self, batch: TrainingBatch | None) -> Tensor:
+        """EMULATED_GRADIENT times the normaliser, as the gradient of every weight."""
+        if batch is None:
+            return zero_loss(self.model)
+        time.sleep(self.compute_s)
+        total = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum()
+        return EMULATED_GRADIENT * batch.normaliser * (total - total.detach() + 1)
+
+
+def zero_loss(model: nn.Module) -> Tensor:
+    """0, with gradients of 0 for all weights."""
+    return 0 * torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
+
+
+def sum_loss(
+    model: AcousticModel,
+    dev_set: DevSet,
+    batches: Sequence[Planned],
+    precision: Precision,
+    after_batch: Callable[[], None],
+) -> Sums:
+    """Losses of `batches`, without dropout; `after_batch` may raise to end it. The model is left in training mode."""
+    sums = Sums()
+    model.eval()
+    try:
+        with torch.no_grad():
+            for batch in bar(dev_set.load(batches), "dev", len(batches), "batch"):
+                loss = batch_loss(model, batch, precision)
+                sums.add(float(loss.total), loss.normaliser, loss.figures)
+                after_batch()
+    finally:
+        model.train()
+    return sums
+
+
+@contextlib.contextmanager
+def with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Inside, `model` has these of its `state_dict`."""
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(weights)
+    try:
+        yield
+    finally:
+        model.load_state_dict(own)

@@ -1,0 +1,260 @@
+"""What a training reports while it runs: `metrics.jsonl`, TensorBoard, and lines of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from asrtool.distributed.strategies.strategy import ConsensusMetrics
+from asrtool.distributed.strategies.update import LossScale
+from asrtool.files import disk_full, write_text
+from asrtool.settings.train import OVERFITTING_PATIENCE, OVERFITTING_RISE, Optimisation
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.source import Portion
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.loop.loss import Sums
+from asrtool.train.loop.step_records import Lines, Step
+
+CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
+
+
+@dataclass
+class Interval:
+    """Sums since the last report; divided once, when reported."""
+
+    num_steps: int = 0
+    losses: Sums = field(default_factory=Sums)
+    grad_norm: float = 0.0
+    frames: int = 0
+    padded_frames: int = 0
+    wait_s: float = 0.0  # for data
+    seconds: float = 0.0
+    num_skipped: int = 0  # of the steps, by loss scaling
+
+    def add(self, batch: TrainingBatch, step: Step, seconds: float, skipped: bool) -> None:
+        """Count a batch whose step took `seconds`; where it was `skipped`, its loss and gradient do not count."""
+        self.num_steps += 1
+        self.num_skipped += skipped
+        if not skipped:
+            self.losses.add(step.loss, batch.normaliser, step.figures)
+            self.grad_norm += step.grad_norm
+        self.frames += batch.frames
+        self.padded_frames += batch.padded_frames
+        self.wait_s += batch.wait_s
+        self.seconds += seconds
+
+    def rates(self) -> dict[str, float]:
+        """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting.
+
+        Where all steps were skipped, loss and gradient norm are nan.
+        """
+        num_trained = self.num_steps - self.num_skipped
+        return {
+            **(self.losses.means() if num_trained else {"loss": math.nan}),
+            "grad_norm": self.grad_norm / num_trained if num_trained else math.nan,
+            "frames_per_s": self.frames / self.seconds,
+            "padding_fraction": 1 - self.frames / self.padded_frames,
+            "data_wait_fraction": self.wait_s / self.seconds,
+        }
+
+
+class Curves:
+    """`metrics.jsonl` and `tensorboard/` in `out`, continued from `state`: lines of later steps are dropped.
+
+    Several threads may write.
+    """
+
+    def __init__(self, out: Path, state: State, resumes: bool = True) -> None:
+        """Where training `resumes` lines of later steps are dropped, else evaluations that take place once more."""
+        self._lock = threading.Lock()
+        self._lines = Lines(out / "metrics.jsonl")
+        step = state.step
+        last = step if resumes else math.inf
+        kept = _keep_lines(self._lines.path, lambda line: line["step"] <= last and not _is_to_come(line, state))
+        self.begun = {line["epoch"] for line in kept if line["kind"].startswith(CORPUS)}  # epochs, from 1 on
+        self._lines.open()
+        self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
+
+    def close(self) -> None:
+        """Both."""
+        self._lines.close()
+        self._tensorboard.close()
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """One line, and one curve a value, named `kind`/value; AsrtoolError when the disk is full."""
+        with self._lock:
+            self._lines.write({"kind": kind, "step": step, **values})
+            try:
+                for name, value in values.items():
+                    self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
+            except OSError as error:
+                raise disk_full(self._lines.path, error) from error
+
+
+def _is_to_come(line: Mapping[str, Any], state: State) -> bool:
+    """Whether `line` is of an evaluation that takes place once more."""
+    return line["kind"] == "dev" and (line["epoch"] > state.epoch or line["step"] in state.unevaluated)
+
+
+def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Leave only the whole lines for which `keep` is true; what they hold."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    kept = [(line, content) for line in lines if keep(content := json.loads(line))]
+    text = "".join(line for line, _ in kept)
+    if len(text.encode()) != path.stat().st_size:
+        write_text(path, text)
+    return [content for _, content in kept]
+
+
+class Reports:
+    """What learner 0 writes of its own steps, and logs; all learners keep the time. Opened when entered.
+
+    `state` says where to continue, and gets the seconds of `time`; `total_samples` are those of the whole training.
+    """
+
+    def __init__(
+        self,
+        settings: Optimisation,
+        total_samples: int,
+        out: Path,
+        state: State,
+        is_first: bool,
+        time: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._settings = settings
+        self._total_samples = total_samples
+        self._out = out
+        self._state = state
+        self._is_first = is_first
+        self._reported_step = state.step
+        self._epoch = -1
+        self._interval = Interval()
+        self._scale: LossScale | None = None
+        self._curves: Curves | None = None  # of the first learner
+        self._time = time
+        self._clock = 0.0
+        self._train_loss = math.nan  # of the last report
+        self._best = (0, math.inf, math.nan)  # epoch with the lowest loss on dev, that loss, the loss of training then
+        self._has_warned = False
+
+    def __enter__(self) -> Reports:
+        if self._is_first:
+            self._curves = Curves(self._out, self._state)
+        self._clock = self._time()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._curves:
+            self._curves.close()
+
+    def lead(self, newest: State) -> None:
+        """Write from here on, in place of a learner that is lost; `newest` is the state of the last checkpoint."""
+        self._curves = Curves(self._out, newest, resumes=False)
+
+    def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:
+        """Before a step, behind `step`: where it is the first here of `epoch`, what corpora give to that, from 0 on."""
+        if epoch <= self._epoch or not self._curves:
+            return
+        self._epoch = epoch
+        found = portions(epoch)
+        if not found:
+            return
+        parts = [
+            f"{name} {part.num_samples:,} utterances ({100 * part.fraction:.1f} %), {part.hours:.2f} h"
+            for name, part in found.items()
+        ]
+        logging.info("epoch %d/%d: %s", epoch + 1, self._settings.num_epochs, "; ".join(parts))
+        for name, part in found.items() if epoch + 1 not in self._curves.begun else ():
+            values = {"epoch": epoch + 1, "utterances": part.num_samples}
+            self._write(CORPUS + name, step, {**values, "fraction": part.fraction, "hours": part.hours})
+
+    def add(self, batch: TrainingBatch, step: Step, scale: LossScale | None = None) -> None:
+        """Count a step that has just ended, with that `scale` of its loss."""
+        skipped = scale is not None and scale.has_skipped
+        self._interval.add(batch, step, self.lap_s(), skipped)
+        self._scale = scale
+        if scale and skipped:
+            logging.info("step %d: overflow in fp16, skipped; the loss scale is %g now", step.number, scale.value)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a report is, after `step`."""
+        every = self._settings.log_every_steps
+        return step // every > self._reported_step // every
+
+    def report(self, epoch: int, step: int, num_samples: int, learning_rate: float) -> None:
+        """The steps since the last report, where there are any; epochs count from 0."""
+        if not self._interval.num_steps:
+            return
+        rates = self._interval.rates()
+        self._train_loss = rates["loss"]
+        self._interval = Interval()
+        self._reported_step = step
+        seconds = self._state.seconds
+        values = {"epoch": epoch + 1, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
+        if self._scale:
+            values |= {"loss_scale": self._scale.value, "skipped_steps": self._scale.num_skipped}
+        self._write("train", step, values)
+        left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
+        logging.info(
+            "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
+            epoch + 1, self._settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
+        )  # fmt: skip
+
+    def report_dev(self, losses: Sums, state: State) -> float:
+        """The evaluation at the end of an epoch, where `state` is; the loss by its normaliser."""
+        means = losses.means()
+        self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
+        logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
+        if not math.isfinite(means["loss"]):
+            logging.warning(
+                "the loss on dev is no number: no checkpoint counts as better for it; "
+                "remove dev utterances whose features are not finite, or lower %s.peak_lr",
+                self._settings.section,
+            )
+        self._warn_of_overfitting(state.epoch, means["loss"])
+        return means["loss"]
+
+    def _warn_of_overfitting(self, epoch: int, loss: float) -> None:
+        """Warn once if dev has not improved for OVERFITTING_PATIENCE epochs, in which the loss of training fell."""
+        best, lowest, train_loss = self._best
+        if loss < lowest:
+            self._best = (epoch, loss, self._train_loss)
+        elif (
+            epoch - best >= OVERFITTING_PATIENCE
+            and loss > OVERFITTING_RISE * lowest  # a loss that wavers may fall again
+            and self._train_loss < train_loss
+            and not self._has_warned
+        ):
+            self._has_warned = True
+            logging.warning(
+                "overfitting: the loss on dev was lowest, %.4f, after epoch %d and is %.4f, while that of training fell"
+                " from %.4f to %.4f; --set %s.early_stop=%d would end training here, more data or dropout may help",
+                lowest, best, loss, train_loss, self._train_loss, self._settings.section, OVERFITTING_PATIENCE,
+            )  # fmt: skip
+
+    def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:
+        """How far apart the learners were, of which a checkpoint after `step` was made."""
+        values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
+        self._write("learners", step, {key: value for key, value in values.items() if value is not None})
+
+    def lap_s(self) -> float:
+        """Seconds since the last call, which are added to those of the training."""
+        before, self._clock = self._clock, self._time()
+        self._state.seconds += self._clock - before
+        return self._clock - before
+
+    def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        if self._curves:
+            self._curves.write(kind, step, values)

@@ -1,0 +1,164 @@
+"""What each learner does, step by step: `learners/R.jsonl` for learner R."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from asrtool.distributed.members.members import Loss
+from asrtool.distributed.strategies.strategy import StepCost
+from asrtool.distributed.work.work_queue import Assignment, BatchNumber
+from asrtool.distributed.world import World
+from asrtool.files import disk_full
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.ledger.in_flight import Assigned
+from asrtool.train.ledger.learner_records import records_path
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a learner."""
+
+    number: int  # batches that all learners have trained after it, as the learning rate counts them
+    num_samples: int  # of all learners, likewise
+    loss: float  # nats, summed over the batch, before the update; 0 without a batch
+    figures: Mapping[str, float]  # further sums that the objective reports
+    grad_norm: float  # before the update and before clipping
+    begin: float  # seconds since 1970
+    compute_s: float
+    cost: StepCost  # of communication
+
+
+class Lines:
+    """A file of JSON lines that a training continues."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def open(self, num_bytes: int | None = None) -> None:
+        """Continue after `num_bytes`, without the lines behind; by default after the last line."""
+        self.path.touch()
+        self._file = open(self.path, "r+b")  # noqa: SIM115
+        if num_bytes is not None:
+            self._file.truncate(min(num_bytes, self.path.stat().st_size))
+        self._file.seek(0, io.SEEK_END)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """One line; AsrtoolError when the disk is full."""
+        assert self._file, "write before open"
+        try:
+            self._file.write(json.dumps(values).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise disk_full(self.path, error) from error
+
+    @property
+    def num_bytes(self) -> int:
+        """How long the file is."""
+        assert self._file, "asked before open"
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Of what is open."""
+        if self._file:
+            self._file.close()
+
+
+class Records:
+    """One line a step, continued from `num_bytes`, by learner; opened when entered.
+
+    A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
+    learning rate counts them), ``loss`` (nats a token; null where fp16 overflowed), ``begin`` (seconds since 1970),
+    ``compute_s``, ``comm_s`` (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for
+    data), ``staleness`` (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks
+    with whom exchanges begun here were done since the step before) and ``skipped`` (exchanges not begun or refused
+    since then); of its batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
+    """
+
+    def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
+        self._out = out
+        self._world = world
+        self._lengths = num_bytes
+        self._lines = Lines(records_path(out, world.rank))
+        self._assigned = Assigned(out, world.rank)
+
+    def __enter__(self) -> Records:
+        self._lines.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._world.rank == 0:  # before, there may have been more learners
+            for path in self._lines.path.parent.glob("*.jsonl"):
+                if (rank := int(path.stem)) >= self._world.size:
+                    os.truncate(path, self._length(rank))
+        self._lines.open(self._length(self._world.rank))
+        self._assigned.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._lines.close()
+        self._assigned.close()
+
+    def follow(self, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
+        """Pass `assignments` through, noting each until its step is written: it is named if this learner dies."""
+        for assignment in assignments:
+            if assignment.batch:
+                self._assigned.add(assignment.batch.epoch + 1, assignment.batch.position, assignment.number)
+            yield assignment
+
+    def write(self, number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> None:
+        """The line of a step that trained `batch` of so many utterances; AsrtoolError when the disk is full."""
+        line = record_of(number, step, batch, num_samples)
+        self._lines.write(line)
+        self._assigned.remove(line["epoch"], line["batch"])
+
+    def end_lost(self, losses: Mapping[int, Loss]) -> None:
+        """Drop what lost learners wrote after they were taken for lost, by the first of the others."""
+        for rank, loss in losses.items() if self._world.place == 0 else ():
+            path = records_path(self._out, rank)
+            if path.exists():
+                os.truncate(path, min(loss.record_bytes, path.stat().st_size))
+
+    def forget_assigned(self) -> None:
+        """What was assigned and is not trained is not to be."""
+        self._assigned.clear()
+
+    def is_idle(self) -> bool:
+        """Whether this learner has trained all that was assigned to it."""
+        return self._assigned.is_empty
+
+    @property
+    def num_bytes(self) -> int:
+        """How long the file is."""
+        return self._lines.num_bytes
+
+    def _length(self, rank: int) -> int:
+        return self._lengths[rank] if rank < len(self._lengths) else 0
+
+
+def record_of(number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> dict[str, Any]:
+    """The line of a step that trained `batch` of so many utterances."""
+    return {
+        "epoch": number.epoch + 1,
+        "batch": number.position,
+        "step": step.number,
+        "samples": step.num_samples,
+        "loss": step.loss / max(batch.normaliser, 1) if math.isfinite(step.loss) else None,
+        "begin": round(step.begin, 6),
+        "compute_s": round(step.compute_s, 6),
+        "comm_s": round(step.cost.comm_s, 6),
+        "wait_s": round(step.cost.wait_s, 6),
+        "data_s": round(batch.wait_s, 6),
+        "staleness": step.cost.staleness,
+        "bytes": step.cost.num_bytes,
+        "partners": list(step.cost.partners),
+        "skipped": step.cost.num_skipped,
+        "utterances": num_samples,
+        "frames": batch.frames,
+        "padded_frames": batch.padded_frames,
+    }

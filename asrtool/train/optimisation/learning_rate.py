@@ -1,0 +1,127 @@
+"""Learning-rate schedules: pure functions of how much of the training is done, so nothing has to be restored.
+
+Progress is counted in utterances trained by all learners together, as a fraction of those of the whole training: it
+means the same whatever the batch size and the number of learners. A schedule gets its settings, the peak, this fraction
+and the number of epochs, and returns a learning rate. One whose settings say `needs_dev` gets the losses on dev as well
+that are known by then, in order; checkpoints have them.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.settings.train import Halving, InverseSqrt, OneCycle, Optimisation, Plateau
+
+
+@dataclass(frozen=True)
+class LearningRates:
+    """Those of the steps of a training."""
+
+    settings: Optimisation
+    total_samples: int  # of the whole training, an estimate where the source cannot count
+    scale: float = 1.0  # a multiple of the rate of the schedule, where there is no `factor`
+    factor: float | None = None  # the batch as a multiple of the one that the schedule is for
+
+    @property
+    def needs_dev(self) -> bool:
+        """Whether they depend on losses on dev."""
+        return _needs_dev(self.settings)
+
+    def after(self, num_samples: int, dev_losses: Sequence[float] = ()) -> float:
+        """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated.
+
+        `dev_losses` are those known before it, where they are needed.
+        """
+        num_samples = min(num_samples, self.total_samples)
+        if self.factor is not None:
+            return scaled_learning_rate(self.settings, num_samples, self.total_samples, self.factor, dev_losses)
+        return self.scale * learning_rate(self.settings, num_samples, self.total_samples, dev_losses)
+
+
+def learning_rate(
+    settings: Optimisation, num_samples: int, total_samples: int, dev_losses: Sequence[float] = ()
+) -> float:
+    """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`.
+
+    Raises AsrtoolError where a person's own schedule gives none: each step has another one, so each is looked at.
+    """
+    assert 0 < num_samples <= total_samples, (num_samples, total_samples)
+    schedule: Any = settings.schedule.load()
+    fraction = num_samples / total_samples
+    more = (dev_losses,) if _needs_dev(settings) else ()
+    found = schedule(settings.schedule.settings, settings.peak_lr, fraction, settings.num_epochs, *more)
+    rate = float(found) if isinstance(found, numbers.Real) else math.nan
+    if not 0 <= rate < math.inf:
+        returned = f"{settings.section}.schedule = {settings.schedule.name} returned {reprlib.repr(found)}"
+        what = f"{returned} at {fraction:.1%} of the training, expected a rate of 0 or more"
+        raise AsrtoolError(what, "return one, see docs/guide/extending.md")
+    return rate
+
+
+def scaled_learning_rate(
+    settings: Optimisation, num_samples: int, total_samples: int, factor: float, dev_losses: Sequence[float] = ()
+) -> float:
+    """The same where the batch is `factor` times the one that `peak_lr` is for: the rate is so, too.
+
+    The linear rule, with a warm-up that is a line from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677,
+    section 2.2; Zhang et al., arXiv 1904.04956). The schedule has a `warmup_fraction` above 0.
+    """
+    fraction, warmup_fraction = num_samples / total_samples, settings.schedule.settings.warmup_fraction
+    if fraction < warmup_fraction:
+        return settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)
+    return factor * learning_rate(settings, num_samples, total_samples, dev_losses)
+
+
+def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """Half a cosine from the peak down to `final_lr_fraction` of it (after Smith and Topin, 2018)."""
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    fallen = (fraction - settings.warmup_fraction) / (1 - settings.warmup_fraction)
+    final = settings.final_lr_fraction
+    return peak_lr * (final + (1 - final) * (1 + math.cos(math.pi * fallen)) / 2)
+
+
+def inverse_sqrt(settings: InverseSqrt, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """1 / sqrt(progress), being the peak where the warm-up ends (Vaswani et al., 2017)."""
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    return peak_lr * math.sqrt(settings.warmup_fraction / fraction)
+
+
+def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """The peak until `hold_fraction` after the warm-up, then divided by sqrt(2) at the start of every epoch.
+
+    It is halved every two epochs (Zhang et al., arXiv 1904.04956, hold 10 of 16 epochs).
+    """
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    epochs_after = (fraction - settings.warmup_fraction - settings.hold_fraction) * num_epochs
+    return peak_lr * 2.0 ** (-0.5 * max(0, math.ceil(epochs_after - 1e-9)))
+
+
+def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int, dev_losses: Sequence[float]) -> float:
+    """The peak, multiplied by `factor` after each `patience` evaluations in a row without a lower loss than before."""
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    lowest, num_since, num_falls = math.inf, 0, 0
+    for loss in dev_losses:
+        num_since = 0 if loss < lowest else num_since + 1
+        lowest = min(lowest, loss)
+        if num_since == settings.patience:
+            num_since, num_falls = 0, num_falls + 1
+    return peak_lr * max(settings.factor**num_falls, settings.least_lr_fraction)
+
+
+def _needs_dev(settings: Optimisation) -> bool:
+    return bool(getattr(settings.schedule.settings, "needs_dev", False))
+
+
+def _warm_up(peak_lr: float, fraction: float, warmup_fraction: float) -> float:
+    """A line from 0 up to the peak."""
+    return peak_lr * fraction / warmup_fraction

@@ -1,0 +1,240 @@
+"""Test sets as NIST's evaluations have them: whole calls, a reference (stm) that says what is scored, and rules (glm).
+
+The segments are the scored ones of the stm. They are widened a little for the recogniser, as the words at their edges
+are cut short otherwise; the times before are kept in the custom fields scored_start_s and scored_duration_s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asrtool.data.manifests.manifest import Drop, check_fraction, write_manifests
+from asrtool.errors import AsrtoolError
+from asrtool.local.text.text_rules import Rules, Unusable, normalise
+from asrtool.local.utterances import make_recording, times_run, usable_audio
+from asrtool.settings.data import Data
+
+if TYPE_CHECKING:
+    from lhotse import SupervisionSegment
+
+SAMPLING_RATE_HZ = 8000
+NUM_CHANNELS = 2
+IGNORE = "IGNORE_TIME_SEGMENT_IN_SCORING"
+GAP = "inter_segment_gap"  # the speaker of stretches between segments
+CHANNELS = {"1": "A", "2": "B"}
+_LINE = re.compile(r"(\S+)\s+([AB12])\S*\s+(\S+)\s+([\d.]+)\s+([\d.]+)\s*(<[^>]*>)?\s*(.*)")
+_LABEL = re.compile(r';;\s*LABEL\s+"([^"]*)"')
+
+# To the texts of manifests, which are for reading: scoring reads the stm.
+RULES = Rules(
+    line=(
+        (r"\(\(|\)\)", " "),
+        (r"<[^>]*>", " "),
+        (r"\{\s*@\s*/\s*([^/}]*)[^}]*\}", r" \1 "),  # the first alternative that has words
+        (r"\{([^/}]*)/[^}]*\}", r" \1 "),
+        (r"%?hesitation", "uh"),
+        (r"[()@%]", " "),
+        (r"(^|\s)o\. k\.", r"\1okay"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class StmLine:
+    """One segment of a reference; times in seconds as written."""
+
+    recording: str
+    channel: str  # A or B
+    start_s: str
+    end_s: str
+    label: str
+    text: str
+
+    @property
+    def times(self) -> tuple[str, str, str, str]:
+        """What distinguishes it: side and times in hundredths of a second, in which partitions agree with it."""
+        return self.recording, self.channel, f"{float(self.start_s):.2f}", f"{float(self.end_s):.2f}"
+
+    @property
+    def is_scored(self) -> bool:
+        return IGNORE not in self.text.upper()
+
+
+def prepare_evaluation(stm: str, glm: str, files: Mapping[str, Path], out: Path, data: Data) -> None:
+    """Write the manifest folder `out` with ref.stm and ref.glm, of the audio `files` (recording id -> path).
+
+    Raises AsrtoolError for a broken reference, or when too much cannot be used.
+    """
+    drops: list[Drop] = []
+    lines = parse_stm(stm)
+    sounds = usable_audio(_matched(files, lines, drops), SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
+    scored = [
+        line
+        for line in lines
+        if line.recording in sounds
+        and line.is_scored
+        and times_run(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
+    ]
+    if not scored:
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
+    durations_s = {id_: sound.duration_s for id_, sound in sounds.items()}
+    write_manifests(
+        out,
+        [make_recording(id_, sound, NUM_CHANNELS) for id_, sound in sounds.items()],
+        widen(_segments(scored, durations_s), durations_s, data.segment_padding_s),
+        drops,
+        data.bad_fraction,
+        {"ref.stm": keep_recordings(stm, sounds.keys()), "ref.glm": glm},
+    )
+
+
+def read_stm(paths: Iterable[Path]) -> str:
+    """One reference of the files at `paths`, as scorers want it: no known fault, no gaps, sides A and B, one header.
+
+    The known faults are a stray second bracket and tags of asides.
+    """
+    lines = [line for path in paths for line in _fix(path.read_text(encoding="latin-1")).splitlines()]
+    header = dict.fromkeys(line for line in lines if line.startswith(";;"))
+    segments = [_with_letter(line) for line in lines if not line.startswith(";;") and GAP not in line]
+    return "\n".join([*header, *_missing_labels(header, segments), *segments]) + "\n"
+
+
+def parse_stm(text: str) -> list[StmLine]:
+    """The segments of a reference, those to be ignored included. Raises AsrtoolError naming a broken line."""
+    lines = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith(";;") or not line.strip():
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        if not match:
+            raise AsrtoolError(
+                f"reference stm, line {number}: {line[:60]!r}, expected recording, channel, speaker, start, end, text",
+                "compare the file with the release",
+            )
+        recording, channel, _, start_s, end_s, label, words = match.groups()
+        lines.append(StmLine(recording, CHANNELS.get(channel, channel), start_s, end_s, label or "", words))
+    return lines
+
+
+def keep_recordings(stm: str, ids: Iterable[str]) -> str:
+    """The reference without the lines of other recordings; comments stay."""
+    ids = set(ids)
+    lines = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in ids)
+    return "\n".join(lines) + "\n"
+
+
+def compare_pem(stm: str, pem: Path, title: str, bad_fraction: float) -> None:
+    """Raise AsrtoolError where the partition file `pem` and the stm differ in more than that fraction of the segments.
+
+    Those are listed that are scored; the pem may or may not list others. What is decoded and scored goes by the stm, so
+    a few that differ are a warning.
+    """
+    lines = parse_stm(stm)
+    rows = [row.split() for row in pem.read_text(encoding="latin-1").splitlines() if not row.startswith(";;")]
+    listed = {(row[0], row[1][0], f"{float(row[3]):.2f}", f"{float(row[4]):.2f}") for row in rows if row}
+    scored = {line.times for line in lines if line.is_scored}
+    of_stm, of_pem = scored - listed, listed - {line.times for line in lines}
+    if not of_stm and not of_pem:
+        return
+    num, first = max(len(of_stm), len(of_pem)), min(of_stm | of_pem)
+    what = f"stm and pem of {title} differ in {num} of {len(scored)} segments, the first is {' '.join(first)}"
+    if num > bad_fraction * len(scored) and bad_fraction < 1:
+        way = "to go by the stm: --set data.bad_fraction=1, which holds for all faults"
+        raise AsrtoolError(what, f"compare both files with the releases; {way}")
+    logging.warning("%s: THE STM COUNTS", what)
+
+
+def widen(
+    segments: Iterable[SupervisionSegment], durations_s: Mapping[str, float], padding_s: float
+) -> list[SupervisionSegment]:
+    """`segments` longer by up to `padding_s` at both ends, within the recording (`durations_s` by id).
+
+    Neighbours on a channel share the gap between them, so that no word is decoded twice. The times before are kept in
+    the custom fields scored_start_s and scored_duration_s.
+    """
+    sides: dict[tuple[str, int], list[SupervisionSegment]] = {}
+    for segment in sorted(segments, key=lambda s: (s.start, s.end)):
+        sides.setdefault((segment.recording_id, segment.channel), []).append(segment)
+    widened = []
+    for (recording, _), side in sides.items():
+        ends = [0.0] + [s.end for s in side]
+        starts = [s.start for s in side] + [durations_s[recording]]
+        # The room before segment i is the gap i; the first and the last gap belong to one segment alone.
+        gaps = [max(0.0, start - end) for end, start in zip(ends, starts, strict=True)]
+        room = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
+        widened += [_widened(s, room[i], room[i + 1]) for i, s in enumerate(side)]
+    return widened
+
+
+def _widened(segment: SupervisionSegment, before_s: float, after_s: float) -> SupervisionSegment:
+    return dataclasses.replace(
+        segment,
+        start=round(segment.start - before_s, 4),
+        duration=round(segment.duration + before_s + after_s, 4),
+        custom={"scored_start_s": segment.start, "scored_duration_s": segment.duration},
+    )
+
+
+def _fix(stm: str) -> str:
+    return re.sub(r"<[BE]_ASIDE>", "", stm.replace("((", "(").replace("))", ")"))
+
+
+def _with_letter(line: str) -> str:
+    """`line` with the side as a letter: hypotheses have letters."""
+    return re.sub(r"^(\S+\s+)([12])(?=\s)", lambda match: match[1] + CHANNELS[match[2]], line)
+
+
+def _missing_labels(header: Iterable[str], segments: Iterable[str]) -> Iterator[str]:
+    """Lines for the labels that no line of the header declares, on which scorers would stop."""
+    declared = {match[1].lower() for line in header if (match := _LABEL.match(line))}
+    used = dict.fromkeys(name for line in segments for name in _labels(line))
+    yield from (f';; LABEL "{name}" "{name}" ""' for name in used if name.lower() not in declared)
+
+
+def _labels(line: str) -> list[str]:
+    match = _LINE.fullmatch(line.rstrip())
+    return [name for name in match[6][1:-1].split(",") if name] if match and match[6] else []
+
+
+def _matched(files: Mapping[str, Path], lines: Sequence[StmLine], drops: list[Drop]) -> dict[str, Path]:
+    referenced = dict.fromkeys(line.recording for line in lines)
+    drops += [
+        Drop(id_, "no transcript", f"{path}: not in the stm") for id_, path in files.items() if id_ not in referenced
+    ]
+    drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in referenced if id_ not in files]
+    return {id_: path for id_, path in files.items() if id_ in referenced}
+
+
+def _segments(scored: Iterable[StmLine], durations_s: Mapping[str, float]) -> Iterator[SupervisionSegment]:
+    """The scored lines, numbered within their recording; a side is a speaker."""
+    from lhotse import SupervisionSegment
+
+    numbers = Counter[str]()
+    for line in scored:
+        start_s, end_s = float(line.start_s), min(float(line.end_s), durations_s[line.recording])
+        yield SupervisionSegment(
+            id=f"{line.recording}-{numbers[line.recording]}",
+            recording_id=line.recording,
+            start=start_s,
+            duration=round(end_s - start_s, 8),
+            channel="AB".index(line.channel),
+            text=_text(line.text),
+            language="English",
+            speaker=f"{line.recording}-{line.channel}",
+        )
+        numbers[line.recording] += 1
+
+
+def _text(reference: str) -> str:
+    """Normalised text, or none: scoring reads ref.stm, and leaving out a scored segment would change the result."""
+    try:
+        return normalise(reference, RULES)
+    except Unusable:
+        return ""

@@ -1,0 +1,103 @@
+"""Releases to one folder of corpora: the configured ones are linked there, or the mini corpus is made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder, write_text
+from asrtool.local.corpus import TEXT, Release
+from asrtool.local.corpus_names import Named, known_releases, named_corpora
+from asrtool.local.layouts.address import PLACE
+from asrtool.local.releases.releases import find_release
+from asrtool.settings import registry
+from asrtool.settings.config import Place
+from asrtool.settings.data import Data
+from asrtool.url import as_url
+
+MakeMini = Callable[[Path, list[str]], None]
+UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
+
+
+def collect_corpora(
+    out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini, extra_text: Sequence[str] = ()
+) -> None:
+    """Make `out` hold one entry for each release that the corpora of `data` need, and those of which text is read.
+
+    `paths` says where they lie, by key, `extra_text` is lm.extra_text.
+
+    A release in several places is a folder of numbered ones. What is in tar files is unpacked beside `out`. When none
+    of them has a path, `make_mini` is called with `out` and the names of the corpora.
+    Raises AsrtoolError naming the key, the path and what was expected there.
+    """
+    named = named_corpora(data, extra_text)
+    _check_files(extra_text)
+    releases = {release.key: release for item in named for release in item.releases}
+    places = {release.key: _listed(paths.get(release.key, "")) for release in releases.values()}
+    missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]
+    if not any(places.values()) and _in_mini(named):
+        make_mini(out, [item.corpus.name for item in named])
+        return
+    if missing:
+        raise AsrtoolError(
+            f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
+            f"set each with --set paths.KEY=PLACE{_text_hint(named, missing)}{_mini_hint(named)}",
+        )
+    unpacked = out.absolute().parent / UNPACKED
+    targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
+    _check_apart(out, targets)
+    with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
+        for name, folders in targets.items():
+            _link(temporary / name, folders)
+            logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
+
+
+def _check_files(extra_text: Sequence[str]) -> None:
+    """What is no corpus has to be a file, before the hours that stages take which come before it is read."""
+    for name in extra_text:
+        if name not in registry.names("corpus") and not Path(name).is_file():
+            what = "a folder" if Path(name).is_dir() else "no such file"
+            known = ", ".join(registry.names("corpus"))
+            raise AsrtoolError(f"lm.extra_text: {name}: {what}", f"name a file of sentences, or one of {known}")
+
+
+def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
+    """A link in `out` to a folder that `out` is in would have no end."""
+    real = out.resolve()
+    for name, folders in targets.items():
+        for folder in folders:
+            if real.is_relative_to(folder.resolve()):
+                fault = f"{name}: {folder} holds the work directory {real.parent}, expected the two apart"
+                raise AsrtoolError(fault, "choose another place with --work")
+
+
+def _listed(place: Place) -> list[str]:
+    return [path for path in ((place,) if isinstance(place, str) else place) if path]
+
+
+def _link(name: Path, folders: Sequence[Path]) -> None:
+    """Several keep their own names, one level down, because patterns of releases may name a folder."""
+    if len(folders) > 1:
+        for number, folder in enumerate(folders, start=1):
+            _link(name / str(number) / ("" if as_url(folder) else folder.name), [folder])
+    elif url := as_url(folders[0]):
+        write_text(name / PLACE, url + "\n")
+    else:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.symlink_to(folders[0], target_is_directory=True)
+
+
+def _in_mini(named: Iterable[Named]) -> bool:
+    return all(item.corpus.in_mini for item in named)
+
+
+def _text_hint(named: Iterable[Named], missing: Sequence[Release]) -> str:
+    """What leaves out a corpus of which text alone is wanted."""
+    of_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
+    return ", or leave out the further text with --set lm.extra_text=[]" if any(r in of_text for r in missing) else ""
+
+
+def _mini_hint(named: Iterable[Named]) -> str:
+    return ", or leave all of them empty to use the mini corpus" if _in_mini(named) else ""

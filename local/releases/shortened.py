@@ -1,0 +1,112 @@
+"""Files that lhotse does not read, or in part only, decoded once: with shorten, or joined of several."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asrtool.data.audio import sphere
+from asrtool.data.audio.joined import kept
+from asrtool.data.audio.sphere import read_header
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.workers.processes import num_cores, process_map
+from asrtool.errors import AsrtoolError
+from asrtool.log import progress
+
+if TYPE_CHECKING:
+    from asrtool.local.utterances import Sound
+
+BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take about 107 GB
+# Samples that become FLAC in a second of CPU (docs/decisions/shorten.md).
+RATES_HZ = {"sph2pipe": 5e7, "desphere": 1.2e6}
+FLOAT_BYTES = 4  # of a sample, which those of joined files may need
+GB = 1e9
+PIECE_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """A file to decode. Processes run on it."""
+
+    name: str  # of the recording
+    source: Path
+    stem: Path  # of the file that it is decoded to
+
+
+def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
+    """`sounds` with files in `folder` in place of those with shorten or several parts; `drops` has those that fail.
+
+    What was decoded to `folder` already, as the name of the file says, is not decoded again; a process that is killed
+    costs its file, which another one decodes. Raises AsrtoolError when there is too little room.
+    """
+    headers = {id_: read_header(sound.path) for id_, sound in sounds.items() if sound.path.suffix.lower() == ".sph"}
+    ids = [id_ for id_, h in headers.items() if h.is_shortened]
+    ids += [id_ for id_, sound in sounds.items() if sound.num_parts > 1]
+    files = [Shortened(id_, sounds[id_].path, _stem(folder, id_, sounds[id_].path)) for id_ in ids]
+    todo = [file for file in files if not kept(file.stem)]
+    failed = set()
+    if todo:
+        _check_room(folder, [sounds[file.name] for file in todo])
+        with process_map(__name__, min(num_cores(), len(todo))) as map_:
+            faults = progress(map_(decode, todo), "decode audio", len(todo), "file")
+            for file, fault in zip(todo, faults, strict=True):
+                if fault:
+                    failed.add(file.name)
+                    drops.append(Drop(file.name, "unusable audio", fault))
+    decoded = {file.name: kept(file.stem) for file in files}
+    return {
+        id_: dataclasses.replace(sound, path=decoded.get(id_) or sound.path)
+        for id_, sound in sounds.items()
+        if id_ not in failed
+    }
+
+
+def _stem(folder: Path, id_: str, source: Path) -> Path:
+    """Where `source` is decoded to: named for its recording, its size, and what is at its beginning and end."""
+    with open(source, "rb") as file:
+        digest = hashlib.sha256(file.read(PIECE_BYTES))
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size_bytes - PIECE_BYTES))
+        digest.update(b"%d" % size_bytes + file.read())
+    if source.suffix.lower() != ".sph":
+        digest.update(b"2")  # what was kept before had float audio in 16 bits, and is not used
+    return folder / f"{id_}-{digest.hexdigest()[:16]}"
+
+
+def cost_of_decoding(num_samples: int) -> tuple[float, float]:
+    """Of so many samples: hours of CPU by what is installed here, and bytes of disk, both about."""
+    return num_samples / RATES_HZ[_program()] / 3600, num_samples * BYTES_A_SAMPLE
+
+
+def _program() -> str:
+    return "sph2pipe" if shutil.which("sph2pipe") else "desphere"
+
+
+def decode(file: Shortened) -> str:
+    """Decode it; what is wrong with it, or an empty text."""
+    return sphere.decode(file.source, file.stem)
+
+
+def _check_room(folder: Path, sounds: Sequence[Sound]) -> None:
+    sizes = [(sound.num_samples * sound.num_channels, sound.num_parts > 1) for sound in sounds]
+    cpu_hours, needed = cost_of_decoding(sum(num_samples for num_samples, _ in sizes))
+    needed += sum(num_samples * (FLOAT_BYTES - BYTES_A_SAMPLE) for num_samples, is_joined in sizes if is_joined)
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    free = shutil.disk_usage(place).free
+    logging.info(
+        "%s: audio with shorten or of joined files is decoded once, by %s: about %.2g hours of CPU and %.3g GB of disk,"
+        " %.3g GB are free", folder, _program(), cpu_hours, needed / GB, free / GB,
+    )  # fmt: skip
+    if needed > free:
+        raise AsrtoolError(
+            f"{folder}: audio with shorten or of joined files needs about {needed / GB:.3g} GB of disk when it is"
+            f" decoded, {free / GB:.3g} GB are free",
+            "free some space, or choose another place with --work",
+        )

@@ -1,0 +1,144 @@
+"""How much speech there is to train on, before it is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from asrtool.data.mix import fractions_of
+from asrtool.errors import AsrtoolError
+from asrtool.lang.text import extra_files
+from asrtool.local.corpus_names import extra_corpora, with_role
+from asrtool.local.releases.shortened import cost_of_decoding
+from asrtool.predict.estimate.needs import Amount
+from asrtool.predict.estimate.text_stages import WORDS_AN_HOUR
+from asrtool.recipe.state import read_marker
+from asrtool.settings.config import Config, select
+from asrtool.settings.values import flatten
+
+TRAIN_REPORT = Path("manifests", "train", "report.json")
+
+
+def training_hours(config: Config, work: Path) -> tuple[float, str]:
+    """Hours of speech that a run in `work` trains on, and how that is known.
+
+    A release that the settings do not place counts as it was published, one whose place they say is nowhere as what the
+    mini corpus has in its stead. Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
+    """
+    if report := report_of(config, work):
+        return float(report["speech_hours"]), f"by {work / TRAIN_REPORT}"
+    corpora = with_role(config.data, "train")
+    if is_mini(config):
+        return config.mini.train_hours, "of the mini corpus"
+    unknown = [corpus.name for corpus in corpora if not corpus.train_hours]
+    if unknown:
+        what = f"how much speech {', '.join(unknown)} has is not known before its manifest is made"
+        raise AsrtoolError(what, "run the first two stages, --stop-stage prepare, and estimate then")
+    return sum(corpus.train_hours for corpus in corpora), "as published for " + ", ".join(c.name for c in corpora)
+
+
+def report_of(config: Config, work: Path) -> dict[str, Any]:
+    """What report.json says of the training set of `config` in `work`; empty where it is not there yet."""
+    path = work / TRAIN_REPORT
+    found: dict[str, Any] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() and _is_of(config, work) else {}
+    )
+    return found
+
+
+def shortened_samples(config: Config, work: Path) -> int:
+    """Samples that a run in `work` has yet to decode from shorten, as the releases were published."""
+    if is_mini(config) or report_of(config, work):
+        return 0
+    return sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
+
+
+def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
+    """Corpus -> its hours in an epoch by data.mix, where one of all utterances has `hours`; empty where not known.
+
+    By the manifests of the corpora, or without them by published hours, as if all utterances were equally long.
+    """
+    corpora = with_role(config.data, "train")
+    reports = [work / "manifests" / "corpora" / corpus.name / "train" / "report.json" for corpus in corpora]
+    if all(report.exists() for report in reports) and _is_of(config, work):
+        found = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
+        sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in found]
+    elif is_mini(config):
+        return {}
+    else:
+        sizes = [(round(3600 * corpus.train_hours), corpus.train_hours) for corpus in corpora]
+    names = [corpus.name for corpus in corpora]
+    if not all(num and of_it for num, of_it in sizes):
+        return {}
+    utterances = {name: num for name, (num, _) in zip(names, sizes, strict=True)}
+    tenths_s = {name: round(36000 * of_it) for name, (_, of_it) in zip(names, sizes, strict=True)}
+    fractions = fractions_of(config.data.mixing, utterances, tenths_s)
+    drawn = {name: sum(utterances.values()) * fractions[name] * tenths_s[name] / utterances[name] for name in names}
+    return {name: hours * of_it / sum(tenths_s.values()) for name, of_it in drawn.items()}
+
+
+def _is_of(config: Config, work: Path) -> bool:
+    """Whether what was prepared in `work` is of the corpora and releases of `config`, as far as that is recorded."""
+    marker = read_marker(work, "corpus")
+    if not marker or "settings" not in marker:
+        return True
+    made_of = marker["settings"]
+    keys = [release.key for corpus in with_role(config.data, "train") for release in corpus.releases]
+    now = flatten(select(config, ("data.train",)))
+    return now["data.train"] == made_of["data.train"] and all(
+        _as_list(config.paths.get(key)) == _as_list(made_of.get(f"paths.{key}")) for key in keys
+    )
+
+
+def _as_list(path: object) -> list[object] | None:
+    """Of a setting of [paths]: None where it is not set, which is not nowhere."""
+    if path is None:
+        return None
+    return [path] if isinstance(path, str) else list(path)  # type: ignore[call-overload]
+
+
+def is_mini(config: Config) -> bool:
+    """Whether the settings say of every release to train on that it is nowhere."""
+    corpora = with_role(config.data, "train")
+    keys = [release.key for corpus in corpora for release in corpus.releases]
+    return all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys)
+
+
+BYTES_A_WORD = 5  # of text, with the blank
+
+
+def amount_of(config: Config, work: Path) -> Amount:
+    """Of a run in `work`, from its manifests where they are there, else from what is published.
+
+    Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
+    """
+    hours, source = training_hours(config, work)
+    amount = Amount(
+        hours,
+        source,
+        of_corpora=epoch_hours(config, work, hours),
+        extra_words=extra_words(config, work),
+        decoding=cost_of_decoding(shortened_samples(config, work)),
+    )
+    report = report_of(config, work)
+    if not {"num_words", "num_utterances"} <= report.keys():
+        return amount
+    return replace(
+        amount, utterance_s=3600 * hours / report["num_utterances"], words_an_hour=report["num_words"] / hours
+    )
+
+
+def extra_words(config: Config, work: Path) -> float:
+    """Of lm.extra_text: of what `asrtool prepare text` wrote, or of files and of corpora as they are published."""
+    corpora = {corpus.name: corpus for corpus in extra_corpora(config.lm.extra_text)}
+    words = 0.0
+    for name, written in zip(config.lm.extra_text, extra_files(work / "text", config.lm.extra_text), strict=True):
+        path = written if written.exists() else Path(name)
+        if name in corpora and not written.exists():
+            hours = config.mini.train_hours if is_mini(config) else corpora[name].train_hours
+            words += hours * WORDS_AN_HOUR
+        elif path.exists():
+            words += path.stat().st_size / BYTES_A_WORD
+    return words

@@ -1,0 +1,109 @@
+"""The text of a person's own data to normalised text, by the rule that data.text_rules names; any language.
+
+docs/guide/corpora.md has what each does. Whatever the rule, a word holds nothing that a reference (stm) or a hypothesis
+(ctm) would take for mark-up.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from asrtool.lang.text import BACKOFF
+from asrtool.local.text.text_rules import (
+    OTHER_LETTERS,
+    TAGS,
+    TYPOGRAPHIC,
+    Unusable,
+    normalise_plain,
+    read_mark,
+    refuse_broken,
+)
+from asrtool.settings.data import Data
+from asrtool.settings.lang import NOT_IN_WORDS
+
+Rule = Callable[[str], str]
+
+JOINERS = "\u200c\u200d"  # that say how letters of Persian or of Indian scripts are joined
+ZERO_WIDTH_SPACE = "\u200b"  # between words of Khmer or Thai
+
+
+def text_rule(data: Data) -> Rule:
+    """Normalises a text; raises Unusable, with the reason, for one that cannot be used."""
+    if data.text_rules == "english":
+        return normalise_plain
+    if data.text_rules == "none":
+        return take_as_it_stands
+    split = data.text_rules == "characters"
+    return functools.partial(normalise_unicode, marks="" if split else data.word_marks, split=split)
+
+
+def normalise_unicode(text: str, marks: str = "'", split: bool = False) -> str:
+    """`text` in folded case and NFC: letters and digits of any script; of punctuation `marks` alone, inside words.
+
+    `split` makes each character a word, with what combines with it. Raises Unusable for an unknown mark in brackets,
+    and for what was no UTF-8 when it was read.
+    """
+    refuse_broken(text)
+    words: list[str] = []
+    for word in text.split():
+        mark = read_mark(word.lower())
+        words += _words(fold(word), marks) if mark is None else mark
+    if split:
+        words = [piece for word in words for piece in ([word] if word in TAGS else split_characters(word))]
+    return " ".join(words)
+
+
+def fold(text: str) -> str:
+    """`text` without the difference of case, NFC: the same for all forms that Unicode takes for equal."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+def split_characters(word: str) -> Iterator[str]:
+    """Each character of `word` with the marks that combine with it."""
+    begin = 0
+    for place in range(1, len(word)):
+        combines = unicodedata.category(word[place])[0] == "M" or not set(JOINERS).isdisjoint(
+            word[place - 1 : place + 1]
+        )
+        if not combines:
+            yield word[begin:place]
+            begin = place
+    yield word[begin:]
+
+
+def take_as_it_stands(text: str) -> str:
+    """`text` with single spaces. Raises Unusable where a word holds what means something else to a scorer."""
+    refuse_broken(text)
+    words = text.split()
+    for word in words:
+        if word == BACKOFF or (word not in TAGS and set(word) & set(NOT_IN_WORDS)):
+            raise Unusable("unknown mark-up", word)
+        if any(unicodedata.category(character) == "Cc" for character in word):
+            raise Unusable(OTHER_LETTERS, repr(word))
+    return " ".join(words)
+
+
+def _words(text: str, marks: str) -> list[str]:
+    """The words of `text`, in folded case: `marks` and joiners stay between two letters or digits."""
+    visible = [c for c in text.translate(TYPOGRAPHIC) if not _is_format(c)]
+    parts = [_is_part(c) for c in visible]
+    inner = [False, *(before and behind for before, behind in zip(parts, parts[2:], strict=False)), False]
+    kept = []
+    for character, is_part, is_inner in zip(visible, parts, inner, strict=False):
+        if is_part or (is_inner and (character in marks or character in JOINERS)):
+            kept.append(character)
+        elif character not in JOINERS:
+            kept.append(" ")
+    return "".join(kept).split()
+
+
+def _is_part(character: str) -> bool:
+    """Whether it is a letter, what combines with one, or a digit."""
+    return unicodedata.category(character)[0] in "LMN"
+
+
+def _is_format(character: str) -> bool:
+    """Whether it is invisible and parts nothing, such as a soft hyphen or the direction of writing."""
+    return unicodedata.category(character) == "Cf" and character not in (*JOINERS, ZERO_WIDTH_SPACE)

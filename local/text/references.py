@@ -1,0 +1,110 @@
+"""References to score by utterance: an stm from normalised text, and mapping rules (glm) that fit it."""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from asrtool.data.manifests.validator import Entry
+from asrtool.local.text.text_rules import HESITATIONS, TAGS
+from asrtool.score.utterances import MARK, escape, file_of
+
+# NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
+NO_RULES_GLM = """\
+;; No rule that changes a word.
+* name "none"
+* desc "no rules"
+* format = 'NIST1'
+* max_nrules = '10'
+* copy_no_hit = 'T'
+* case_sensitive = 'F'
+%HESITATION => %HESITATION / [ ] __ [ ]
+"""
+HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
+
+
+def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_english: bool = True) -> str:
+    """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
+
+    Nothing may be missed in another language, where er or ha may be any word. `corpus_of` (recording id -> corpus)
+    labels the utterances, so that each corpus is scored apart too. Times are those in the recording.
+    """
+    entries = list(entries)
+    corpora = {corpus_of[entry["recording_id"]] for entry in entries}
+    return _heading(corpora) + _segments(entries, corpus_of.__getitem__, is_english)
+
+
+class Reference:
+    """`format_reference` of utterances that come by recording, in the order of the recordings: its text, compressed.
+
+    `corpus_of` says of the id of a recording which corpus it is of.
+    """
+
+    def __init__(self, corpus_of: Callable[[str], str], is_english: bool) -> None:
+        self._corpus_of = lambda recording: set_name(corpus_of(recording))
+        self._is_english = is_english
+        self._corpora: set[str] = set()
+        self._compressor = zlib.compressobj(1)
+        self._pieces: list[bytes] = []
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """The utterances of a recording, in any order."""
+        entries = list(entries)
+        self._corpora.update(self._corpus_of(entry["recording_id"]) for entry in entries)
+        piece = self._compressor.compress(_segments(entries, self._corpus_of, self._is_english).encode())
+        if piece:
+            self._pieces.append(piece)
+
+    def read(self) -> Iterator[bytes]:
+        """The content of ref.stm, once, when all utterances have been added."""
+        yield _heading(self._corpora).encode()
+        decompressor = zlib.decompressobj()
+        for piece in (*self._pieces, self._compressor.flush()):
+            yield decompressor.decompress(piece)
+
+
+@functools.cache
+def set_name(name: str) -> str:
+    """`name`, as of a folder, as that of a set and a label of an stm, whose lines are split at blanks and signs."""
+    safe = re.sub(r"[^\w.:+-]+", "-", name).strip(".-")
+    return safe if safe.lower() not in ("", "o") else f"set-{safe}".strip("-")  # O is the label of all that is scored
+
+
+def _heading(corpora: Iterable[str]) -> str:
+    lines = [
+        ';; CATEGORY "0" "" ""',
+        ';; LABEL "O" "Overall" "Overall"',
+        ';; CATEGORY "1" "Corpus" ""',
+        *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in sorted(corpora)),
+    ]
+    return MARK + "\n".join(lines) + "\n"
+
+
+def _segments(entries: Iterable[Entry], corpus_of: Callable[[str], str], is_english: bool) -> str:
+    lines = []
+    for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
+        said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
+        words = " ".join(map(_reference_word, said) if is_english else said)
+        end_s = round(entry["start"] + entry["duration"], 8)
+        times = f"{entry['start']:.3f} {end_s:.3f}"
+        file, speaker = file_of(entry["recording_id"], entry["id"]), escape(str(entry.get("speaker")))
+        place = f"{file} {'AB'[entry['channel']]} {speaker}"
+        lines.append(f"{place} {times} <O,{corpus_of(entry['recording_id'])}> {words}".rstrip() + "\n")
+    return "".join(lines)
+
+
+def reference_rules(glm: str) -> str:
+    """The rules of `glm` without those meant for hypotheses alone.
+
+    These expand contractions, which the annotators of Hub5'00 have done in its reference and nobody has in others.
+    """
+    lines = glm.splitlines()
+    end = next((i for i, line in enumerate(lines) if HYPOTHESIS_RULES in line), len(lines))
+    return "\n".join(lines[:end]) + "\n"
+
+
+def _reference_word(word: str) -> str:
+    is_optional = word in HESITATIONS or word.startswith("-") or word.endswith("-")
+    return f"({word})" if is_optional else word

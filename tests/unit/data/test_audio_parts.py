@@ -1,0 +1,271 @@
+"""Audio files that are joined or cut off are heard as far as they go, and named."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from lhotse import (
+    AudioSource,
+    CutSet,
+    MonoCut,
+    Recording,
+    RecordingSet,
+    SupervisionSegment,
+    SupervisionSet,
+)
+from lhotse.audio.backend import audio_backend
+from lhotse.augmentation import Volume
+from lhotse.shar.writers.tar import TarWriter
+
+from asrtool.data.audio.joined import parts_in
+from asrtool.data.audio.remote import fetched
+from asrtool.data.manifests.manifest import read_manifests
+from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.layouts.folder import prepare_folder
+from asrtool.settings.data import Data
+from asrtool.transcribe.audio import open_sound
+
+FORMATS = (("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("FLAC", "PCM_16"), ("WAV", "PCM_16"),
+           ("AIFF", "PCM_16"), ("AU", "PCM_16"), ("WAV", "FLOAT"), ("WAV", "PCM_24"))  # fmt: skip
+TAG = b"ID3\3\0\0\0\0\0\x14" + b"\xff" * 20  # whose content looks like the begin of a frame
+
+
+def audio(seconds: float, kind: tuple[str, str], rate_hz: int = 16000, num_channels: int = 1) -> bytes:
+    shape = (int(seconds * rate_hz), num_channels)
+    loudness = 2 if kind[1] == "FLOAT" else 0.1  # beyond full scale
+    samples = np.random.default_rng(0).normal(0, loudness, shape)
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate_hz, format=kind[0], subtype=kind[1])
+    return file.getvalue()
+
+
+def decoded(content: bytes) -> np.ndarray:
+    found: np.ndarray = soundfile.read(io.BytesIO(content), dtype="float32")[0]
+    return found
+
+
+def heard(path: Path) -> np.ndarray:
+    with open_sound(path) as sound:
+        return np.concatenate([np.zeros(0, np.float32), *(block[0] for block in sound.blocks)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("hello\n")
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_all_parts_of_a_joined_file_are_heard(kind: tuple[str, str], folder: Path, tmp_path: Path) -> None:
+    parts = [audio(1, kind), audio(1.5, kind)]
+    path = folder / f"a.{kind[0].lower()}"
+    path.write_bytes(b"".join(parts))
+    expected = np.concatenate([decoded(part) for part in parts])
+    assert np.allclose(heard(path), expected, atol=1e-6)
+
+
+def name_in_folder(path: Path, _: Recording) -> Path:
+    path.with_suffix(".txt").write_text("hello\n")
+    return path.parent
+
+
+def name_in_table(path: Path, _: Recording) -> Path:
+    (path.parent / "x.csv").write_text(f"path,text\n{path},hello\n")
+    return path.parent / "x.csv"
+
+
+def name_in_pipe(path: Path, _: Recording) -> Path:
+    for name, value in (("wav.scp", f"cat {path} |"), ("text", "hello"), ("utt2spk", "ann")):
+        (path.parent / name).write_text(f"a {value}\n")
+    return path.parent
+
+
+def name_in_manifests(path: Path, recording: Recording) -> Path:
+    RecordingSet.from_recordings([recording]).to_file(path.parent / "recordings.jsonl.gz")
+    SupervisionSet.from_segments([hello(recording)]).to_file(path.parent / "supervisions.jsonl.gz")
+    return path.parent
+
+
+def name_in_cuts(path: Path, recording: Recording) -> Path:
+    cut = MonoCut("a", 0.0, recording.duration, 0, [hello(recording)], recording=recording)
+    CutSet.from_cuts([cut]).to_file(path.parent / "cuts.jsonl.gz")
+    return path.parent
+
+
+def name_in_shar(path: Path, recording: Recording) -> Path:
+    name_in_cuts(path, recording)
+    shar = path.parent / "shar"
+    shar.mkdir()
+    (path.parent / "cuts.jsonl.gz").rename(shar / "cuts.000000.jsonl.gz")
+    with TarWriter(str(shar / "recording.000000.tar"), shard_size=None) as tar:
+        tar.write(path.name, io.BytesIO(path.read_bytes()))
+        tar.write("a.json", io.BytesIO(json.dumps(recording.to_dict()).encode()), count=False)
+    return shar
+
+
+def hello(recording: Recording) -> SupervisionSegment:
+    return SupervisionSegment("a", recording.id, 0.0, recording.duration, 0, "hello", speaker="ann")
+
+
+LAYOUTS = (name_in_folder, name_in_table, name_in_pipe, name_in_manifests, name_in_cuts, name_in_shar)
+
+
+@pytest.mark.parametrize("declared_s", [1.0, 2.5])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[0] != "AU"], ids="-".join)
+def test_each_layout_has_the_audio_of_all_parts(
+    kind: tuple[str, str], layout: Callable[[Path, Recording], Path], declared_s: float, tmp_path: Path
+) -> None:
+    """Also if a manifest of lhotse declares the length of the first part, as lhotse does."""
+    parts = [audio(1, kind), audio(1.5, kind)]
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / f"a.{kind[0].lower()}"
+    path.write_bytes(b"".join(parts))
+    source = AudioSource("file", [0], str(path))
+    num_samples = len(decoded(parts[0])) + (len(decoded(parts[1])) if declared_s > 1 else 0)
+    recording = Recording("a", [source], 16000, num_samples, num_samples / 16000)
+    prepare_any(layout(path, recording), tmp_path / "m", Data(), "own")
+    found = read_manifests(tmp_path / "m")[0]["a"]
+    with audio_backend("LibsndfileBackend"):
+        samples_CS = fetched(found).load_audio()
+    # Bit for bit, but of mp3, which is rounded by block.
+    assert np.allclose(samples_CS[0], np.concatenate([decoded(part) for part in parts]), rtol=0, atol=1e-6)
+    assert found.num_samples == samples_CS.shape[1]
+
+
+def test_a_joined_file_at_an_address_or_with_transforms_is_set_aside_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    path.write_bytes(audio(1, FORMATS[3]) * 2)
+    name_in_manifests(path, Recording.from_file(path).perturb_speed(1.1))
+    with pytest.raises(AsrtoolError, match=r"a.flac: 2 audio files joined in one, whose length after transforms is"):
+        prepare_any(tmp_path, tmp_path / "m", Data(), "own")
+    with pytest.raises(OSError, match=r"a.flac: 2 audio files joined in one, of which the first alone is read"):
+        fetched(dataclasses.replace(Recording.from_file(path), sources=[AudioSource("url", [0], path.as_uri())]))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[1] in ("FLOAT", "PCM_16", "MPEG_LAYER_III")])
+def test_what_a_command_writes_is_kept_as_lhotse_reads_it(kind: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / f"a.{kind[0].lower()}"
+    path.write_bytes(audio(1, kind))
+    right = Recording.from_file(path).load_audio()
+    prepare_any(name_in_pipe(path, Recording.from_file(path)), tmp_path / "m", Data(), "own")
+    assert np.array_equal(read_manifests(tmp_path / "m")[0]["a"].load_audio(), right)
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_a_file_that_is_cut_off_is_set_aside_and_heard_with_a_warning(
+    kind: tuple[str, str], folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = audio(4, kind)
+    path = folder / f"a.{kind[0].lower()}"
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    found = heard(path)
+    assert 1 < len(found) / 16000 < 3.5
+    assert "cut off" in caplog.messages[-1]
+    assert f"first {len(found) / 16000:.1f} s" in caplog.messages[-1]
+    if kind[0] not in ("MP3", "OGG"):  # of which a frame is not heard alone
+        assert np.array_equal(found, decoded(whole)[: len(found)])
+    if kind[0] != "AU":
+        (folder / "b.wav").write_bytes(audio(1, FORMATS[4]))
+        (folder / "b.txt").write_text("hello\n")
+        prepare_folder(folder, tmp_path / "m", Data(bad_fraction=0.9), "own")
+        assert "a\tunusable audio" in (dropped := (tmp_path / "m" / "dropped.tsv").read_text())
+        assert f"{path}: cut off: " in dropped
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_what_follows_the_audio_is_no_part_and_no_fault(kind: tuple[str, str]) -> None:
+    for rest in (b"", bytes(500), b"TAG" + b"a" * 125):
+        assert [part.fault for part in parts_in(audio(1, kind) + rest)] == [""]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate_hz", [8000, 16000, 44100])
+def test_tags_are_passed_over_and_parts_without_a_heading_are_found(rate_hz: int, channels: int) -> None:
+    first, second = (audio(seconds, FORMATS[0], rate_hz, channels) for seconds in (1, 1.5))
+    assert len(parts_in(TAG + first + TAG + second)) == 2
+    bare = second[parts_in(second)[0].begin :]
+    frames = bare[bare.index(b"\xff", 200) :]  # after the frame with the heading
+    assert [part.fault for part in parts_in(first + frames)] == ["", ""]
+    assert len(parts_in(frames)) == 1
+
+
+@pytest.mark.parametrize(("rate_hz", "channels"), [(8000, 1), (16000, 2)])
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_parts_of_other_rates_or_channels_are_refused(
+    kind: tuple[str, str], rate_hz: int, channels: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(audio(1, kind) + audio(1, kind, rate_hz, channels))
+    with pytest.raises(AsrtoolError, match=r"its 2 joined parts differ: 16000 Hz with 1 channels"):
+        heard(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_any_bytes_have_parts(kind: tuple[str, str]) -> None:
+    whole = audio(0.1, kind)
+    draw = random.Random(0)
+    for size in (*range(0, 64, 3), *(draw.randrange(len(whole)) for _ in range(10))):
+        for content in (whole[:size], whole[:4] + draw.randbytes(size), whole + whole[:size]):
+            assert all(0 <= part.begin <= part.end <= len(content) for part in parts_in(content))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[1] != "OPUS"], ids="-".join)
+def test_an_empty_second_part_adds_nothing(kind: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes((whole := audio(1, kind)) + audio(0, kind))
+    assert np.allclose(heard(path), decoded(whole), atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [name_in_manifests, name_in_cuts])
+@pytest.mark.parametrize("role", ["train", "test"])  # of training, and of decode
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda recording: recording.perturb_volume(0.5),
+        lambda recording: recording.perturb_speed(1.1),
+        lambda recording: recording.perturb_speed(0.9).perturb_volume(3.0),
+        lambda recording: recording.resample(8000),
+    ],
+)
+def test_transforms_of_recordings_are_applied_as_lhotse_does(
+    transform: Callable[[Recording], Recording], role: str, layout: Callable[[Path, Recording], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(audio(1, FORMATS[4]))
+    recording = transform(Recording.from_file(path))
+    prepare_any(layout(path, recording), tmp_path / "m", Data(), "own", role)
+    (found,), (said,) = read_manifests(tmp_path / "m")
+    assert np.array_equal(found.load_audio(), recording.load_audio())
+    assert (found.sampling_rate, said.duration) == (recording.sampling_rate, recording.duration)
+
+
+def test_a_transform_that_cannot_be_applied_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(audio(1, FORMATS[4]))
+    name_in_manifests(path, Recording.from_file(path).perturb_volume(0.5))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("needs torchaudio")
+
+    monkeypatch.setattr(Volume, "__call__", fail)
+    with pytest.raises(AsrtoolError, match="its transform Volume is not supported: needs torchaudio"):
+        prepare_any(tmp_path, tmp_path / "m", Data(), "own")
+
+
+def test_a_file_without_a_byte_is_set_aside_and_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "a.wav").touch()
+    with pytest.raises(AsrtoolError, match=r"a.wav: no readable audio"):
+        prepare_folder(folder, tmp_path / "m", Data(), "own")
+    with pytest.raises(AsrtoolError, match=r"a.wav: no .*audio"):
+        heard(folder / "a.wav")

@@ -1,0 +1,138 @@
+"""Mean and variance normalisation, with NumPy on the concatenated features as the oracle."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, Moments, add_moments, write_cmvn
+from asrtool.errors import AsrtoolError
+
+NUM_BINS = 5
+
+
+def features(seed: int, num_frames: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(num_frames, NUM_BINS)) * [1, 2, 3, 4, 5] + seed - 8).astype(np.float32)
+
+
+def write_speakers(directory: Path, speakers: dict[str, np.ndarray]) -> np.ndarray:
+    """Write the normalisation of these features; returns them in one piece."""
+    totals: dict[str, Moments] = {}
+    for name, feats_TF in speakers.items():
+        add_moments(totals, {name: Moments.of(feats_TF)})
+    write_cmvn(directory, totals, functools.reduce(Moments.__add__, totals.values()))
+    return np.concatenate(list(speakers.values()))
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_sums_of_parts_give_numpys_mean_and_deviation_of_the_whole(lengths: list[int], seed: int) -> None:
+    parts = [features(seed % 100 + n, length) for n, length in enumerate(lengths)]
+    mean_F, std_F = functools.reduce(Moments.__add__, map(Moments.of, parts)).mean_std()
+    whole = np.concatenate(parts).astype(np.float64)
+    np.testing.assert_allclose(mean_F, whole.mean(axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(std_F, np.maximum(whole.std(axis=0), STD_FLOOR), rtol=1e-5, atol=1e-5)
+
+
+def test_a_small_deviation_around_a_large_mean_is_kept() -> None:
+    random = np.random.default_rng(0)
+    feats_TF = (4000 + random.normal(size=(20000, NUM_BINS)) * 0.5).astype(np.float32)
+    _, std_F = Moments.of(feats_TF).mean_std()
+    np.testing.assert_allclose(std_F, feats_TF.astype(np.float64).std(axis=0), rtol=1e-5)
+
+
+def test_a_constant_bin_gets_the_floor() -> None:
+    mean_F, std_F = Moments.of(np.full((100, NUM_BINS), -15.942385, dtype=np.float32)).mean_std()
+    np.testing.assert_allclose(mean_F, -15.942385, rtol=1e-6)
+    np.testing.assert_array_equal(std_F, np.float32(STD_FLOOR))
+
+
+@given(st.integers(0, 40), st.integers(0, 99))
+def test_an_utterance_is_normalised_by_itself(tmp_path_factory: pytest.TempPathFactory, length: int, seed: int) -> None:
+    directory = tmp_path_factory.mktemp("cmvn")
+    write_speakers(directory, {"a": features(100, 800)})
+    feats_TF = features(seed, length)
+    exact_TF = feats_TF.astype(np.float64)
+    expected_TF = exact_TF
+    if length:
+        expected_TF = (exact_TF - exact_TF.mean(axis=0)) / np.maximum(exact_TF.std(axis=0), STD_FLOOR)
+    found_TF = Cmvn(directory, "utterance").normalise("a", feats_TF)
+    assert found_TF.dtype == np.float32
+    np.testing.assert_allclose(found_TF, expected_TF, rtol=1e-4, atol=1e-4)
+
+
+def test_a_speaker_comes_out_with_mean_zero_and_variance_one(tmp_path: Path) -> None:
+    speakers = {name: features(seed, 800) for seed, name in enumerate(["sw02001-A", "a/b", "sp0.9-sw02001-A"])}
+    write_speakers(tmp_path, speakers)
+    cmvn = Cmvn(tmp_path, "speaker")
+    assert cmvn.num_bins == NUM_BINS
+    for name, feats_TF in speakers.items():
+        normalised = cmvn.normalise(name, feats_TF)
+        assert normalised.dtype == np.float32
+        np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(normalised.std(axis=0), 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("speaker", ["quiet", "unknown"])
+def test_a_speaker_with_little_speech_is_normalised_like_everyone(tmp_path: Path, speaker: str) -> None:
+    speakers = {"quiet": features(1, MIN_SPEAKER_FRAMES - 1), "loud": features(2, MIN_SPEAKER_FRAMES)}
+    whole = write_speakers(tmp_path, speakers).astype(np.float64)
+    expected = (speakers["quiet"] - whole.mean(axis=0)) / whole.std(axis=0)
+    np.testing.assert_allclose(Cmvn(tmp_path, "speaker").normalise(speaker, speakers["quiet"]), expected, atol=1e-4)
+    own = Cmvn(tmp_path, "speaker").normalise("loud", speakers["loud"])
+    np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-4)
+
+
+def test_global_uses_the_whole_training_set_for_all(tmp_path: Path) -> None:
+    speakers = {"one": features(1, 600), "two": features(9, 900)}
+    whole = write_speakers(tmp_path, speakers).astype(np.float64)
+    expected = (speakers["two"] - whole.mean(axis=0)) / whole.std(axis=0)
+    np.testing.assert_allclose(Cmvn(tmp_path, "global").normalise("two", speakers["two"]), expected, atol=1e-4)
+
+
+def test_none_changes_nothing(tmp_path: Path) -> None:
+    speakers = {"one": features(1, 600)}
+    write_speakers(tmp_path, speakers)
+    np.testing.assert_array_equal(Cmvn(tmp_path, "none").normalise("one", speakers["one"]), speakers["one"])
+
+
+def test_the_file_holds_what_the_contract_says(tmp_path: Path) -> None:
+    speakers = {"sw02001-A": features(1, 600)}
+    write_speakers(tmp_path, speakers)
+    with np.load(tmp_path / "cmvn.npz") as arrays:
+        assert sorted(arrays.files) == ["means", "names", "stds"]
+        assert arrays["names"].tolist() == ["*", "sw02001-A"]
+        assert all(arrays[key].shape == (2, NUM_BINS) and arrays[key].dtype == np.float32 for key in ("means", "stds"))
+
+
+@pytest.mark.parametrize("cmvn", ["speaker", "global"])
+def test_the_file_of_an_earlier_asrtool_says_the_same(tmp_path: Path, cmvn: str) -> None:
+    """It had two arrays for each speaker."""
+    speakers = {"one": features(1, 600), "two": features(9, 900)}
+    write_speakers(tmp_path, speakers)
+    now = {name: Cmvn(tmp_path, cmvn).normalise(name, feats_TF) for name, feats_TF in speakers.items()}
+    with np.load(tmp_path / "cmvn.npz") as arrays:
+        names = arrays["names"].tolist()
+        rows = {f"{name}/{kind}": arrays[f"{kind}s"][i] for i, name in enumerate(names) for kind in ("mean", "std")}
+    np.savez(tmp_path / "cmvn.npz", **rows)
+    for name, feats_TF in speakers.items():
+        np.testing.assert_array_equal(Cmvn(tmp_path, cmvn).normalise(name, feats_TF), now[name])
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+def test_a_broken_file_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "cmvn.npz"
+    write_speakers(tmp_path, {"one": features(1, 600)})
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:200])
+    else:
+        np.savez(path, other=np.zeros(3))
+    with pytest.raises(AsrtoolError, match=r"cmvn\.npz: no readable normalisation: .*; run the features stage"):
+        Cmvn(tmp_path, "speaker")

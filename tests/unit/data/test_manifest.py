@@ -1,0 +1,318 @@
+"""Manifest folders: checks, counts, faults of files, and the fraction that may be set aside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lhotse import AudioSource, Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse.qa import validate, validate_recordings_and_supervisions
+from memory import peak_bytes
+
+from asrtool.data.manifests.manifest import (
+    Drop,
+    format_line,
+    read_batches,
+    read_manifests,
+    read_sorted,
+    write_manifests,
+    write_sorted,
+)
+from asrtool.data.manifests.validator import Tally
+from asrtool.errors import AsrtoolError
+
+
+def recording(id_: str, duration_s: float = 10.0) -> Recording:
+    num_samples = int(duration_s * 8000)
+    return Recording(id_, [AudioSource("file", [0, 1], f"/audio/{id_}.sph")], 8000, num_samples, duration_s, [0, 1])
+
+
+def segment(id_: str, start_s: float = 1.0, duration_s: float = 2.0, channel: int = 0) -> SupervisionSegment:
+    return SupervisionSegment(id_, id_.split("-")[0], start_s, duration_s, channel, "hello there", speaker=f"{id_}-s")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    out = tmp_path / "swbd"
+    drops = [Drop("a-9", "empty", "[silence]"), Drop("a-8", "empty"), Drop("b-9", "foreign", "<german\tja>")]
+    segments = [segment("b-1"), segment("a-2", channel=1), segment("a-1")]
+    write_manifests(out, [recording("b"), recording("a"), recording("c")], segments, drops, 0.01, {"ref.stm": "x\n"})
+    return out
+
+
+def test_what_is_written_is_read_back_in_order(written: Path) -> None:
+    recordings, supervisions = read_manifests(written)
+    assert [r.id for r in recordings] == ["a", "b"]
+    assert [s.id for s in supervisions] == ["a-1", "a-2", "b-1"]
+    assert (written / "ref.stm").read_text() == "x\n"
+
+
+def test_lhotse_reads_the_same(written: Path) -> None:
+    assert list(RecordingSet.from_file(written / "recordings.jsonl.gz")) == list(read_manifests(written)[0])
+    assert list(SupervisionSet.from_file(written / "supervisions.jsonl.gz")) == list(read_manifests(written)[1])
+
+
+def test_numbers_hours_and_drops_by_reason_are_reported(written: Path) -> None:
+    report = json.loads((written / "report.json").read_text())
+    assert report["dropped"] == {"empty": 2, "foreign": 1}
+    assert (report["num_recordings"], report["num_utterances"], report["num_speakers"]) == (2, 3, 3)
+    assert (report["num_words"], report["speech_hours"], report["audio_hours"]) == (6, 0.0017, 0.0056)
+    assert (written / "dropped.tsv").read_text().splitlines()[3] == "b-9\tforeign\t<german ja>"
+
+
+def test_the_same_manifest_is_the_same_bytes(written: Path) -> None:
+    before = (written / "supervisions.jsonl.gz").read_bytes()
+    recordings, supervisions = read_manifests(written)
+    write_manifests(written, recordings, supervisions, [], 0.01, {})
+    assert (written / "supervisions.jsonl.gz").read_bytes() == before
+
+
+def test_a_cut_off_manifest_is_reported_with_its_line(written: Path) -> None:
+    path = written / "supervisions.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(AsrtoolError, match=r"supervisions.jsonl.gz: corrupt after line \d: EOFError"):
+        read_manifests(written)
+
+
+def test_a_broken_line_is_reported_with_its_number(written: Path) -> None:
+    path = written / "recordings.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    path.write_bytes(gzip.compress("\n".join([lines[0], lines[1][:30]]).encode()))
+    with pytest.raises(AsrtoolError, match=r"recordings.jsonl.gz: corrupt after line 1: JSONDecodeError"):
+        read_manifests(written)
+
+
+def test_a_file_that_is_no_gzip_is_reported(written: Path) -> None:
+    (written / "recordings.jsonl.gz").write_text("hello")
+    with pytest.raises(AsrtoolError, match=r"recordings.jsonl.gz: corrupt after line 0: BadGzipFile"):
+        read_manifests(written)
+
+
+def test_a_line_too_few_is_reported(written: Path) -> None:
+    path = written / "supervisions.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
+    with pytest.raises(AsrtoolError, match=r"supervisions.jsonl.gz: 2 lines, expected 3 as in report.json"):
+        read_manifests(written)
+
+
+def test_a_folder_without_its_report_is_half_written(written: Path) -> None:
+    (written / "report.json").unlink()
+    with pytest.raises(AsrtoolError, match="swbd: half-written"):
+        read_manifests(written)
+    with pytest.raises(AsrtoolError, match="no such folder of manifests"):
+        read_manifests(written.parent / "fisher")
+
+
+def test_a_refused_manifest_leaves_the_one_before_it(written: Path) -> None:
+    with pytest.raises(AsrtoolError, match="channel 2 does not exist in its recording a"):
+        write_manifests(written, [recording("a")], [segment("a-1", channel=2)], [], 0.01, {})
+    assert len(read_manifests(written)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ([segment("a-1", start_s=9.0)], "a-1 exceeded the bounds"),
+        ([segment("a-1", channel=5)], "channel 5 does not exist"),
+        ([segment("a-1"), segment("a-1")], "utterance id a-1 occurs more than once"),
+        ([segment("z-1")], "z-1 references non-existent recording z"),
+        ([segment("a-1", duration_s=0.0)], "duration has to be greater than 0"),
+    ],
+)
+def test_an_inconsistent_manifest_is_reported_with_its_id(
+    tmp_path: Path, segments: list[SupervisionSegment], message: str
+) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        write_manifests(tmp_path / "swbd", [recording("a")], segments, [], 0.01, {})
+    assert not (tmp_path / "swbd").exists()
+
+
+def test_an_id_of_two_recordings_is_found_among_all_that_are_read(tmp_path: Path) -> None:
+    lines = [format_line({**segment(id_).to_dict(), "id": f"{id_[:1]}-{i}"}) for i, id_ in enumerate(("a-1", "b-1"))]
+    write_sorted(tmp_path / "m", [recording("a").to_dict(), recording("b").to_dict()], lines, [], 0.0, {})
+    path = tmp_path / "m" / "supervisions.jsonl.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b'"b-1"', b'"a-0"')))
+    with pytest.raises(AsrtoolError, match="m: utterance id a-0 occurs more than once"):
+        read_manifests(tmp_path / "m")
+
+
+def test_a_recording_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="recording id a occurs more than once"):
+        write_manifests(tmp_path / "m", [recording("a"), recording("a")], [segment("a-1")], [], 0.0, {})
+
+
+TIMES_S = st.sampled_from((-0.002, -0.0005, 0.0, 1.0, 9.9, 9.9995, 10.0, 10.0005, 10.002, 11.0))
+
+
+@given(
+    start_s=TIMES_S,
+    duration_s=TIMES_S,
+    channel=st.sampled_from((0, 1, 2, [0], [0, 1], [1, 2])),
+    id_=st.sampled_from(("a-1", "z-1")),
+)
+def test_what_lhotse_refuses_is_refused(start_s: float, duration_s: float, channel: Any, id_: str) -> None:
+    item = segment(id_, start_s, duration_s, channel)
+    tally = Tally([recording("a").to_dict()], Path("m"))
+    try:
+        validate_recordings_and_supervisions(
+            RecordingSet.from_recordings([recording("a")]), SupervisionSet.from_segments([item])
+        )
+    except AssertionError:
+        with pytest.raises(AsrtoolError):
+            tally.add(item.to_dict())
+    else:
+        assert tally.add(item.to_dict())
+
+
+LINES = st.sampled_from(
+    (
+        '{"id": "a-1", "recording_id": "a", "start": 1.0, "duration": 2.0, "channel": 0, "text": "\\u00e9 \u00e9"}',
+        '{"id":"a-2","recording_id":"a","start":1,"duration":2e0,"channel":[0,1],"custom":{"x":[{}]},"text":"] ,"}  ',
+        '{"id": "a-3", "recording_id": "a", "start": 1.0, "duration": 12.0, "channel": 0}',
+        '{"id": "a-4", "recording_id": "a", "start": 1.0, "channel": 0}',
+        "[]",
+        "7",
+        "",
+        '{"id": "a-5", ',
+        '{"id": "a-6"} {"id": "a-7"}',
+        ", ".join(f'{{"id": "a-{i}", "recording_id": "a", "start": 0, "duration": 1, "channel": 0}}' for i in (7, 8)),
+    )
+)
+
+
+@given(st.lists(LINES, max_size=4), st.integers(-1, 1))
+def test_batches_are_what_is_read_line_by_line_and_name_the_line_of_a_fault(lines: list[str], more: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        write_manifests(path, [recording("a")], [segment("a-1")], [], 0.0, {})
+        report = json.loads((path / "report.json").read_text()) | {"num_utterances": len(lines) + more}
+        (path / "report.json").write_text(json.dumps(report))
+        with gzip.open(path / "supervisions.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        try:
+            expected: object = [entry for entry, _ in read_sorted(path)[1]]
+        except AsrtoolError as error:
+            if "occurs more than once" in error.what:  # which is checked by who writes them
+                return
+            expected = str(error)
+        try:
+            found: object = [entry for some in read_batches(path)[1] for entry in some]
+        except AsrtoolError as error:
+            found = str(error)
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "change", [{"duration": 0.0, "num_samples": 0}, {"duration": 10.1}, {"num_samples": 1}, {"duration": 10.6}, {}]
+)
+def test_a_recording_that_lhotse_refuses_is_refused(change: dict[str, Any]) -> None:
+    entry = recording("a").to_dict() | change
+    try:
+        validate(Recording.from_dict(dict(entry)))
+    except AssertionError:
+        with pytest.raises(AsrtoolError, match="recording a has a duration of"):
+            Tally([entry], Path("m"))
+    else:
+        Tally([entry], Path("m"))
+
+
+def many(num: int) -> Iterator[tuple[dict[str, Any], str]]:
+    entry = segment("a-1").to_dict()
+    for i in range(num):
+        yield format_line({**entry, "id": f"a-{i:06d}", "text": f"utterance number {i}"})
+
+
+def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_path: Path) -> None:
+    """Eight bytes each, of an array, and buffers; an object of lhotse takes several hundred."""
+
+    def write_and_read(num: int) -> None:
+        write_sorted(tmp_path / "m", [recording("a").to_dict()], many(num), [], 0.0, {})
+        for _ in read_sorted(tmp_path / "m")[1]:
+            pass
+
+    growth = (peak_bytes(lambda: write_and_read(5_000)) - peak_bytes(lambda: write_and_read(1_000))) / 4_000
+    assert growth < 120
+
+
+def test_a_folder_in_the_current_one_is_called_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO):
+        for out in (Path("m"), tmp_path / "m"):
+            write_manifests(out, [recording("r")], [segment("r")], [], 0.01, {})
+    found = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert found == ["m", f"{tmp_path.name}/m"]
+
+
+def test_faults_up_to_the_limit_are_listed(tmp_path: Path) -> None:
+    names = [f"r{i}" for i in range(99)]
+    drops = [Drop("bad", "unusable audio", "truncated")]
+    write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
+    assert "bad\tunusable audio\ttruncated" in (tmp_path / "m" / "dropped.tsv").read_text()
+
+
+def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> None:
+    names = [f"r{i}" for i in range(97)]
+    drops = [Drop("b1", "unusable audio", "truncated"), Drop("b2", "no transcript"), Drop("b2", "no audio")]
+    message = (
+        r"m: 2 of 99 recordings cannot be used \(2.0%, the limit data.bad_fraction is 1.0%\); the first is b1:"
+        r" unusable audio: truncated; fix what .*m.dropped.tsv lists"
+    )
+    with pytest.raises(AsrtoolError, match=message):
+        write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
+    assert (tmp_path / "m.dropped.tsv").read_text().count("b2\t") == 2
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_is_left_out_on_purpose_is_no_fault(tmp_path: Path) -> None:
+    drops = [Drop(f"a-{i}", "empty") for i in range(100)]
+    write_manifests(tmp_path / "m", [recording("a")], [segment("a-200")], drops, 0.0, {})
+    assert json.loads((tmp_path / "m" / "report.json").read_text())["dropped"] == {"empty": 100}
+
+
+def test_a_corpus_without_one_usable_utterance_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"m: not one usable utterance; see the reasons in .*m.dropped.tsv"):
+        write_manifests(tmp_path / "m", [recording("a")], [], [Drop("a-1", "empty")], 0.01, {})
+    assert "a-1\tempty" in (tmp_path / "m.dropped.tsv").read_text()
+
+
+def test_a_full_disk_ends_in_one_line_and_no_manifest(tmp_path: Path) -> None:
+    program = """
+import random, resource, sys
+from pathlib import Path
+from lhotse import AudioSource, Recording, SupervisionSegment
+from asrtool.data.manifests.manifest import write_manifests
+from asrtool.errors import AsrtoolError
+recording = Recording("a", [AudioSource("file", [0], "a.wav")], 8000, 80000, 10.0, [0])
+text = [" ".join(map(str, random.sample(range(10**9), 9))) for _ in range(500)]
+segments = [SupervisionSegment(f"a-{i}", "a", 1.0, 1.0, 0, t) for i, t in enumerate(text)]
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    write_manifests(Path(sys.argv[1]), [recording], segments, [], 0.01, {})
+except AsrtoolError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "swbd")], capture_output=True, text=True, check=True
+    )
+    assert "supervisions.jsonl.gz: cannot be written, file too large; free some space" in done.stdout
+    assert not (tmp_path / "swbd").exists()
+
+
+@pytest.mark.parametrize("content", ["3", "[]", '"x"', "{"])
+def test_a_report_that_is_no_entry_is_named(written: Path, content: str) -> None:
+    (written / "report.json").write_text(content)
+    with pytest.raises(AsrtoolError, match=r"report.json: broken JSON: .*; make the manifest again"):
+        read_sorted(written)

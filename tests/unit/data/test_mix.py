@@ -1,0 +1,241 @@
+"""How many utterances of each corpus an epoch has, and which: shares, walks through a corpus, windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.data.batches import LENGTH_JITTER, Lengths, plan_epoch
+from asrtool.data.mix import STREAM, Mixture, Walk, apportion, fractions_of
+from asrtool.errors import AsrtoolError
+from asrtool.settings.config import check_conflicts
+from asrtool.settings.data import Data, Mix
+from asrtool.settings.toml_files import load_config
+
+FORMS = "expected utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as NAME:0.7,OTHER:0.3"
+NUM = {"swbd": 800, "wide": 50}
+FRAMES = {"swbd": 160_000, "wide": 40_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "mix"),
+    [
+        ("utterances", Mix()),
+        ("hours", Mix("hours")),
+        ("temperature:2.5", Mix("temperature", 2.5)),
+        ("swbd:7, fisher:3", Mix("given", weights={"swbd": 7, "fisher": 3})),
+        ("swbd:1,fisher:0", Mix("given", weights={"swbd": 1, "fisher": 0})),
+    ],
+)
+def test_a_value_says_the_rule(text: str, mix: Mix) -> None:
+    assert load_config([], [f"data.mix={text}"]).data.mixing == mix
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("equal", FORMS),
+        ("", FORMS),
+        ("temperature", FORMS),
+        ("temperature:hot", FORMS),
+        ("temperature:-1", FORMS),
+        ("temperature:inf", FORMS),
+        ("temperature:nan", FORMS),
+        ("swbd:1,fisher", FORMS),
+        ("swbd:1,:2", FORMS),
+        ("swbd:1,swbd:2", FORMS),
+        ("swbd:1,fisher:-2", FORMS),
+        ("swbd:0,fisher:0", "expected a weight above 0"),
+        ("temperature:0", "expected a number above 0"),
+    ],
+)
+def test_a_value_that_says_no_rule_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(AsrtoolError) as error:
+        load_config([], [f"data.mix={text}"])
+    assert f"data.mix is {text!r}, {expected}" in error.value.what
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ("swbd:1,fischer:1", "data.mix weighs fischer, not trained on; expected a weight for each of fisher, swbd"),
+        ("swbd:1", "data.mix has no weight for fisher; expected a weight for each of fisher, swbd"),
+    ],
+)
+def test_weights_of_other_corpora_than_those_of_training_are_refused_before_anything_runs(
+    mix: str, message: str
+) -> None:
+    with pytest.raises(AsrtoolError) as error:
+        check_conflicts(load_config([], ["data.train=swbd,fisher", f"data.mix={mix}"]))
+    assert error.value.what == message
+    check_conflicts(load_config([], ["data.train=swbd,fisher", "data.mix=swbd:1,fisher:2"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "swbd"),
+    [
+        ("utterances", 800 / 850),
+        ("hours", 0.8),
+        ("temperature:1", 800 / 850),
+        ("temperature:2", 0.8),  # the roots of 800 and 50 are as 4 to 1
+        ("temperature:4", 2 / 3),  # and the roots of these as 2 to 1
+        ("temperature:1000000", 0.5),
+        ("temperature:0.0001", 1.0),
+        ("swbd:3,wide:1", 0.75),
+    ],
+)
+def test_a_corpus_has_the_fraction_of_its_rule(text: str, swbd: float) -> None:
+    found = fractions_of(Mix.parse(text), NUM, FRAMES)
+    assert found == pytest.approx({"swbd": swbd, "wide": 1 - swbd}, abs=1e-5)
+
+
+@given(st.integers(0, 10_000), st.lists(st.floats(0, 1e6), min_size=1, max_size=6))
+def test_numbers_add_up_and_those_of_the_largest_remainders_are_raised(total: int, weights: list[float]) -> None:
+    weights[0] += 1e-3
+    fractions = {str(i): weight / sum(weights) for i, weight in enumerate(weights)}
+    numbers = apportion(total, fractions)
+    assert sum(numbers.values()) == total
+    quotas = {name: total * fraction for name, fraction in fractions.items()}
+    excess = {name: numbers[name] - quotas[name] for name in numbers}
+    assert all(-1 - 1e-6 < value < 1 + 1e-6 for value in excess.values())
+    raised, left = ([value for value in excess.values() if (value > 0) == is_raised] for is_raised in (True, False))
+    # The remainder of one that was raised is 1 - its excess, that of another -excess.
+    assert not raised or min(1 - value for value in raised) >= max((-value for value in left), default=0) - 1e-6
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """The corpus of each utterance, three at most and each with one or more; and where shards begin."""
+    of_each = [0, 1, 2, *draw(st.lists(st.integers(0, 2), max_size=60))]
+    of_each = draw(st.permutations(of_each))
+    size = draw(st.integers(1, 25))
+    return np.array(of_each, dtype=np.uint16), np.arange(0, len(of_each), size)
+
+
+mixes = st.sampled_from(["hours", "temperature:2", "temperature:9", "a:1,b:1,c:1", "a:5,b:0,c:0.3", "a:0,b:0,c:2"])
+
+
+@given(corpora(), mixes, st.integers(0, 2**40), st.integers(1, 9))
+def test_each_corpus_has_its_part_of_each_epoch_and_none_is_repeated_before_all_were_heard(
+    made: tuple[np.ndarray, np.ndarray], text: str, seed: int, num_windows: int
+) -> None:
+    of_each, first = made
+    frames = 100 + np.arange(len(of_each), dtype=np.uint32)
+    mixture = Mixture(Mix.parse(text), ["a", "b", "c"], of_each, frames, first, seed)
+    num = {name: int((of_each == i).sum()) for i, name in enumerate("abc")}
+    sums = {name: int(frames[of_each == i].sum()) for i, name in enumerate("abc")}
+    expected = apportion(len(of_each), fractions_of(Mix.parse(text), num, sums))
+    heard = Counter[int]()
+    for epoch in range(5):
+        windows = list(mixture.windows(epoch, num_windows))
+        rows = np.concatenate(windows)
+        counts = np.bincount(of_each[rows], minlength=3)
+        assert dict(zip("abc", counts.tolist(), strict=True)) == expected
+        heard.update(rows.tolist())
+        for i in range(3):
+            times = [heard[row] for row in np.flatnonzero(of_each == i).tolist()]
+            assert max(times) - min(times) <= 1
+        for window in windows:  # of each corpus a like part
+            parts = np.bincount(of_each[window], minlength=3)
+            assert (abs(parts - counts / num_windows) < 1).all()
+        assert sorted(rows.tolist()) == sorted(np.concatenate(list(mixture.windows(epoch, 1))).tolist())
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**40), st.lists(st.integers(0, 150), max_size=6))
+def test_a_walk_is_passes_over_the_corpus_wherever_it_is_cut(num: int, size: int, seed: int, cuts: list[int]) -> None:
+    rows = 3 * np.arange(num, dtype=np.uint32)
+    walk = Walk(rows, np.arange(0, 3 * num, size), (seed, 1))
+    whole = walk.take(0, 150).tolist()
+    for begin in range(0, 150 - num, num):
+        assert sorted(whole[begin : begin + num]) == rows.tolist()
+    borders = [0, *sorted(cuts), 150]
+    again = Walk(rows, np.arange(0, 3 * num, size), (seed, 1))
+    parts = [again.take(begin, end).tolist() for begin, end in itertools.pairwise(borders)]
+    assert [row for part in parts for row in part] == whole
+
+
+def test_a_pass_visits_shard_after_shard_in_an_order_of_its_own() -> None:
+    walk = Walk(np.arange(200, dtype=np.uint32), np.arange(0, 200, 20), (1, 0))
+    passes = [walk.take(200 * number, 200 * (number + 1)).tolist() for number in range(3)]
+    orders = [[row // 20 for row in rows[::20]] for rows in passes]
+    for rows, order in zip(passes, orders, strict=True):
+        assert [row // 20 for row in rows] == [shard for shard in order for _ in range(20)]
+        assert sorted(order) == list(range(10))
+        assert any(rows[begin : begin + 20] != sorted(rows[begin : begin + 20]) for begin in range(0, 200, 20))
+    assert len({tuple(order) for order in orders}) == 3
+    for key in ((2, 0), (1, 1)):  # of another seed, and of another corpus
+        assert passes[0] != Walk(np.arange(200, dtype=np.uint32), np.arange(0, 200, 20), key).take(0, 200).tolist()
+
+
+def written_out(
+    text: str, of_each: np.ndarray, frames: np.ndarray, first: np.ndarray, seed: int, epoch: int, num_windows: int
+) -> list[tuple[list[int], int]]:
+    """The batches of a mixed epoch and their windows: all passes of each corpus, one behind the other, and cut."""
+    sizes = np.bincount(of_each, minlength=3)
+    sums = np.bincount(of_each, frames, minlength=3)
+    named = [dict(zip("abc", values.tolist(), strict=True)) for values in (sizes, sums)]
+    numbers = [*apportion(len(of_each), fractions_of(Mix.parse(text), *named)).values()]
+    shards = [set(range(begin, end)) for begin, end in itertools.pairwise([*first.tolist(), len(of_each)])]
+    walks = []
+    for corpus in range(3):
+        walk: list[int] = []
+        for number in range((epoch + 1) * len(of_each) // sizes[corpus] + 1):
+            random = np.random.default_rng((seed, number, corpus, STREAM))
+            parts = [[i for i in sorted(shard) if of_each[i] == corpus] for shard in shards]
+            parts = [part for part in parts if part]
+            for place in random.permutation(len(parts)):
+                walk += [parts[place][i] for i in random.permutation(len(parts[place]))]
+        walks.append(walk)
+    random, found = np.random.default_rng((seed, epoch)), []
+    for window in range(num_windows):
+        members: list[int] = []
+        for walk, num in zip(walks, numbers, strict=True):
+            members += walk[epoch * num + num * window // num_windows : epoch * num + num * (window + 1) // num_windows]
+        jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
+        batches: list[list[int]] = [[]]
+        for place in np.argsort(frames[members] * jitter, kind="stable"):
+            i = members[place]
+            if (len(batches[-1]) + 1) * max(frames[k] for k in [*batches[-1], i]) > 3000:
+                batches.append([])
+            batches[-1].append(i)
+        found += [(batches[i], window) for i in random.permutation(len(batches))]
+    return found
+
+
+@pytest.mark.parametrize("text", ["hours", "temperature:2", "a:1,b:1,c:1", "a:5,b:0,c:0.3"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_mixed_plan_is_that_of_passes_written_out(text: str, contiguous: bool) -> None:
+    """The bits of a training depend on it."""
+    random = np.random.default_rng(3)
+    of_each = random.choice(3, 300, p=[0.8, 0.1, 0.1]).astype(np.uint16)
+    of_each = np.sort(of_each) if contiguous else of_each
+    frames, first = random.integers(50, 1200, 300).astype(np.uint32), np.arange(0, 300, 20)
+    mixture = Mixture(Mix.parse(text), ["a", "b", "c"], of_each, frames, first, 5)
+    for epoch in (0, 3):
+        plan = plan_epoch(Lengths(frames, first), 3000, 5, epoch, windows=mixture.windows(epoch, 2))
+        expected = written_out(text, of_each, frames, first, 5, epoch, 2)
+        assert [(list(batch.indices), batch.window) for batch in plan] == expected
+
+
+def test_a_plan_has_the_utterances_of_its_windows_in_batches_within_the_limit() -> None:
+    random = np.random.default_rng(2)
+    frames = random.integers(50, 1200, 400)
+    lengths = Lengths(frames, np.arange(0, 400, 20))
+    windows = [random.integers(0, 400, 70) for _ in range(3)]
+    batches = list(plan_epoch(lengths, 3000, 1, 4, windows=windows))
+    for number, window in enumerate(windows):
+        members = [i for batch in batches if batch.window == number for i in batch.indices]
+        assert sorted(members) == sorted(window.tolist())
+    assert [batch.window for batch in batches] == sorted(batch.window for batch in batches)
+    assert all(len(batch.indices) * frames[list(batch.indices)].max() <= 3000 for batch in batches)
+
+
+def test_the_default_is_each_utterance_once() -> None:
+    assert Data().mixing.is_plain
+    assert not Mix.parse("temperature:1").is_plain

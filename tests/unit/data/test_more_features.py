@@ -1,0 +1,193 @@
+"""Features behind those of a set: the ones of the set stay, the others are as if they had been computed with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.features.further_sets import link_files, write_alone, write_behind
+from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
+from asrtool.data.storage.index_columns import open_index_columns
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.data.storage.samples import SampleReader
+from asrtool.data.storage.text_columns import TextColumns, map_text_columns
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+from asrtool.settings.schema import Choice
+
+FBANK = Choice.of("features", "fbank", num_mel_bins=23)
+MORE = Features(type=FBANK, shard_cuts=4, speaker_vector=3, keep_audio=True, num_jobs=1)
+
+
+def write_halves(work: Path, speaker: str = "", without: str = "", part: float = 0.5) -> Path:
+    """Manifests of the first half of each utterance, or `part`; no audio is there of the recording `without`."""
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    halves = [
+        dataclasses.replace(s, id=f"{s.id}-c01", duration=s.duration * part, speaker=speaker or s.speaker)
+        for s in segments
+    ]
+    found = []
+    for recording in recordings:
+        gone = dataclasses.replace(recording.sources[0], source=str(work / "nowhere.wav"))
+        found.append(dataclasses.replace(recording, sources=[gone]) if recording.id == without else recording)
+    write_manifests(work / "halves", found, halves, [], 1.0, {})
+    return work / "halves"
+
+
+@pytest.fixture(scope="module")
+def made(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Manifests and features of a few recordings to train on. To be read only."""
+    folder = tmp_path_factory.mktemp("made") / "work"
+    shutil.copytree(corpus / "manifests", folder / "manifests")
+    compute_features(folder / "manifests", folder / "features", MORE)
+    return folder
+
+
+@pytest.fixture
+def work(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "work")
+
+
+def write_pieces(work: Path, features: Features = MORE, speaker: str = "", part: float = 0.5) -> Path:
+    (work / "cut" / "features").mkdir(parents=True)
+    shutil.copy(work / "features" / "speaker_vectors.npz", work / "cut" / "features")
+    directory = work / "cut" / "features" / "train"
+    assert not write_behind(directory, work / "features" / "train", write_halves(work, speaker, part=part), features)
+    return directory
+
+
+def test_the_utterances_of_the_set_stay_and_the_pieces_follow_at_each_speed(work: Path) -> None:
+    directory = write_pieces(work)
+    base, both = FeatureReader(work / "features" / "train", "speaker"), FeatureReader(directory, "speaker")
+    num = len(base.index)
+    assert list(both.index[:num]) == list(base.index)
+    for i in range(num):
+        np.testing.assert_array_equal(both.read(i), base.read(i))
+    assert base.vectors is not None
+    assert both.vectors is not None
+    np.testing.assert_array_equal(both.vectors[:num], base.vectors)
+    assert [u.id for u in both.index[num:]] == [
+        u.id + "-c01" for u in sorted(base.index, key=lambda u: MORE.speeds.index(speed_of(u.id)))
+    ]
+    assert both.texts(both.index[:num]) == base.texts(base.index)
+    assert set(both.texts(both.index[num:])) == set(base.texts(base.index))
+    assert min(u.shard for u in both.index[num:]) == 1 + max(u.shard for u in base.index)
+
+
+def speed_of(name: str) -> float:
+    return float(name[2:].split("-")[0]) if name.startswith("sp") else 1.0
+
+
+def test_a_piece_has_the_features_and_samples_of_its_stretch_of_sound(work: Path) -> None:
+    directory = write_pieces(work)
+    base, both = FeatureReader(work / "features" / "train", "none"), FeatureReader(directory, "none")
+    places = {u.id: i for i, u in enumerate(both.index)}
+    samples = SampleReader(directory, both.index, MORE.sampling_rate_hz)
+    for i, utterance in enumerate(base.index):
+        place = places[f"{utterance.id}-c01"]
+        whole, half = samples.read(i), samples.read(place)
+        assert abs(len(half) - len(whole) / 2) <= 2
+        np.testing.assert_allclose(both.read(place)[:-3], base.read(i)[: len(both.read(place)) - 3], atol=0.15)
+
+
+def normalisations(directory: Path) -> dict[str, list[list[float]]]:
+    with np.load(directory / "cmvn.npz") as arrays:
+        rows = zip(arrays["names"].tolist(), arrays["means"].tolist(), arrays["stds"].tolist(), strict=True)
+        return {name: [mean, std] for name, mean, std in rows}
+
+
+def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: Path) -> None:
+    before = normalisations(work / "features" / "train")
+    same = write_pieces(work, part=0.9)  # long enough for a mean of their own
+    assert normalisations(same) == before
+    shutil.rmtree(work / "cut")
+    new = write_pieces(work, speaker="stranger")
+    after = normalisations(new)
+    assert after.keys() == before.keys() | {f"{prefix}stranger" for prefix in ("", "sp0.9-", "sp1.1-")}
+    assert {name: after[name] for name in before} == before
+
+
+def test_columns_are_those_of_both_sets(work: Path) -> None:
+    """Written, not parsed again: those of the lines are the same."""
+    directory = write_pieces(work)
+    written, base = open_index_columns(directory), open_index_columns(work / "features" / "train")
+    assert isinstance(written.keys.base, np.memmap)
+    assert isinstance(map_text_columns(directory, directory / "transcripts.tsv"), TextColumns)
+    shutil.rmtree(directory / "columns")
+    parsed = open_index_columns(directory)
+    for name in ("num_frames", "durations_s", "corpora", "keys", "shards"):
+        np.testing.assert_array_equal(getattr(written, name), getattr(parsed, name))
+    assert written.names == parsed.names
+    assert len(written.keys) > len(base.keys)
+    assert isinstance(base.keys.base, np.memmap)
+
+
+def test_when_audio_was_touched_leaves_no_trace(work: Path) -> None:
+    """What was trained on is compared by its contents."""
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    segment = next(iter(segments))
+    [source] = recordings[segment.recording_id].sources
+    audio = Path(shutil.copy(source.source, work))
+    copied = dataclasses.replace(
+        recordings[segment.recording_id], sources=[dataclasses.replace(source, source=str(audio))]
+    )
+    write_manifests(work / "first", [copied], [segment], [], 1.0, {})
+    plain = dataclasses.replace(MORE, speeds=(1.0,), speaker_vector=0, keep_audio=False)
+    found = []
+    for seconds in (1, 2):
+        os.utime(audio, (seconds, seconds))
+        write_behind(work / "cut", work / "features" / "train", work / "first", plain)
+        written = [path for path in sorted((work / "cut").rglob("*")) if path.is_file() and not path.is_symlink()]
+        found.append({str(path.relative_to(work)): path.read_bytes() for path in written})
+        shutil.rmtree(work / "cut")
+    assert found[0] == found[1]
+    assert any("shard" in name for name in found[0])
+
+
+def test_links_hold_when_the_work_directory_is_moved(work: Path) -> None:
+    write_pieces(work)
+    link_files(work / "cut" / "features" / "dev", work / "features" / "dev")
+    moved = work.with_name("moved")
+    work.rename(moved)
+    for name in ("train", "dev"):
+        reader = FeatureReader(moved / "cut" / "features" / name, "speaker")
+        assert len([reader.read(i) for i in range(len(reader.index))]) > 5
+    links = [path for path in (moved / "cut" / "features" / "train").iterdir() if path.is_symlink()]
+    assert len(links) > 3
+    assert not any(os.path.isabs(os.readlink(path)) for path in links)
+
+
+def test_what_has_no_usable_audio_is_listed_behind_what_had_none(work: Path) -> None:
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    without = sorted(recordings.ids)[1]
+    old = work / "features" / "train" / "dropped.tsv"
+    old.write_text(old.read_text() + "x\ttoo short\t1 sample\n")
+    plain = dataclasses.replace(MORE, speaker_vector=0)
+    drops = write_behind(work / "cut", work / "features" / "train", write_halves(work, without=without), plain)
+    assert len(drops) == 3 * sum(s.recording_id == without for s in segments)
+    assert [drop.id for drop in read_drops(work / "cut" / "dropped.tsv")] == ["x", *(drop.id for drop in drops)]
+
+
+def test_alone_they_are_at_one_speed(work: Path) -> None:
+    shutil.copy(work / "features" / "speaker_vectors.npz", work)
+    assert not write_alone(work / "long", work / "features" / "train", write_halves(work), MORE)
+    reader = FeatureReader(work / "long", "speaker")
+    assert [u.id for u in reader.index] == [s.id for s in read_manifests(work / "halves")[1]]
+    assert reader.vectors is not None
+
+
+def test_without_pieces_the_set_is_the_same(work: Path) -> None:
+    assert write_behind(work / "cut", work / "features" / "train", None, MORE) == []
+    assert sorted(os.listdir(work / "cut")) == sorted(os.listdir(work / "features" / "train"))
+
+
+def test_a_set_of_an_earlier_asrtool_is_one_line(work: Path) -> None:
+    (work / "features" / "train" / "transcripts.tsv").unlink()
+    with pytest.raises(AsrtoolError, match=r"features/train: no transcripts\.tsv, .*; run the features stage again"):
+        write_behind(work / "cut", work / "features" / "train", None, MORE)

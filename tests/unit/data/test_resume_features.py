@@ -1,0 +1,281 @@
+"""Features that were interrupted: what is finished stays, the rest is computed, and the bytes are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from asrtool.data.features import compute_shards
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.data.storage.shard_offsets import TABLE
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_in_parts
+from asrtool.settings.data import Features
+from asrtool.settings.schema import Choice
+
+MakeManifests = Callable[..., Path]
+SMALL = Features(
+    type=Choice.of("features", "fbank", num_mel_bins=23), shard_cuts=6, num_jobs=1, speeds=(1.0,), bad_fraction=0.5
+)
+
+# Each run is a fork of one process that has loaded torch, and has not computed with it. It kills itself before the n-th
+# change of the file system below the folder of features.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from asrtool.data.features.compute_sets import compute_features
+from tests.unit.data.test_resume_features import SMALL
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
+
+def run(out, kill_at):
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    num = 0
+    def count(event, arguments):
+        nonlocal num
+        writes = event == "open" and isinstance(arguments[1], str) and arguments[1][:1] in "wax"
+        if (writes or event in CHANGES) and str(out) in str(arguments[0]):
+            num += 1
+            if num == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(count)
+    compute_features(Path(sys.argv[1]), out, SMALL, code="the same")
+    os._exit(0)
+
+root, first, step = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+assert run(root / "whole", 0) == 0
+at = first
+while run(root / f"{at}", at) == signal.SIGKILL:
+    assert run(root / f"{at}", 0) == 0
+    at += step
+"""
+
+
+def read_all(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Set and number of each shard that is computed."""
+    found: list[tuple[str, int]] = []
+    compute_shard = compute_shards.compute_shard
+
+    def noting(job, directory: Path, *rest) -> int:
+        found.append((directory.name.removeprefix(".part."), job.number))
+        return compute_shard(job, directory, *rest)
+
+    monkeypatch.setattr(compute_shards, "compute_shard", noting)
+    return found
+
+
+def files(out: Path) -> dict[str, int]:
+    """Of the training set: the archives, and how many shards each has."""
+    table = np.load(out / "train" / TABLE)
+    return {name: int((table[:, 4] == int(name.split(".")[1])).sum()) for name in archives(out)}
+
+
+def archives(out: Path) -> list[str]:
+    return [path.name for path in sorted((out / "train").glob("feats.*"))]
+
+
+def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests(train=2)
+    command = [sys.executable, "-c", DRIVER, str(manifests), str(tmp_path / "out"), "4", "11"]
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    expected = read_all(tmp_path / "out" / "whole")
+    killed = [path for path in (tmp_path / "out").iterdir() if path.name != "whole"]
+    assert len(killed) > 4, done
+    for out in killed:
+        assert read_all(out) == expected, out.name
+
+
+def test_a_process_that_is_killed_leaves_nothing_in_the_set(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    compute_shard = compute_shards.compute_shard
+
+    def leaving_a_folder(job, directory: Path, *rest) -> int:
+        (directory / f".999999999.tmp.{job.number:06d}").mkdir()
+        return compute_shard(job, directory, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compute_shards, "compute_shard", leaving_a_folder)
+        compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
+    assert not list((tmp_path / "features").glob("*/.*.tmp.*"))
+
+
+class Stopped(Exception):
+    """In place of a kill."""
+
+
+def test_only_what_is_missing_is_computed(
+    make_manifests: MakeManifests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests, out = make_manifests(train=5), tmp_path / "features"
+    compute_shard = compute_shards.compute_shard
+    numbers = []
+
+    def stopping(job, *rest) -> int:
+        if len(numbers) == 2:
+            raise Stopped
+        numbers.append(job.number)
+        return compute_shard(job, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compute_shards, "compute_shard", stopping)
+        with pytest.raises(Stopped):
+            compute_features(manifests, out, SMALL, code="c")
+        with pytest.raises(Stopped):  # of other code nothing is taken
+            compute_features(manifests, out, SMALL, code="d")
+        numbers.clear()
+        with pytest.raises(Stopped):
+            compute_features(manifests, out, SMALL, code="c")
+        assert numbers == [0, 1]
+        numbers.clear()
+        with pytest.raises(Stopped):
+            compute_features(manifests, out, SMALL, code="c")
+        assert numbers == [2, 3]
+    assert not (out / "train").exists()
+    compute_features(manifests, out, SMALL, code="c")
+    assert files(out) == {"feats.000000.lca": 5}
+
+
+def test_a_changed_segment_computes_its_shard_and_a_changed_setting_all(
+    make_manifests: MakeManifests, tmp_path: Path, computed: list
+) -> None:
+    manifests, out = make_manifests(train=3), tmp_path / "features"
+    compute_features(manifests, out, SMALL, code="c")
+    computed.clear()
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+    supervisions[8] = dataclasses.replace(supervisions[8], duration=supervisions[8].duration - 0.5)
+    write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
+    compute_features(manifests, out, SMALL, code="c")
+    assert computed == [("train", 1)]
+    computed.clear()
+    compute_features(manifests, out, dataclasses.replace(SMALL, cmvn="global", bad_fraction=0.1), code="c")
+    assert computed == []
+    fresh = tmp_path / "fresh"
+    compute_features(manifests, fresh, dataclasses.replace(SMALL, cmvn="global", bad_fraction=0.1), code="c")
+    assert read_all(fresh) == read_all(out)
+    compute_features(manifests, out, dataclasses.replace(SMALL, frame_shift_ms=12.5), code="c")
+    assert len(computed) == 2 * 5  # once in the fresh folder
+
+
+def test_changed_audio_computes_the_shards_that_it_is_in(
+    make_manifests: MakeManifests, tmp_path: Path, computed: list
+) -> None:
+    manifests, out = make_manifests(train=3), tmp_path / "features"
+    compute_features(manifests, out, SMALL, code="c")
+    computed.clear()
+    audio = tmp_path / "audio" / "train2.wav"
+    samples, rate_hz = soundfile.read(audio)
+    soundfile.write(audio, samples[::-1], rate_hz, subtype="PCM_16")
+    compute_features(manifests, out, SMALL, code="c")
+    assert computed == [("train", 2)]
+
+
+def test_audio_that_can_be_read_now_is_no_longer_left_out(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests, out = make_manifests(train=3), tmp_path / "features"
+    audio = tmp_path / "audio" / "train1.wav"
+    audio.rename(tmp_path / "away.wav")
+    compute_features(manifests, out, SMALL, code="c")
+    assert len((out / "train" / "dropped.tsv").read_text().splitlines()) == 1 + 6
+    (tmp_path / "away.wav").rename(audio)
+    compute_features(manifests, out, SMALL, code="c")
+    assert (out / "train" / "dropped.tsv").read_text().splitlines() == ["id\treason\tdetail"]
+
+
+@pytest.fixture
+def two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_shards, "FILE_BYTES", 40_000)  # a shard has 24,000 or so
+
+
+@pytest.mark.parametrize("name", ["feats.000002.lca", "cuts.000002.jsonl.gz", "shard.000002.json.gz"])
+@pytest.mark.parametrize("damage", ["cut off", "missing"])
+@pytest.mark.usefixtures("two_a_file")
+def test_shards_of_a_file_that_lost_a_part_are_computed_again(
+    make_manifests: MakeManifests, tmp_path: Path, name: str, damage: str, computed: list
+) -> None:
+    manifests, out = make_manifests(train=5), tmp_path / "features"
+    compute_features(manifests, out, SMALL, code="c")
+    assert files(out) == {"feats.000000.lca": 2, "feats.000002.lca": 2, "feats.000004.lca": 1}
+    expected = read_all(out)
+    computed.clear()
+    path = out / "train" / name
+    content = path.read_bytes()
+    path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2])
+    (out / "features.json").unlink()  # as where the machine stopped before it was written
+    compute_features(manifests, out, SMALL, code="c")
+    assert read_all(out) == expected
+    assert computed == [("train", 2), ("train", 3)]
+
+
+@pytest.mark.parametrize("storage", ["lilcom", "shar", "flac"])
+@pytest.mark.usefixtures("two_a_file")
+def test_of_a_file_with_a_changed_shard_the_others_are_taken(
+    make_manifests: MakeManifests, tmp_path: Path, storage: str, computed: list
+) -> None:
+    """Here shard 2 gets so small that files have other borders than before."""
+    manifests, out, settings = make_manifests(train=6), tmp_path / "features", SMALL
+    settings = dataclasses.replace(settings, storage=storage, keep_audio=True)
+    compute_features(manifests, out, settings, code="c")
+    before = np.load(out / "train" / TABLE)[:, 4].tolist()
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+    supervisions[12:18] = [dataclasses.replace(one, duration=0.05) for one in supervisions[12:18]]
+    write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
+    compute_features(manifests, tmp_path / "fresh", settings, code="c")
+    after = np.load(tmp_path / "fresh" / "train" / TABLE)[:, 4].tolist()
+    assert before[2:] != after[2:]
+    computed.clear()
+    compute_features(manifests, out, settings, code="c")
+    assert computed == [("train", 2)]
+    assert read_all(out) == read_all(tmp_path / "fresh")
+
+
+@pytest.mark.usefixtures("two_a_file")
+def test_files_have_as_many_bytes_as_they_should_and_no_shard_more(
+    make_manifests: MakeManifests, tmp_path: Path
+) -> None:
+    manifests, out = make_manifests(train=7), tmp_path / "features"
+    compute_features(manifests, out, SMALL)
+    table = np.load(out / "train" / TABLE)
+    assert table[:, 0].tolist() == list(range(7))
+    sizes = [(out / "train" / name).stat().st_size for name in archives(out)]
+    for file, size in zip(np.unique(table[:, 4]), sizes, strict=True):
+        ends = table[table[:, 4] == file][:, 6].tolist()
+        assert ends[-1] == size
+        assert all(end < 40_000 for end in ends[:-1])
+    assert len(sizes) > 2
+    assert all(size >= 40_000 for size in sizes[:-1])
+
+
+def test_two_commands_at_once_are_one_too_many(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests, out = make_manifests(), tmp_path / "features"
+    out.mkdir()
+    with (
+        write_in_parts(out / "train", "index.jsonl"),
+        pytest.raises(AsrtoolError, match=r"another command is running there \(process \d+\); wait for it"),
+    ):
+        compute_features(manifests, out, SMALL, code="c")
+
+
+def test_a_recording_whose_utterances_lie_apart_is_named(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests(train=2)
+    path = manifests / "train" / "supervisions.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    path.write_bytes(gzip.compress("".join([*lines[1:], lines[0]]).encode()))
+    assert json.loads(lines[0])["recording_id"] == "train0"
+    with pytest.raises(AsrtoolError, match="utterances of recording train0 lie apart"):
+        compute_features(manifests, tmp_path / "features", SMALL)

@@ -1,0 +1,384 @@
+"""Utterances that are one sound are found through a change of speed, gain and codec, and no others."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from lhotse import AudioSource, Recording, SupervisionSegment
+from memory import peak_bytes
+from scipy.signal import butter, lfilter, resample_poly, sosfilt
+
+from asrtool.data.duplicates import fingerprint_index
+from asrtool.data.duplicates.fingerprint import (
+    FAN,
+    FARTHEST_S,
+    NEAREST_S,
+    PITCH_BITS,
+    RATE_HZ,
+    Triplets,
+    find_peaks,
+    find_queries,
+    find_triplets,
+    log_spectrogram,
+)
+from asrtool.data.duplicates.fingerprint_index import (
+    CANDIDATES,
+    LARGEST_CHANGE,
+    PITCH_STEPS,
+    Alignment,
+    FingerprintIndex,
+    write_index,
+)
+from asrtool.data.duplicates.same_audio import SEARCHED, SEARCHED_S, SameAudio, _searched_together, find_same_audio
+from asrtool.data.duplicates.similarity import likeness
+from asrtool.data.manifests.manifest import write_manifests
+from asrtool.settings.data import Features
+
+
+@functools.cache
+def speech(seed: int, seconds: float = 4.0) -> np.ndarray:
+    """Like a voice: pulses of a pitch that moves, through resonances that change ten times a second; some noise."""
+    random = np.random.default_rng(seed)
+    num = int(seconds * RATE_HZ)
+    pitch_hz = np.interp(np.arange(num), np.linspace(0, num, 9), random.uniform(90, 240, 9))
+    pulses = np.diff(np.floor(np.cumsum(pitch_hz) / RATE_HZ), prepend=0) + 0.02 * random.normal(size=num)
+    parts = []
+    for part in np.array_split(pulses, int(10 * seconds)):
+        for centre_hz in random.uniform([250, 900, 2000], [850, 1900, 3200]):
+            pole = 0.97 * np.exp(2j * np.pi * centre_hz / RATE_HZ)
+            part = lfilter([1.0], np.poly([pole, pole.conj()]).real, part)
+        parts.append(part * random.choice([0.05, 0.3, 1.0]))
+    samples = np.concatenate(parts)
+    return (0.3 * samples / np.abs(samples).max()).astype(np.float32)
+
+
+def at_speed(samples: np.ndarray, speed: Fraction) -> np.ndarray:
+    return np.asarray(resample_poly(samples, speed.denominator, speed.numerator), dtype=np.float32)
+
+
+def through(samples: np.ndarray, format_: str, subtype: str | None = None) -> np.ndarray:
+    """Through a codec of libsndfile."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE_HZ, format=format_, subtype=subtype)
+    file.seek(0)
+    return np.asarray(soundfile.read(file, dtype="float32")[0])
+
+
+NARROW = butter(4, [400, 2400], "bandpass", fs=RATE_HZ, output="sos")
+CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the same": lambda x: x,
+    "quieter": lambda x: x * np.float32(0.1),
+    "faster": lambda x: at_speed(x, Fraction(11, 10)),
+    "slower": lambda x: at_speed(x, Fraction(9, 10)),
+    "GSM": lambda x: through(x, "WAV", "GSM610"),
+    "slower, quieter and mu-law": lambda x: through(at_speed(x, Fraction(19, 20)) * np.float32(0.4), "WAV", "ULAW"),
+    "faster and GSM": lambda x: through(at_speed(x, Fraction(108, 100)), "WAV", "GSM610"),
+    "cut at both ends": lambda x: x[2000:-3000],
+    "within more": lambda x: np.concatenate([speech(99, 1.0), x, speech(98, 2.0)]),
+    "narrow, with noise": lambda x: sosfilt(NARROW, x) + 0.01 * np.random.default_rng(1).normal(size=len(x)),
+}
+
+
+def in_order(triplets: Triplets) -> FingerprintIndex:
+    return FingerprintIndex(triplets.take(np.argsort(triplets.keys_H, kind="stable")))
+
+
+def indexed(*utterances: np.ndarray) -> FingerprintIndex:
+    return in_order(find_triplets([find_peaks(samples) for samples in utterances]))
+
+
+def aligned(index: FingerprintIndex, samples: np.ndarray) -> list[Alignment]:
+    """With all utterances of the index."""
+    return [alignment for _, alignment in index.alignments(find_queries([find_peaks(samples)]), first=2**20)]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_is_found_among_others(change: str) -> None:
+    others = [speech(seed) for seed in range(12)]
+    copy = CHANGES[change](others[7])
+    found = aligned(indexed(*others), copy)
+    spectrogram = log_spectrogram(copy)
+    alike = {a.other: likeness(spectrogram, log_spectrogram(others[a.other]), a) for a in found}
+    assert alike.pop(7) > 0.8
+    assert all(value < 0.7 for value in alike.values())
+
+
+@pytest.mark.parametrize(("num", "denominator"), [(9, 10), (11, 10)])
+def test_the_alignment_says_the_speed_and_where_the_copy_begins(num: int, denominator: int) -> None:
+    original = speech(3, 6.0)
+    copy = at_speed(original, Fraction(num, denominator))[8000:]
+    best = aligned(indexed(speech(5), original), copy)[0]
+    assert best.other == 1
+    speed = num / denominator
+    np.testing.assert_allclose(2**best.time_scale, speed, rtol=0.01)
+    np.testing.assert_allclose(best.offset_s, speed, atol=0.03)  # the second that was cut off lasted so long before
+
+
+def test_all_utterances_at_once_find_what_each_finds_alone() -> None:
+    """Numbers of those that are searched for begin with 3; what comes later is not looked at."""
+    sounds = [speech(seed) for seed in range(3)]
+    copies = [sounds[2], speech(9), sounds[0], sounds[2]]
+    index = indexed(*sounds, *copies)
+    together = index.alignments(find_queries([find_peaks(samples) for samples in copies]), first=3)
+    assert [(i, a.other) for i, a in together if a.votes > 50] == [(3, 2), (5, 0), (6, 2), (6, 3)]
+    for number, copy in enumerate(copies, 3):
+        assert index.alignments(find_queries([find_peaks(copy)]), number) == [f for f in together if f[0] == number]
+
+
+def test_triplets_are_those_of_the_highest_peaks_behind_each() -> None:
+    """Against a loop over peaks, of two utterances whose times are the same."""
+    random = np.random.default_rng(5)
+    peaks = [
+        np.stack([np.sort(random.uniform(0, 4, 90)), random.uniform(8, 11, 90), random.normal(size=90)]) for _ in "ab"
+    ]
+    expected = []
+    for owner, (seconds, _, levels) in enumerate(peaks):
+        for i in range(90):
+            near = [j for j in range(90) if NEAREST_S <= seconds[j] - seconds[i] < FARTHEST_S]
+            highest = sorted(sorted(near, key=lambda j, levels=levels: -levels[j])[:FAN])
+            expected += [(owner, np.float32(seconds[i])) for a in range(len(highest)) for _ in highest[a + 1 :]]
+    found = find_triplets(peaks)
+    assert sorted(zip(found.owners_H.tolist(), found.times_H.tolist(), strict=True)) == sorted(expected)
+    assert len(set(found.keys_H.tolist())) > 0.99 * len(found)
+
+
+def test_the_index_finds_what_comparing_all_with_all_finds() -> None:
+    """Queries and triplets match that are in one cell and, of pitch, within the tolerance."""
+    random = np.random.default_rng(0)
+    cells_H, pitches_H = random.integers(0, 40, 3000) * 2**20, random.integers(30, 600, 3000)
+    triplets = Triplets(cells_H * 2**10 + pitches_H, np.zeros(3000, np.float32), np.zeros(3000, np.int32))
+    index = in_order(triplets)
+    asked_H = random.integers(0, 42, 200) * 2**30 + random.integers(30, 600, 200)
+    of_index_H = index.triplets.keys_H
+    same_cell = (asked_H >> 10)[:, None] == of_index_H >> 10
+    near = np.abs((asked_H % 2**10)[:, None] - of_index_H % 2**10) <= int(LARGEST_CHANGE * PITCH_STEPS)
+    assert set(zip(*index.matches(asked_H), strict=True)) == set(zip(*np.nonzero(same_cell & near), strict=True))
+    assert len(index.matches(asked_H)[0]) == (same_cell & near).sum() > 500
+
+
+@pytest.mark.parametrize("sorted_at_once", [64, 300, 10**6])
+def test_an_index_that_is_written_in_parts_is_that_of_sorting_all(
+    sorted_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal keys, of which there are more than are sorted at once, stay in the order in which they came."""
+    monkeypatch.setattr(fingerprint_index, "SORTED", sorted_at_once)
+    random = np.random.default_rng(0)
+    keys_H = np.where(random.random(3000) < 0.1, 7 * 2**40, random.integers(0, 2**58, 3000))
+    triplets = Triplets(keys_H, random.random(3000, np.float32), np.arange(3000, dtype=np.int32))
+    parts = [triplets.take(slice(begin, begin + 250)) for begin in range(0, 3000, 250)]
+    write_index([*parts, triplets.take(slice(0))], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keys_H", "owners_H", "times_H"]
+    found, expected = FingerprintIndex.load(tmp_path).triplets, in_order(triplets).triplets
+    for name in ("keys_H", "owners_H", "times_H"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_memory_does_not_grow_with_the_index_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint_index, "SORTED", 2**12)
+    random = np.random.default_rng(0)
+
+    def part(_: int) -> Triplets:
+        zeros_H = np.zeros(2**10, np.float32)
+        return Triplets(random.integers(0, 2**58, 2**10), zeros_H, zeros_H.astype(np.int32))
+
+    def peak(num: int) -> int:
+        return peak_bytes(lambda: write_index(map(part, range(num)), tmp_path))
+
+    assert (peak(64) - peak(16)) / (48 * 2**10) < 4  # bytes a triplet, which is 16
+
+
+def test_long_utterances_are_searched_for_in_smaller_pieces() -> None:
+    """What a search takes grows with what it looks for: neither many nor long ones are taken together."""
+    duration_s = np.concatenate([np.full(1000, 0.1), np.full(300, 3.0), np.full(50, 30.0), np.full(3, 600.0)])
+    runs = list(_searched_together(duration_s))
+    assert [number for run in runs for number in run] == list(range(len(duration_s)))
+    assert len(runs) < 40
+    assert max(map(len, runs)) == SEARCHED
+    assert all(duration_s[run.start : run.stop - 1].sum() <= SEARCHED_S for run in runs)
+
+
+def test_votes_are_those_of_counting_each_box() -> None:
+    """The most in a square of scale and offset, at any of the four places of the grid, of each pair."""
+    peaks = [find_peaks(speech(seed)) for seed in (1, 2, 3)]
+    peaks.append(np.concatenate([peaks[0][:, :60], peaks[1][:, 60:]], axis=1))
+    index, queries = in_order(find_triplets(peaks)), find_queries(peaks[3:])
+    most: dict[int, int] = {}
+    asked_M, found_M = index.matches(queries.keys_H)
+    scales = -(index.triplets.keys_H[found_M] - queries.keys_H[asked_M]) / PITCH_STEPS
+    offsets = index.triplets.times_H[found_M] - queries.times_H[asked_M] * 2**scales
+    others = index.triplets.owners_H[found_M]
+    for shift, other_shift in ((0, 0), (0, 0.5), (0.5, 0), (0.5, 0.5)):
+        boxes = zip(others, np.floor(scales / 0.05 + shift), np.floor(offsets / 0.25 + other_shift), strict=True)
+        for (other, *_), num in Counter(boxes).items():
+            most[int(other)] = max(num, most.get(int(other), 0))
+    expected = {other: num for other, num in most.items() if other < 3 and num >= fingerprint_index.MIN_VOTES}
+    assert {a.other: a.votes for _, a in index.alignments(queries, 3)} == expected
+    assert {0, 1} <= set(expected)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.024])
+@pytest.mark.parametrize("offset_s", [1.0, 1.125])
+def test_votes_that_lie_across_a_border_are_of_one_box(scale: float, offset_s: float) -> None:
+    """Borders of scale, of offset, of both and of none."""
+    random = np.random.default_rng(2)
+    scales_M, times_M = scale + random.uniform(-0.012, 0.012, 40), np.zeros(40)
+    found_s_M = offset_s + random.uniform(-0.06, 0.06, 40)
+    boxes_5B = fingerprint_index._boxes(np.full(40, 7), scales_M, times_M, found_s_M)
+    best_5 = boxes_5B[:, boxes_5B[1].argmax()]
+    assert best_5[:2].tolist() == [7, 40]
+    np.testing.assert_allclose(best_5[2:], [scales_M.mean(), 0.0, found_s_M.mean()])
+
+
+def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a tone have, which else would take as much time as they are."""
+    index = indexed(speech(1), *[speech(2)] * 5)
+    assert len(aligned(index, speech(2))) == CANDIDATES == 4
+    monkeypatch.setattr(fingerprint_index, "MOST_FOUND", 4)
+    assert len(aligned(index, speech(1))) == 1
+    assert aligned(index, speech(2)) == []
+
+
+def test_a_query_looks_into_sixteen_cells_its_own_among_them() -> None:
+    """A small change of each of the four values may lead to the next one."""
+    own_H = find_triplets([find_peaks(speech(6))]).keys_H
+    asked_CH = find_queries([find_peaks(speech(6))]).keys_H.reshape(16, -1)
+    assert (asked_CH == own_H).any(axis=0).all()
+    assert all(len(set(cells)) == 16 for cells in asked_CH.T.tolist())
+
+
+def test_a_changed_copy_has_more_votes_by_the_cells_beside_its_own() -> None:
+    """At another speed and through a codec, many ratios are in the next cell."""
+    index = indexed(speech(6))
+    peaks = [find_peaks(CHANGES["faster and GSM"](speech(6)))]
+    near, exact = (index.alignments(find(peaks), first=1)[0][1].votes for find in (find_queries, find_triplets))
+    assert near > 1.5 * exact
+
+
+def test_peaks_are_where_the_sinusoids_are() -> None:
+    """Bursts of known frequency and time, which lie between bins and between frames."""
+    times_s, pitches_hz = np.array([0.503, 1.111, 1.702]), np.array([441.0, 1234.0, 2777.0])
+    t = np.arange(int(2.2 * RATE_HZ)) / RATE_HZ
+    bursts = [
+        np.exp(-(((t - s) / 0.03) ** 2)) * np.sin(2 * np.pi * hz * t) for s, hz in zip(times_s, pitches_hz, strict=True)
+    ]
+    seconds_P, octaves_P, levels_P = find_peaks(np.sum(bursts, axis=0).astype(np.float32))
+    assert np.ptp(levels_P) < 0.5
+    np.testing.assert_allclose(seconds_P + 0.032, times_s, atol=0.004)  # a frame is named by its beginning
+    np.testing.assert_allclose(2**octaves_P, pitches_hz, rtol=0.01)
+
+
+@pytest.mark.parametrize("num_samples", [0, 100, 512, 700])
+def test_of_next_to_nothing_there_are_no_triplets(num_samples: int) -> None:
+    samples = speech(1)[:num_samples]
+    peaks = find_peaks(samples)
+    assert len(find_triplets([peaks])) == len(find_queries([peaks])) == 0
+    assert aligned(indexed(speech(1)), samples) == aligned(indexed(samples), speech(1)) == []
+
+
+def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
+    one = log_spectrogram(speech(1))
+    assert likeness(one, one, Alignment(0, 9, 0.0, 0.0)) == pytest.approx(1.0)
+    assert likeness(one[60:], one, Alignment(0, 9, 0.0, 60 * 128 / RATE_HZ)) == pytest.approx(1.0)
+    assert likeness(one, one, Alignment(0, 9, 0.0, 0.3)) < 0.7
+    assert likeness(one, one, Alignment(0, 9, 0.0, 3.0)) == 0.0  # a quarter of it overlaps
+    assert likeness(one, log_spectrogram(speech(2)), Alignment(0, 9, 0.0, 0.0)) < 0.6
+
+
+def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:
+    whole = find_triplets([find_peaks(speech(seed, 20.0)) for seed in (8, 4)])
+    thin = whole.thinned(4)
+    assert 0.15 < len(thin) / len(whole) < 0.35
+    kept = set((thin.keys_H >> PITCH_BITS).tolist())
+    assert sum(cell in kept for cell in (whole.keys_H >> PITCH_BITS).tolist()) == len(thin)
+    assert aligned(in_order(thin), speech(4, 20.0))[0].other == 1
+
+
+def write_set(folder: Path, name: str, utterances: Sequence[np.ndarray], rate_hz: int = RATE_HZ) -> None:
+    """One recording with all utterances, half a second apart, on its second channel; a noise is on the first."""
+    audio, segments = [np.zeros(rate_hz // 2, dtype=np.float32)], []
+    for number, samples in enumerate(utterances):
+        start = sum(map(len, audio)) / rate_hz
+        segments.append(
+            SupervisionSegment(
+                f"{name}-{number}", name, start, len(samples) / rate_hz, 1, f"text {number}", speaker="s"
+            )
+        )
+        audio += [samples, np.zeros(rate_hz // 2, dtype=np.float32)]
+    side = np.concatenate(audio)
+    noise = 0.01 * np.random.default_rng(len(name)).normal(size=len(side))
+    path = folder / f"{name}.wav"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.stack([noise, side], axis=1), rate_hz)
+    source = AudioSource("file", [0, 1], str(path))
+    recording = Recording(name, [source], rate_hz, len(side), len(side) / rate_hz)
+    write_manifests(folder / name, [recording], segments, [], 1.0, {})
+
+
+def names(found: Sequence[SameAudio]) -> set[tuple[str, str]]:
+    return {(pair.one.id, pair.other.id) for pair in found}
+
+
+def test_of_a_twentieth_planted_again_nearly_all_is_found_and_nothing_else(tmp_path: Path) -> None:
+    """Each way to change a copy is there twice, once in each set; as many others have two fifths of another.
+
+    Precision is 1, and no more than one of 20 copies may be missed.
+    """
+    random = np.random.default_rng(3)
+    train = [speech(1000 + i, random.uniform(1.6, 2.6)) for i in range(380)]
+    for place in range(0, 2 * len(CHANGES), 2):
+        part = round(0.4 * len(train[place]))
+        train[place + 1] = np.concatenate([train[place][:part], train[place + 1][part:]])
+    test: list[np.ndarray] = []
+    planted = set()
+    for place, change in zip(random.choice(380, 2 * len(CHANGES), replace=False), [*CHANGES, *CHANGES], strict=True):
+        into = test if len(test) < len(CHANGES) else train
+        copy = f"{'test' if into is test else 'train'}-{len(into)}"
+        planted.add(frozenset((copy, f"train-{place}")))
+        into.append(CHANGES[change](train[place]))
+    write_set(tmp_path, "test", test)
+    write_set(tmp_path, "train", train)
+    found = set(map(frozenset, names(find_same_audio(tmp_path, ["test"], ["train"], Features(num_jobs=1)))))
+    assert len(train) + len(test) == 400
+    assert found <= planted
+    assert len(found) >= 0.95 * len(planted)
+
+
+def test_pairs_in_two_sets_and_within_one_are_found(tmp_path: Path) -> None:
+    """Planted: 2 of 12 of test in train, changed, and one twice within train; at 16,000 Hz."""
+    test = [speech(seed) for seed in range(12)]
+    train = [speech(seed) for seed in range(20, 32)]
+    train[3] = at_speed(test[5], Fraction(21, 20)) * np.float32(0.5)
+    train[8] = through(test[9], "WAV", "GSM610")
+    train[11] = train[0]
+    train[6] = np.concatenate([test[2][:10000], train[6][10000:]])  # the same only to begin with
+    write_set(tmp_path, "test", [resample_poly(x, 2, 1) for x in test], 16000)
+    write_set(tmp_path, "train", [resample_poly(x, 2, 1) for x in train], 16000)
+    (tmp_path / ".99999999.tmp.same-audio-x").mkdir()  # of a process that was killed
+    found = find_same_audio(tmp_path, ["test"], ["train"], Features(num_jobs=1))
+    assert not list(tmp_path.glob(".*"))
+    assert names(found) == {("train-3", "test-5"), ("train-8", "test-9"), ("train-11", "train-0")}
+    speeds = {pair.one.id: pair.speed for pair in found}
+    assert speeds["train-3"] == pytest.approx(1.05, abs=0.02)
+
+
+def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
+    for name, seeds in (("dev", (1, 2)), ("test", (3, 4)), ("train", (2, 5, 3))):
+        write_set(tmp_path, name, [speech(seed) for seed in seeds])
+    sets = ["dev", "test"], ["train"]
+    one, two = (find_same_audio(tmp_path, *sets, Features(num_jobs=num_jobs)) for num_jobs in (1, 2))
+    assert names(one) == names(two) == {("train-0", "dev-1"), ("train-2", "test-0")}
+
+
+def test_audio_that_cannot_be_read_is_left_to_the_features(tmp_path: Path) -> None:
+    write_set(tmp_path, "test", [speech(1)])
+    write_set(tmp_path, "train", [speech(1)])
+    (tmp_path / "test.wav").write_bytes(b"no sound")
+    assert find_same_audio(tmp_path, ["test"], ["train"], Features(num_jobs=1)) == []

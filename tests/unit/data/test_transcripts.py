@@ -1,0 +1,209 @@
+"""Texts that are joined when a set is read: whose they are, which are gone, and which have no features."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lhotse import Recording
+
+from asrtool.cli.data.features import features as features_command
+from asrtool.data.features.cache_key import sizes_and_times
+from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.features.extract import compute_shard
+from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.data.storage import transcripts as transcripts_module
+from asrtool.data.storage.index import Utterance, read_index
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.data.storage.transcripts import TRANSCRIPTS, Transcripts, write_transcripts
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.recipe.contents import CACHE, contents_of
+from asrtool.settings.data import Features
+
+UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", None, 0, 125)
+
+names = st.text(st.characters(exclude_characters="\t\n", exclude_categories=["Cs"]), min_size=1)
+texts = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
+
+
+def write(directory: Path, lines: dict[str, str]) -> Transcripts:
+    write_transcripts(directory, lines.items())
+    return Transcripts(directory)
+
+
+def named(*ids: str) -> list[Utterance]:
+    return [dataclasses.replace(UTTERANCE, id=id_) for id_ in ids]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(names, texts, min_size=1, max_size=6), st.integers(1, 2**62))
+def test_each_utterance_has_the_text_of_its_id_whatever_the_hashes_are(
+    tmp_path: Path, lines: dict[str, str], modulus: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcripts_module, "hash", lambda name: builtins.hash(name) % (modulus % 3 + 1), raising=False)
+        found = write(tmp_path, lines)
+        assert found.texts(named(*lines)) == list(lines.values())
+        assert found.texts(named("".join(lines) + ".")) == [None]
+
+
+def test_features_know_no_text_and_read_it_from_the_manifests(corpus: Path) -> None:
+    for name in ("train", "dev"):
+        _, supervisions = read_manifests(corpus / "manifests" / name)
+        said = {s.id: s.text for s in supervisions}
+        reader = FeatureReader(corpus / "lilcom" / name, "none")
+        assert {utterance.text for utterance in reader.index} == {None}
+        assert reader.texts(reader.index) == [
+            said[u.id.removeprefix("sp0.9-").removeprefix("sp1.1-")] for u in reader.index
+        ]
+
+
+@pytest.fixture
+def dev(corpus: Path, tmp_path: Path) -> Path:
+    """Features of dev."""
+    shutil.copytree(corpus / "lilcom" / "dev", tmp_path / "dev")
+    return tmp_path / "dev"
+
+
+def test_an_utterance_that_is_gone_has_none(dev: Path) -> None:
+    lines = (dev / TRANSCRIPTS).read_text().splitlines(keepends=True)
+    (dev / TRANSCRIPTS).write_text("".join(lines[1:]))
+    reader = FeatureReader(dev, "none")
+    assert reader.texts(reader.index)[:2] == [None, "word number 1"]
+
+
+@pytest.mark.parametrize("name", ["sp1-f", "sp01-f", "sp1.0-f", "sp3-f", "sp0.10-f", "sp.-f", "sp0.9"])
+def test_a_speaker_may_have_a_name_like_a_copy(tmp_path: Path, name: str) -> None:
+    utterance = dataclasses.replace(UTTERANCE, id=f"{name}-1", speaker=name)
+    copy = dataclasses.replace(utterance, id=f"sp0.9-{utterance.id}", speaker=f"sp0.9-{name}")
+    assert write(tmp_path, {utterance.id: "hello", "1": "other"}).texts([utterance, copy]) == ["hello"] * 2
+
+
+def test_an_utterance_that_would_be_taken_for_a_copy_is_refused(make_manifests: Callable[..., Path]) -> None:
+    manifests = make_manifests(train=1)
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+    renamed = [dataclasses.replace(s, id=f"sp2-{s.id}", speaker=f"sp2-{s.speaker}") for s in supervisions]
+    write_manifests(manifests / "train", recordings, renamed, [], 0.01, {})
+    with pytest.raises(AsrtoolError, match=r"is called as a copy at another speed would be; rename"):
+        compute_features(manifests, manifests.parent / "features", Features(num_jobs=1))
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "no tab", "cut off"])
+def test_missing_or_broken_texts_are_one_line(dev: Path, damage: str) -> None:
+    path = dev / TRANSCRIPTS
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_text({"empty": "", "no tab": "hello\n", "cut off": "a\tb"}[damage])
+    reader = FeatureReader(dev, "none")
+    with pytest.raises(AsrtoolError, match=r"transcripts\.tsv.*run the features stage") as raised:
+        reader.texts(reader.index)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_set_without_the_file_has_its_texts_in_its_index(dev: Path) -> None:
+    (dev / TRANSCRIPTS).unlink()
+    lines = (dev / "index.jsonl").read_text().replace('"shard"', '"text": "hello", "shard"')
+    (dev / "index.jsonl").write_text(lines)
+    reader = FeatureReader(dev, "none")
+    assert set(reader.texts(reader.index)) == {"hello"}
+
+
+def test_who_reads_a_text_that_was_not_joined_is_an_error(dev: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"utterance dev4-0: its text was not joined; ask `texts`"):
+        _ = read_index(dev)[0].said
+
+
+@pytest.mark.parametrize("line", [("a\tb", "x"), ("a\nb", "x"), ("a", "x\ny")])
+def test_ids_and_texts_that_no_line_can_hold_are_refused(tmp_path: Path, line: tuple[str, str]) -> None:
+    with pytest.raises(AsrtoolError, match="a tab or a line feed in its id, or a line feed in its text"):
+        write_transcripts(tmp_path, [line])
+    assert not list(tmp_path.iterdir())
+
+
+def run_features(folder: Path) -> None:
+    options = ["--set", "features.num_jobs=1", "--set", "features.speeds=[1.0]"]
+    done = CliRunner().invoke(features_command, [str(folder / "manifests"), str(folder / "features"), *options])
+    assert done.exit_code == 0, (done.output, done.exception)
+
+
+def test_features_are_computed_again_for_new_segments_only(make_manifests: Callable[..., Path]) -> None:
+    manifests = make_manifests(train=2)
+    folder = manifests.parent
+    run_features(folder)
+    shard = folder / "features" / "train" / "feats.000000.lca"
+    first = shard.stat().st_mtime_ns
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+
+    def said(text: str, kept: slice) -> None:
+        changed = [dataclasses.replace(s, text=text) for s in supervisions[kept]]
+        write_manifests(manifests / "train", recordings, changed, [], 0.01, {})
+        run_features(folder)
+        reader = FeatureReader(folder / "features" / "train", "none")
+        texts = reader.texts(reader.index)
+        assert [one for one in texts if one is not None] == [text] * len(changed)
+
+    said("other words", slice(None))
+    said("fewer words", slice(1, None))
+    assert shard.stat().st_mtime_ns == first
+    supervisions[3] = dataclasses.replace(supervisions[3], duration=supervisions[3].duration - 0.5)
+    said("a shorter one", slice(None))
+    assert (second := shard.stat().st_mtime_ns) != first
+    recordings[0] = Recording.from_file(
+        shutil.copy(recordings[0].sources[0].source, folder / "moved.wav"), recordings[0].id
+    )
+    said("another file", slice(None))
+    assert shard.stat().st_mtime_ns != second
+
+
+def test_features_are_computed_again_where_the_digest_of_their_audio_is_another(
+    make_manifests: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = make_manifests(train=1)
+    out = manifests.parent / "features"
+    digest = "a"
+
+    def compute() -> int:
+        num = 0
+
+        def counting(job: Any, *rest: Any) -> int:
+            nonlocal num
+            num += 1
+            return compute_shard(job, *rest)
+
+        monkeypatch.setattr("asrtool.data.features.compute_shards.compute_shard", counting)
+        settings = Features(num_jobs=1, speeds=(1.0,))
+        compute_features(manifests, out, settings, code="c", digest_files=lambda paths, _: iter([digest] * len(paths)))
+        return num
+
+    assert compute() == 3
+    (recording, *_), _ = read_manifests(manifests / "train")
+    Path(recording.sources[0].source).touch()
+    assert compute() == 0
+    digest = "b"
+    assert compute() == 3
+
+
+@pytest.mark.parametrize("in_work_folder", [True, False])
+def test_the_command_knows_audio_by_its_contents_in_a_work_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_work_folder: bool
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "asrtool.data.features.compute_sets.compute_features", lambda *arguments: given.append(arguments[-1])
+    )
+    monkeypatch.setattr("asrtool.recipe.source.code_of", lambda *_: "code")
+    if in_work_folder:
+        write_text(tmp_path / CACHE, "{}")
+    done = CliRunner().invoke(features_command, [str(tmp_path / "manifests"), str(tmp_path / "features")])
+    assert done.exit_code == 0, done.output
+    assert given == [contents_of(tmp_path).of_files if in_work_folder else sizes_and_times]

@@ -1,0 +1,359 @@
+"""The cluster model: against closed forms and brute force; nothing is lost, and the same scenario gives the same."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import ALL, STEP_S, run, scenario
+
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate import compiled as compiled_part
+from asrtool.predict.simulate.cluster import PERIOD, make_cluster
+from asrtool.predict.simulate.compiled import compiled
+from asrtool.predict.simulate.events import Answer, Begin, End, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.outcome import PARTS, Outcome
+from asrtool.predict.simulate.synchronous_rules import ServerRule, answers_s
+
+needs_compiled = pytest.mark.skipif(
+    compiled is None and not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
+)
+FREE = ("network.latency_us=0", "network.inner_latency_us=0", "network.gbit_per_s=1e9", "network.inner_gbit_per_s=1e9")
+
+
+def same(one: Outcome, other: Outcome) -> None:
+    for name in (*PARTS, "blamed_s", "steps", "staleness", "exchanges", "skipped"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-6, err_msg=name)
+    assert one.seconds == pytest.approx(other.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_equal_learners_whose_messages_take_no_time_lose_nothing(name: str) -> None:
+    outcome = run(scenario(4, 50, *FREE), name, 4)
+    assert outcome.seconds == pytest.approx(50 * STEP_S, rel=1e-4)
+
+
+def test_equal_learners_of_allreduce_wait_for_the_buckets_that_backward_does_not_hide() -> None:
+    """A message of 4 MB in two buckets: the last is there when backward ends, the first half of backward before."""
+    of = scenario(4, 50, "network.bucket_mb=2", "network.inner_gbit_per_s=8", "network.efficiency=1", *FREE[:2])
+    bucket_s = 2 * 3 / 4 * 2e6 / 1e9
+    assert run(of, "allreduce", 4).seconds == pytest.approx(50 * (STEP_S + bucket_s))
+    slow = scenario(4, 50, "network.bucket_mb=2", "network.inner_gbit_per_s=0.1", "network.efficiency=1", *FREE[:2])
+    bucket_s, first_s = 2 * 3 / 4 * 2e6 / 1.25e7, STEP_S * (0.3333 + 0.6667 / 2)
+    assert run(slow, "allreduce", 4).seconds == pytest.approx(50 * (first_s + 2 * bucket_s))
+
+
+def test_a_step_of_allreduce_is_the_longest_of_exponential_ones() -> None:
+    """Brute force: the maximum of L exponentials, whose mean is the harmonic number of L."""
+    num_learners, num_steps = 8, PERIOD
+    outcome = run(
+        scenario(num_learners, num_steps, "compute.distribution=exponential", *FREE), "allreduce", num_learners
+    )
+    harmonic = sum(1 / k for k in range(1, num_learners + 1))
+    drawn = np.random.default_rng(7).exponential(STEP_S, (200_000, num_learners)).max(axis=1)
+    assert drawn.mean() == pytest.approx(harmonic * STEP_S, rel=0.01)
+    error = drawn.std() / math.sqrt(num_steps)
+    assert abs(outcome.seconds / num_steps - drawn.mean()) < 4 * error
+
+
+def test_learners_that_wait_for_nobody_have_the_mean_of_exponential_steps() -> None:
+    of = scenario(8, PERIOD, "compute.distribution=exponential", *FREE)
+    for name in ("adpsgd-fixed", "none"):
+        outcome = run(of, name, 8)
+        # the queue ends them together, so that only the last steps differ
+        assert outcome.seconds == pytest.approx(PERIOD * STEP_S, rel=0.02)
+
+
+@pytest.mark.parametrize("num_learners", [4, 8])
+def test_a_ten_times_slower_learner_leaves_what_the_papers_say(num_learners: int) -> None:
+    of = scenario(num_learners, 400, "slow.learners=0:10", *FREE)
+    alone = num_learners / STEP_S
+    for name in ("allreduce", "ps-sync", "bmuf", "adpsgd-d1"):
+        outcome = run(of, name, num_learners)
+        assert outcome.num_batches / outcome.seconds / alone == pytest.approx(0.1, rel=0.01), name
+        if name != "adpsgd-d1":
+            learner, fraction = outcome.blame()
+            assert learner == 0
+            assert fraction == pytest.approx(0.9 * (num_learners - 1) / num_learners, rel=0.02)
+    for name in ("adpsgd-fixed", "adpsgd-random", "hogwild", "none"):
+        outcome = run(of, name, num_learners)
+        fraction = (num_learners - 1 + 0.1) / num_learners
+        assert outcome.num_batches / outcome.seconds / alone == pytest.approx(fraction, rel=0.02), name
+
+
+def test_a_server_takes_one_gradient_at_a_time() -> None:
+    """M/D/1-like: where learners ask for more than it can, its rate is the inverse of what one gradient takes."""
+    served_s = 0.05
+    of = scenario(8, 200, f"network.host_gbyte_per_s={4e6 / served_s / 1e9}", *FREE)
+    outcome = run(of, "ps-async", 8)
+    assert outcome.num_batches / outcome.seconds == pytest.approx(1 / served_s, rel=0.01)
+    two = run(
+        scenario(
+            8, 200, f"network.host_gbyte_per_s={4e6 / served_s / 1e9}", "distributed.ps-async.num_servers=2", *FREE
+        ),
+        "ps-async",
+        8,
+    )
+    assert two.num_batches / two.seconds == pytest.approx(2 / served_s, rel=0.02)
+
+
+def test_a_server_with_time_left_adds_what_one_gradient_takes() -> None:
+    served_s = 0.005
+    outcome = run(scenario(1, 200, f"network.host_gbyte_per_s={4e6 / served_s / 1e9}", *FREE), "ps-async", 1)
+    assert outcome.seconds == pytest.approx(200 * (STEP_S + served_s), rel=1e-6)
+
+
+def test_gradients_of_ps_sync_come_through_the_link_of_the_server_one_by_one() -> None:
+    of = scenario(8, 20, "network.learners_per_node=1", "network.gbit_per_s=8", "network.efficiency=1", *FREE[:2])
+    assert run(of, "ps-sync", 8).seconds == pytest.approx(20 * (STEP_S + 2 * 8 * 4e6 / 1e9))
+
+
+def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> None:
+    """In the first round 8 gradients wait for one another; then learners come as they were answered, one by one.
+
+    A round is from the answer of the last learner to the next: its step, its gradient, the update, 8 answers.
+    """
+    message_s = 0.004
+    of = scenario(8, 20, f"network.host_gbyte_per_s={4e6 / message_s / 1e9}", *FREE)
+    expected_s = 20 * STEP_S + (8 + 1 + 19 * (8 + 1 + 1) + 8) * message_s
+    assert run(of, "ps-sync", 8).seconds == pytest.approx(expected_s)
+
+
+def test_a_learner_of_ps_sync_waits_for_its_own_answer() -> None:
+    answered_L = np.array([0.004, 0.009, 0.012])
+    rule = ServerRule(4e6, in_s=0.003, step_s=0.01, answered_L=answered_L, latency_s=0.0, comm_s=0.0)
+    came_L = np.zeros(3)
+    assert rule.waits(0, came_L, came_L, came_L) == pytest.approx(0.019 + answered_L)
+
+
+def shared_in_small_steps(num: int, host_s: float, link_s: float) -> np.ndarray:
+    """As answers_s, by a link that hands out what it carries in a short time in equal parts."""
+    step_s = 1e-5
+    left_L, ends_L, now_s = np.full(num, link_s), np.zeros(num), 0.0
+    begins_L = host_s * np.arange(num)
+    while (left_L > 0).any():
+        under_way = (begins_L <= now_s) & (left_L > 0)
+        left_L[under_way] -= step_s / max(1, under_way.sum())
+        now_s += step_s
+        ends_L[under_way] = now_s
+    return np.maximum(ends_L, begins_L + host_s)
+
+
+@pytest.mark.parametrize("host_s", [0.0, 0.0013, 0.0039, 0.004, 0.0041, 0.02])
+def test_answers_of_a_server_share_its_link(host_s: float) -> None:
+    assert answers_s(5, host_s, 0.004) == pytest.approx(shared_in_small_steps(5, host_s, 0.004), abs=2e-4)
+    assert answers_s(5, 0.0, 0.004) == pytest.approx(np.full(5, 0.02))
+    assert answers_s(5, 0.003, 0.0) == pytest.approx(0.003 * np.arange(1, 6))
+
+
+def test_a_little_faster_server_changes_little() -> None:
+    link = ("network.learners_per_node=1", "network.gbit_per_s=8", "network.efficiency=1", *FREE[:2])
+    slower, faster = (
+        run(scenario(8, 20, f"network.host_gbyte_per_s={rate}", *link), "ps-sync", 8).seconds for rate in (0.999, 1.001)
+    )
+    assert faster == pytest.approx(slower, rel=0.01)
+
+
+def test_block_averages_cost_one_mean_a_block() -> None:
+    of = scenario(
+        4, 40, "distributed.bmuf.block_steps=10", "network.inner_gbit_per_s=8", "network.efficiency=1", *FREE[:2]
+    )
+    assert run(of, "bmuf", 4).seconds == pytest.approx(40 * STEP_S + 4 * 2 * 3 / 4 * 4e6 / 1e9)
+
+
+def test_delay_by_one_hides_messages_that_are_shorter_than_a_step() -> None:
+    shorter = ("network.inner_gbit_per_s=8", "network.efficiency=1", *FREE[:2])
+    assert run(scenario(4, 40, *shorter), "adpsgd-d1", 4).seconds == pytest.approx(40 * STEP_S)
+    longer = ("network.inner_gbit_per_s=0.08", "network.efficiency=1", *FREE[:2])
+    assert run(scenario(4, 40, *longer), "adpsgd-d1", 4).seconds == pytest.approx(40 * 2 * 3 / 4 * 4e6 / 1e7)
+
+
+def test_super_learners_average_within_their_nodes_alone() -> None:
+    """A slow learner holds back its own node; the queue gives the other node more."""
+    of = scenario(
+        4,
+        400,
+        "network.learners_per_node=2",
+        "slow.learners=0:10",
+        *FREE[:2],
+        "network.gbit_per_s=1e6",
+        "network.inner_gbit_per_s=1e6",
+    )
+    outcome = run(of, "h-adpsgd", 4)
+    rates = outcome.steps / outcome.seconds * STEP_S
+    np.testing.assert_allclose(rates, [0.1, 0.1, 1, 1], rtol=0.05)
+    assert outcome.blame()[0] == 0
+
+
+def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> None:
+    message_s = 4e6 / 1e7
+    of = scenario(4, 400, "network.learners_per_node=1", "network.gbit_per_s=0.08", "network.efficiency=1", *FREE[:2])
+    outcome = run(of, "adpsgd-fixed", 4)
+    assert outcome.seconds == pytest.approx(400 * STEP_S)
+    assert (np.abs(outcome.exchanges + outcome.skipped - 400) <= 1).all()
+    # there and back, each link of a node carries one exchange begun there and one begun by its neighbour
+    assert outcome.exchanges[0] / outcome.seconds == pytest.approx(1 / (2 * message_s), rel=0.1)
+
+
+def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
+    of = scenario(2, 100, "network.learners_per_node=1", "network.gbit_per_s=0.32", "network.efficiency=1", *FREE[:2])
+    outcome = run(of, "adpsgd-pairs", 2)
+    assert outcome.wait_s[0] > 0
+    assert outcome.wait_s[1] == 0
+    period_s = outcome.seconds / outcome.steps[0]
+    assert period_s == pytest.approx(2 * 4e6 / 4e7, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ("compute.distribution=lognormal", "compute.spread=0.4", "loading.ms=90", "loading.spread=0.5"),
+        (
+            "slow.learners=1:3",
+            "saving.every_steps=7",
+            "saving.checkpoint_s=0.3",
+            "saving.start_s=5",
+            "saving.evaluation_s=1",
+        ),
+        ("slow.phase_every_h=0.001", "slow.phase_s=2", "slow.step_probability=0.1", "job.num_epochs=3"),
+        (
+            "faults.lost=2:0.0004",
+            "faults.join_h=0.0002",
+            "faults.restart_s=1",
+            "distributed.timeout_s=0.3",
+            "saving.every_steps=5",
+        ),
+    ],
+)
+def test_each_batch_is_trained_once_and_times_add_up(name: str, trouble: tuple[str, ...]) -> None:
+    """Of an epoch that learners do not divide; batches trained again after a loss are counted."""
+    events: list[Event] = []
+    of = scenario(
+        4, 20, "job.num_samples=83", "network.learners_per_node=2" if name != "hogwild" else "job.seed=2", *trouble
+    )
+    outcome = run(of, name, 4, events)
+    assert outcome.steps.sum() == outcome.num_batches + outcome.num_repeated
+    np.testing.assert_allclose(sum(getattr(outcome, part) for part in PARTS), outcome.seconds)
+    begun = (event for event in events if isinstance(event, Begin) and event.position is not None)
+    trained = Counter((event.epoch, event.position) for event in begun)
+    expected = set(itertools.product(range(of.job.num_epochs), range(83)))
+    assert set(trained) == expected
+    if not of.faults.lost:
+        assert set(trained.values()) == {1}
+        ends = [event for event in events if isinstance(event, End)]
+        assert sum(event.wait_s for event in ends) == pytest.approx(outcome.wait_s.sum())
+
+
+@needs_compiled
+def test_it_is_compiled_from_the_source_beside_it() -> None:
+    source = Path(compiled_part.__file__).with_name("_events.cpp")
+    assert compiled is not None, "run make setup"
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == compiled.SOURCE_DIGEST, "run make setup"
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", [*ALL, "h-adpsgd by adpsgd-d1"])
+def test_compiled_events_are_those_of_python(name: str) -> None:
+    name, _, outer = name.partition(" by ")
+    for seed, num_learners in enumerate((1, 2, 4, 6)):
+        node = "network.learners_per_node=2" if name != "hogwild" and num_learners % 2 == 0 else "job.batch=1"
+        of = scenario(
+            num_learners, 60, f"job.seed={seed}", "job.num_epochs=2", "job.num_samples=173", "compute.spread=0.5",
+            "compute.distribution=lognormal", node, "network.gbit_per_s=0.5", "network.host_gbyte_per_s=1",
+            "network.mix_ms=2", "loading.ms=90", "loading.spread=0.3", "network.inner_gbit_per_s=1",
+            "saving.every_steps=7", "saving.checkpoint_s=0.5", "slow.learners=0:10", "compute.update_ms=5",
+            "saving.start_s=3", "saving.evaluation_s=2", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}",
+            f"distributed.ps-async.num_servers={min(2, num_learners)}",
+        )  # fmt: skip
+        same(run(of, name, num_learners), run(of, name, num_learners, []))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_scenario_gives_the_same_twice_and_another_seed_something_else(name: str) -> None:
+    drawn = ("compute.distribution=lognormal", "compute.spread=0.4", "slow.phase_every_h=0.001", "slow.phase_s=1")
+    one, again, other = ([], [], [])
+    for seed, events in ((1, one), (1, again), (2, other)):
+        run(scenario(4, 20, f"job.seed={seed}", *drawn), name, 4, events)
+    assert one == again != other
+
+
+def test_who_is_lost_leaves_its_batches_to_others_or_sets_all_back() -> None:
+    lost = ("faults.lost=1:0.01", "faults.restart_s=10", "distributed.timeout_s=5", "saving.every_steps=100")
+    of = scenario(4, 1000, *lost, *FREE)
+    gossip, together = run(of, "adpsgd-random", 4), run(of, "allreduce", 4)
+    assert gossip.num_repeated == 0
+    assert gossip.steps[1] == pytest.approx(36 / STEP_S, abs=2)
+    assert gossip.seconds == pytest.approx(36 + (4000 - 4 * 360) / 3 * STEP_S, rel=0.01)
+    assert together.num_repeated == 4 * 60
+    assert together.seconds == pytest.approx(1000 * STEP_S + 15 + 60 * STEP_S, rel=0.01)
+
+
+def test_the_last_learner_trains_all_that_is_left() -> None:
+    """Also where all others are lost before anybody knows of one."""
+    lost = [f"{learner}:{0.001 * (learner + 1)}" for learner in range(4)]
+    of = scenario(4, 100, f"faults.lost={json.dumps(lost)}", "distributed.timeout_s=20", *FREE)
+    outcome = run(of, "adpsgd-random", 4)
+    assert (outcome.num_losses, int(outcome.steps.sum())) == (3, outcome.num_batches)
+    assert outcome.seconds > 300 * STEP_S
+
+
+def test_a_training_that_always_falls_back_to_its_checkpoint_is_refused() -> None:
+    with pytest.raises(AsrtoolError, match="allreduce lost a learner 1000 times in a row before the checkpoint"):
+        run(scenario(4, 100, "faults.mtbf_h=1e-6", *FREE), "allreduce", 4)
+
+
+def test_who_joins_trains_its_part() -> None:
+    outcome = run(scenario(3, 1000, "faults.join_h=0.01", *FREE), "adpsgd-random", 3)
+    assert outcome.num_joined == 1
+    assert outcome.seconds == pytest.approx(36 + (3000 - 3 * 360) / 4 * STEP_S, rel=0.01)
+
+
+def test_events_of_gossip_follow_its_topology() -> None:
+    events: list[Event] = []
+    run(scenario(4, 20, *FREE), "adpsgd-fixed", 4, events)
+    assert {event.partner - event.learner for event in events if isinstance(event, Send)} == {1, -3}
+    kinds = Counter(type(event) for event in events)
+    assert kinds[Send] == kinds[Answer] == kinds[Receive] == kinds[Update] == kinds[Take] == 80
+    of_one = [
+        type(event)
+        for event in events
+        if getattr(event, "learner", None) == 0 and not isinstance(event, Answer | Receive)
+    ]
+    assert of_one == [Begin, Update, Take, Send, End] * 20
+
+
+def test_a_round_of_lock_step_has_the_beginnings_of_all_before_it() -> None:
+    events: list[Event] = []
+    run(scenario(3, 5), "allreduce", 3, events)
+    assert [type(event) for event in events] == ([Begin] * 3 + [Round] + [End] * 3) * 5
+
+
+def test_a_server_steps_on_each_gradient_once() -> None:
+    events: list[Event] = []
+    run(scenario(3, 5, "distributed.ps-async.num_servers=2"), "ps-async", 3, events)
+    assert Counter(event.server for event in events if isinstance(event, Push)) == {0: 15, 1: 15}
+
+
+def test_draws_of_a_learner_do_not_depend_on_how_many_there_are() -> None:
+    of = scenario(8, 10, "compute.distribution=lognormal", "compute.spread=0.4")
+    few, many = (make_cluster(of, number, False).compute_LK for number in (2, 8))
+    np.testing.assert_array_equal(few, many[:2])
+
+
+def test_a_slow_learner_stretches_its_wait_for_a_core_as_well() -> None:
+    """Of eight on two cores; those of allreduce come together, and a slow one on average in the middle of them."""
+    slow = scenario(8, 10, "compute.cpu_ms=10", "network.cores_per_node=2", "slow.learners=0:10")
+    together_L = make_cluster(slow, 8, True).compute_LK[:, 0]
+    np.testing.assert_allclose(together_L[1:], 0.1 + 0.01 * 8 / 2 - 0.01)
+    assert together_L[0] == pytest.approx(10 * (0.1 + (0.01 * 8 / 2 - 0.01) / 2))
+    alone_L = make_cluster(slow, 8, False).compute_LK[:, 0]
+    assert alone_L[0] == pytest.approx(10 * alone_L[1])
+    assert 0.1 < alone_L[1] < together_L[1]

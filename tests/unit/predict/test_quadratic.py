@@ -1,0 +1,163 @@
+"""Moments of a training on a quadratic against closed forms, and steps against the equations of strategies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from systems import ALL, system_of
+
+from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, random_ring
+from asrtool.predict.theory.bounds import Constants
+from asrtool.predict.theory.quadratic import Course, draw, predict, steps_of
+from asrtool.predict.theory.system import SHARED
+
+NUM, BETA, SIGMA2, RATE = 8, 1.7, 0.6, 0.11
+X = RATE * BETA
+CONSTANTS = Constants(smoothness=BETA, noise=SIGMA2, start=2.0)
+
+
+def course_of(name: str, num_steps: int = 400, num: int = NUM, **settings: object) -> Course:
+    return predict(system_of(name, num, **settings), CONSTANTS, RATE, num_steps, in_rounds=True)
+
+
+def of_mean(step: int, num: int = NUM) -> float:
+    """E |grad f(mean w)|^2 after so many steps, without delay."""
+    left = (1 - X) ** (2 * step)
+    return BETA**2 * (2 * CONSTANTS.start / BETA * left + RATE**2 * SIGMA2 / num * (1 - left) / (1 - (1 - X) ** 2))
+
+
+@pytest.mark.parametrize("name", ["allreduce", "ps-sync", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1"])
+def test_the_mean_does_not_depend_on_who_mixes_with_whom(name: str) -> None:
+    expected_K = [of_mean(step) for step in range(400)]
+    np.testing.assert_allclose(course_of(name).gradient_K, expected_K, rtol=1e-9)
+
+
+def test_of_super_learners_the_mean_is_the_same() -> None:
+    found = course_of("h-adpsgd", node_size=2).gradient_K
+    np.testing.assert_allclose(found, [of_mean(step) for step in range(400)], rtol=1e-9)
+
+
+def test_consensus_on_a_fixed_ring_has_its_closed_form() -> None:
+    modes = [((1 + 2 * math.cos(2 * math.pi * i / NUM)) / 3 - X) ** 2 for i in range(1, NUM)]
+    expected = RATE**2 * SIGMA2 / NUM * sum(1 / (1 - mode) for mode in modes)
+    assert course_of("adpsgd-fixed").distance_K[-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_consensus_on_a_flat_loss_right_after_mixing_has_its_closed_form() -> None:
+    """(W - rate G) T: what is mixed is what an update has left."""
+    flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
+    matrix = mixing_matrix(fixed_ring(NUM, 0, 1))
+    after_update = predict(system_of("adpsgd-fixed", NUM), flat, RATE, 2000, in_rounds=True).distance_K[-1]
+    squares = [((1 + 2 * math.cos(2 * math.pi * i / NUM)) / 3) ** 2 for i in range(1, NUM)]
+    covariance = np.zeros((NUM, NUM))
+    for _ in range(2000):
+        covariance = matrix.T @ (covariance + RATE**2 * SIGMA2 * np.eye(NUM)) @ matrix
+    mixed = np.trace(covariance) / NUM - covariance.mean()
+    assert mixed == pytest.approx(RATE**2 * SIGMA2 / NUM * sum(one / (1 - one) for one in squares), rel=1e-9)
+    assert after_update == pytest.approx(mixed + RATE**2 * SIGMA2 * (1 - 1 / NUM), rel=1e-6)
+
+
+def test_consensus_with_delay_by_one_has_its_closed_form() -> None:
+    expected = RATE**2 * SIGMA2 * (1 - 1 / NUM) / (1 - X**2)
+    assert course_of("adpsgd-d1").distance_K[-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_consensus_on_a_random_ring_has_its_closed_form_in_expectation() -> None:
+    one = (NUM - 3) / (3 * (NUM - 1))  # of E[T] and of E[T T'], both
+    expected = RATE**2 * SIGMA2 * (1 - 1 / NUM) / (1 - (one - 2 * X * one + X**2))
+    drawn = course_of("adpsgd-random", 8000).distance_K[50:]
+    blocks = drawn[: len(drawn) // 50 * 50].reshape(50, -1).mean(axis=1)
+    assert abs(blocks.mean() - expected) < 3 * blocks.std(ddof=1) / math.sqrt(50)
+    assert blocks.mean() == pytest.approx(expected, rel=0.01)
+
+
+def test_consensus_within_a_block_grows_by_its_closed_form() -> None:
+    distances = course_of("bmuf", 21, block_momentum=0.0, block_steps=5).distance_K
+    for step in range(1, 21):
+        since = step % 5
+        expected = RATE**2 * SIGMA2 * (1 - 1 / NUM) * sum((1 - X) ** (2 * s) for s in range(since))
+        assert distances[step] == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def test_shared_weights_of_two_learners_have_the_variance_of_an_autoregression() -> None:
+    """w_{k+1} = w_k - x w_{k-1} - rate xi (Yule and Walker)."""
+    expected = BETA**2 * RATE**2 * SIGMA2 * (1 + X) / ((1 - X) * ((1 + X) ** 2 - 1))
+    assert course_of("ps-async", 600, num=2).gradient_K[-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_consensus_one_by_one_has_its_closed_form_on_a_flat_loss() -> None:
+    flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
+    course = predict(system_of("adpsgd-random", NUM), flat, RATE, 25_000, in_rounds=False)
+    a = 2 / 3 * (1 - 1 / 3)  # 2 b (1 - b)
+    expected = RATE**2 * SIGMA2 * (1 - 1 / NUM - a) * (NUM - 1) / (2 * a) / NUM
+    blocks = course.distance_K[2000:].reshape(46, -1).mean(axis=1)
+    assert abs(blocks.mean() - expected) < 3 * blocks.std(ddof=1) / math.sqrt(46)
+    assert blocks.mean() == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "settings"), ALL)
+def test_what_is_drawn_is_about_what_is_predicted(name: str, settings: dict[str, object]) -> None:
+    for in_rounds in (True, False):
+        system = system_of(name, 6, **settings)
+        if not in_rounds and (not system.asynchronous or name in SHARED):
+            continue
+        if in_rounds and name == "adpsgd-pairs":
+            continue
+        asked = (system, CONSTANTS, RATE / 4, 1500, in_rounds)
+        predicted, drawn = predict(*asked), draw(*asked)
+        np.testing.assert_allclose(drawn.mean_gradient_K(), predicted.mean_gradient_K(), rtol=0.1)
+        assert drawn.distance_K.mean() == pytest.approx(predicted.distance_K.mean(), rel=0.1, abs=1e-20)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1"])
+def test_steps_are_the_equation_of_the_strategy(name: str) -> None:
+    """W <- W T - rate (beta W + noise), T by the topology; allreduce averages the gradients."""
+    num, random = 5, np.random.default_rng(4)
+    rings = {"adpsgd-fixed": fixed_ring, "adpsgd-random": random_ring}
+    weights_PL = np.repeat(random.standard_normal((7, 1)), num, axis=1)
+    state_SP = weights_PL.T[: 1 if name == "allreduce" else num].copy()
+    for k, step in enumerate(itertools.islice(steps_of(system_of(name, num, seed=3), BETA, RATE, True), 12)):
+        noise_PL = random.standard_normal((7, num))
+        gradients_PL = BETA * weights_PL + noise_PL
+        if name == "allreduce":
+            weights_PL = weights_PL - RATE * gradients_PL.mean(axis=1, keepdims=True)
+        else:
+            matrix = mixing_matrix(rings[name](num, k, 3)) if name in rings else np.full((num, num), 1 / num)
+            weights_PL = weights_PL @ matrix - RATE * gradients_PL
+        state_SP[step.rows] = step.change @ state_SP + step.noise @ noise_PL.T
+        np.testing.assert_allclose(state_SP, weights_PL.T[: len(state_SP)], atol=1e-12)
+
+
+def test_a_block_begins_where_the_momentum_takes_it() -> None:
+    """By hand: the mean of all, less where the block began, with momentum."""
+    system = system_of("bmuf", 3, block_steps=4, block_momentum=0.5)
+    w, weights, momentum = 1.0, 1.0, 0.0
+    state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 16), 1):
+        w *= 1 - X
+        if number % 4 == 0:
+            momentum = 0.5 * momentum + (w - weights)
+            weights += momentum
+            w = weights
+        state_S[step.rows] = step.change @ state_S
+        np.testing.assert_allclose(state_S[:3], w, atol=1e-12)
+
+
+def test_a_block_with_nesterovs_momentum_begins_ahead_of_the_weights() -> None:
+    """By hand: W and D beside where the block begins."""
+    system = system_of("bmuf", 3, block_steps=2, block_momentum=0.4, block_rate=0.8, nesterov=True)
+    w = np.array([1.0, 1.0, 1.0])
+    weights, momentum = 1.0, 0.0
+    state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 8), 1):
+        begun_at = weights + 0.4 * momentum
+        w = (1 - X) * w
+        if number % 2 == 0:
+            momentum = 0.4 * momentum + 0.8 * (w.mean() - begun_at)
+            weights += momentum
+            w[:] = weights + 0.4 * momentum
+        state_S[step.rows] = step.change @ state_S
+        np.testing.assert_allclose(state_S[:3], w, atol=1e-12)

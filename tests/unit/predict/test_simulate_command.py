@@ -1,0 +1,277 @@
+"""`asrtool simulate`: what it prints and writes, and what it takes from a training."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.calibrate import server_message_s, settings_of, shortest_wait_s
+from asrtool.predict.simulate.cluster import make_cluster, shared_cpu_s
+from asrtool.predict.simulate.queue_clients import make_units
+from asrtool.predict.simulate.records import MAX_STEPS, shorten
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.simulate.synchronous_rules import ServerRule
+from asrtool.report.figures.training_figures import plot_training
+from asrtool.report.training import read_training
+from asrtool.settings.distributed import Hierarchical
+from asrtool.train.loop.step_records import record_of
+
+SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
+
+
+def simulate(*words: str) -> str:
+    done = CliRunner().invoke(cli, ["simulate", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_it_says_in_words_who_waits_for_whom() -> None:
+    output = simulate(
+        *SMALL,
+        "--num-learners",
+        "4",
+        "--set",
+        "slow.learners=3:3",
+        "--strategy",
+        "allreduce",
+        "--strategy",
+        "adpsgd-random",
+    )
+    assert "% of the time for learner 3" in output
+    assert "4 learners: adpsgd-random takes" in output
+
+
+def test_json_has_what_the_table_has() -> None:
+    rows = json.loads(simulate(*SMALL, "--num-learners", "2,4", "--strategy", "allreduce", "--json"))
+    assert [(row["strategy"], row["num_learners"]) for row in rows] == [("allreduce", 2), ("allreduce", 4)]
+    for row in rows:
+        assert sum(row["fractions"].values()) == pytest.approx(1)
+        assert sum(row["learners"]["steps"]) == row["batches"] == 800
+
+
+@pytest.mark.parametrize("numbers", ["4", "2,4"])
+def test_it_draws(numbers: str, tmp_path: Path) -> None:
+    path = tmp_path / "hours.svg"
+    simulate(*SMALL, "--num-learners", numbers, "--plot", str(path))
+    text = path.read_text(encoding="utf-8")
+    assert "adpsgd-random" in text
+    assert "hours" in text
+
+
+def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Path) -> None:
+    simulate(*SMALL, "--num-learners", "4", "--set", "slow.learners=0:2", "--out", str(tmp_path / "out"))
+    folders = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert "adpsgd-random-4" in folders
+    assert "single-4" not in folders
+    run = read_training(tmp_path / "out" / "adpsgd-random-4")
+    assert run.simulated
+    assert run.num_steps == 800
+    assert run.partners[0] == [1, 2, 3]
+    assert run.learners[0]["compute_s"].mean() == pytest.approx(0.2)
+    text = plot_training(tmp_path / "out" / "h-adpsgd-4", tmp_path / "plot").read_text(encoding="utf-8")
+    assert "Simulated: nothing was trained" in text
+    assert "timeline.svg" in text
+
+
+def test_a_record_has_the_keys_of_one_of_a_training(tmp_path: Path) -> None:
+    simulate(*SMALL, "--num-learners", "2", "--strategy", "allreduce", "--out", str(tmp_path))
+    line = (tmp_path / "allreduce-2" / "learners" / "0.jsonl").read_text(encoding="utf-8").partition("\n")[0]
+    tree = ast.parse(inspect.getsource(record_of))
+    (written,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    assert list(json.loads(line)) == [ast.literal_eval(key) for key in written.keys if key]
+
+
+def test_records_of_a_simulation_are_not_taken_for_those_of_a_training(tmp_path: Path) -> None:
+    simulate(*SMALL, "--num-learners", "4", "--strategy", "ps-sync", "--out", str(tmp_path / "out"))
+    with pytest.raises(AsrtoolError, match="records of a simulation"):
+        settings_of([tmp_path / "out" / "ps-sync-4"])
+
+
+def test_of_a_long_training_the_beginning_is_written() -> None:
+    scenario = load_scenario([], ["job.num_samples=1000000", "job.batch=1", "job.num_epochs=3"])
+    part, fraction = shorten(scenario, 8)
+    assert part.job.num_samples * part.job.num_epochs == MAX_STEPS
+    assert fraction == pytest.approx(MAX_STEPS / 3e6)
+    assert shorten(part, 8) == (part, 1.0)
+
+
+def write_training(
+    folder: Path, strategy: str, num_learners: int, steps: dict[str, float], compute_ms: float | None = None
+) -> Path:
+    """Of 20 equal steps a learner, half a second apart at the tenth, where it saves."""
+    (folder / "learners").mkdir(parents=True)
+    whole = {"staleness": 0, "bytes": 6_000_000, "partners": [], "skipped": 0, "loss": 1.0}
+    step_s = sum(steps.values()) + 0.001
+    for rank in range(num_learners):
+        begins = [1e9 + (step + 1) * step_s + 0.5 * (step >= 10) for step in range(20)]
+        lines = [{**steps, **whole, "step": n + 1, "samples": 8 * n + 8, "begin": at} for n, at in enumerate(begins)]
+        (folder / "learners" / f"{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "metrics.jsonl").write_text("")
+    servers = {name: {"num_servers": 2, "message_type": "bf16"} for name in ("ps-sync", "ps-async")}
+    distributed = {"strategy": strategy, "h-adpsgd": {"node_size": 2, "message_type": "fp32"}, **servers}
+    settings = {"distributed": distributed, "emulation": {"compute_ms": compute_ms}}
+    (folder / "inputs.json").write_text(json.dumps({"settings": settings}))
+    summary = {
+        "num_epochs": 1,
+        "num_samples": 20 * num_learners * 8,
+        "num_parameters": 1_000_000,
+        "checkpoints": [{}],
+        "seconds": 9.0,
+    }
+    (folder / "train.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_settings_come_from_the_records_of_a_training(tmp_path: Path) -> None:
+    steps = {"compute_s": 0.11, "comm_s": 0.002, "wait_s": 0.016, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "allreduce", 4, steps, compute_ms=100)
+    scenario = load_scenario([], settings_of([tmp_path]))
+    assert scenario.compute.cpu_ms == pytest.approx(11, abs=1e-3)  # with what lies between two steps
+    assert scenario.compute.trace == str(train / "learners" / "1.jsonl")
+    assert scenario.job.batch == 8
+    assert scenario.job.num_samples == 640
+    assert scenario.job.parameters_m == 1
+    assert scenario.network.mix_ms == pytest.approx(2)
+    assert scenario.network.node_gbit_per_s == pytest.approx(4 * 6e6 * 8 / 0.016 / 1e9)
+    assert scenario.saving.checkpoint_s == pytest.approx(0.501, abs=2e-3)
+
+
+def test_of_those_who_wait_for_one_another_the_last_to_come_waits_for_the_message() -> None:
+    """Of three steps of four learners, two a group."""
+    waits = [[9.0, 1.0, 2.0], [1.0, 8.0, 2.0], [4.0, 4.0], [3.0, 7.0, 9.0]]
+    assert shortest_wait_s([np.array(of_one) for of_one in waits], 2) == pytest.approx((1 + 1 + 2 + 3 + 4) / 5)
+    assert shortest_wait_s([np.zeros(0), np.ones(3)], 2) == 0
+
+
+@pytest.mark.parametrize("spread_s", [0.0, 0.002, 0.05])
+def test_messages_of_a_server_take_what_makes_learners_wait_as_they_did(spread_s: float) -> None:
+    rule = ServerRule(4e6, in_s=0.004, step_s=0.004, answered_L=0.004 * np.arange(1, 6), latency_s=0, comm_s=0)
+    came_KL = spread_s * np.random.default_rng(3).random((30, 5))
+    waits_KL = np.array([rule.waits(0, came_L, came_L, came_L) for came_L in came_KL])
+    assert server_message_s(list(waits_KL.T)) == pytest.approx(0.004, rel=1e-6)
+
+
+@pytest.mark.parametrize(("strategy", "num_messages"), [("ps-async", 1), ("ps-sync", 6)])
+def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
+    strategy: str, num_messages: int, tmp_path: Path
+) -> None:
+    """A million weights in bf16 and two servers: 1 MB a message.
+
+    Four learners of ps-sync that wait equally long come as they are answered, one by one: four answers, the last
+    gradient, and the step, which takes as long as a message.
+    """
+    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
+    train = write_training(tmp_path / "train", strategy, 4, steps)
+    scenario = load_scenario([], [*settings_of([train]), f"distributed.strategy={strategy}"])
+    assert scenario.network.host_gbyte_per_s == pytest.approx(num_messages * 1e6 / 0.03 / 1e9)
+    settings = scenario.distributed.strategy[0].settings
+    assert (settings.num_servers, settings.message_type) == (2, "bf16")  # else what they took is not predicted
+
+
+def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:
+    """A million weights: 8 MB of gradients go through a node of two, and 4 MB of weights."""
+    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "h-adpsgd", 4, steps)
+    scenario = load_scenario([], settings_of([train]))
+    assert scenario.network.node_gbit_per_s == pytest.approx(12e6 * 8 / 0.03 / 1e9)
+
+
+def test_messages_within_super_learners_take_cores() -> None:
+    """Eight learners on four cores, nearly all of whose steps are messages: as if these were computed."""
+    sets = ["network.cores_per_node=4", "compute.ms=10", "compute.cpu_ms=0.001", "network.node_gbit_per_s=0.16"]
+    sets += ["network.efficiency=1", "job.parameters_m=1", "network.learners_per_node=0"]
+    units = make_units(make_cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
+    message_s = 12e6 / (0.16e9 / 8)
+    waited_s = units.tail_s - 4e6 / (0.16e9 / 8)
+    assert waited_s == pytest.approx(shared_cpu_s(message_s, 0.01, 8, 4, False) - message_s, rel=1e-3)
+    assert waited_s == pytest.approx(message_s, rel=0.1)  # half of the cores that they want
+
+
+def test_a_training_that_waited_for_data_is_bound_by_reading(tmp_path: Path) -> None:
+    steps = {"compute_s": 0.05, "comm_s": 0.0, "wait_s": 0.0, "data_s": 0.05}
+    train = write_training(tmp_path / "train", "none", 2, steps)
+    assert load_scenario([], settings_of([train])).loading.ms == pytest.approx(101)
+
+
+def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    steps = {"compute_s": 0.199, "comm_s": 0.0, "wait_s": 0.0, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "none", 4, steps)
+    summary = json.loads((train / "train.json").read_text(encoding="utf-8"))
+    (train / "train.json").write_text(json.dumps({**summary, "device": "cpu", "num_threads": 2}))
+    words = ("--from", str(train), "--strategy", "none", "--json", "--set", "saving.checkpoint_s=0")
+    rows = json.loads(simulate(*words, "--num-learners", "1,2,4,8"))
+    assert [row["batches"] / row["hours"] / 3600 for row in rows] == pytest.approx([10, 20, 20, 20], rel=0.02)
+
+
+def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_path: Path) -> None:
+    steps = {"compute_s": 0.1, "comm_s": 0.0, "wait_s": 0.02, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "bmuf", 4, steps)
+    rows = json.loads(
+        simulate(
+            "--from",
+            str(train),
+            "--strategy",
+            "bmuf",
+            "--json",
+            "--set",
+            "distributed.bmuf.block_steps=1",
+            "--set",
+            "network.learners_per_node=0",
+            "--set",
+            "saving.checkpoint_s=0",
+        )
+    )
+    assert rows[0]["hours"] * 3600 / 20 == pytest.approx(0.121, rel=0.01)
+    np.testing.assert_allclose(rows[0]["fractions"]["wait"], 0.02 / 0.121, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--scenario", "swb200"], "did you mean swb2000-v100?"),
+        (["--plot", "hours.txt"], "expected a name that ends with .svg"),
+        (["--from", "/nowhere"], "name OUT of asrtool train"),
+    ],
+)
+def test_a_mistake_of_the_command_gets_one_line(words: list[str], expected: str) -> None:
+    with pytest.raises(Exception, match=expected):
+        CliRunner().invoke(cli, ["simulate", *words], catch_exceptions=False)
+
+
+def test_what_is_uncertain_makes_times_intervals(tmp_path: Path) -> None:
+    """From one end to the other, of which neither is the scenario itself."""
+    mine = tmp_path / "mine.toml"
+    ends = 'low = ["compute.ms=50"]\nhigh = ["compute.ms=400", "network.latency_us=1"]'
+    mine.write_text(f'[compute]\nms = 100\n[uncertain]\n{ends}\nwhy = "the card"\n', encoding="utf-8")
+    words = ("--scenario", str(mine), *SMALL, "--num-learners", "4", "--strategy", "none", "--strategy", "allreduce")
+    rows = json.loads(simulate(*words, "--json"))
+    for place, compute_ms in enumerate(("50", "400")):
+        at_end = json.loads(simulate(*words, "--json", "--set", f"compute.ms={compute_ms}"))
+        assert [row["hours_interval"][place] for row in rows] == pytest.approx([row["hours"] for row in at_end], 0.01)
+    for row in rows:
+        assert row["hours_interval"][0] < row["hours"] < row["hours_interval"][1]
+    text = simulate(*words, "--plot", str(tmp_path / "hours.svg"))
+    assert "| none | 4 | 10 to 80 s |" in text
+    assert (
+        "Times are intervals, compute.ms=50 to compute.ms=400, network.latency_us=1, since the card is not known"
+        in text
+    )
+    known = simulate(*words, "--set", "compute.ms=100", "--set", "network.latency_us=10")
+    assert "| none | 4 | 20 s |" in known
+    assert "interval" not in known
+
+
+def test_ends_are_checked_as_settings_are(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[uncertain]\nhigh = ["compute.speed=3"]\n', encoding="utf-8")
+    with pytest.raises(AsrtoolError, match="speed"):
+        simulate("--scenario", str(mine), *SMALL)
