@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test fuzz wheel lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
+.PHONY: setup demo test test-all fuzz wheel lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-scale bench-sim bench-train clean evidence
 
 setup: $(STAMP)
 
@@ -34,9 +34,14 @@ demo: setup
 	@echo "== running recipes/swbd on the mini corpus; a stage that is done is not run again"
 	@$(BIN)/asrtool run
 
-# Three processes for two cores: tests of killed and silent learners mostly wait.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Every room, and the recipe from end to end, in minutes.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+# Also tests of many processes: lost learners, several hosts, the wheel. Three processes for two cores: these mostly wait.
+test-all: lint
+	$(PYTEST)
 
 # The property tests alone, on new examples. To repeat a run: make fuzz SEED=7; more: make fuzz EXAMPLES=1000
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
@@ -136,10 +141,6 @@ bench-index: $(STAMP)
 MIX_WORK := recipes/swbd/exp-mix
 bench-mix: $(STAMP)
 	$(BIN)/python benchmarks/mix.py $(MIX_WORK) $(BENCH)
-
-# Seconds a list of the neural language model. Five minutes.
-bench-rescoring: $(STAMP)
-	$(BIN)/python benchmarks/rescoring.py $(BENCH)
 
 # CPU seconds and peak memory of prepare, split, tokenizer, lang, lm, graph, the start of trainings, score and report at the size of
 # Fisher and Switchboard, on invented releases, and of parts of features, cut and shorten: up to 40 minutes, 10 GB. A tenth:

@@ -1,7 +1,16 @@
-"""Speech recognition for conversational telephone speech; `import asrtool` loads what is asked for, when it is.
+"""Speech recognition for conversational telephone speech.
 
 `load` opens a trained recogniser, `prepare` makes manifests of data, `score_hub5`, `score_wer`, `word_errors` and
-`character_errors` count errors. docs/guide/python.md has examples. All else is internal and may change.
+`character_errors` count errors; see docs/guide/python.md. Everything else is internal.
+
+Rooms, in the order of the data:
+
+- `cli` commands; `recipe` stages and their engine; `settings` all settings, TOML files, registry
+- `local` corpora, layouts and text rules; `data` manifests, audio, features and their storage
+- `lang` tokens, n-grams, decoding graphs; `models` encoders, objectives, language models
+- `distributed` strategies and learners; `train` loop, batches, checkpoints
+- `decode` search, alignment, tuning; `score` NIST's scoring; `report` results as pages and figures
+- `transcribe` audio files to transcripts; `bundle` a recogniser as one file; `predict` theory, simulation, estimates
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `import asrtool` offers: a trained recogniser as an object, and functions beside it."""
+"""Python interface of `import asrtool`: a trained recogniser and functions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Recogniser:
-    """What `load` returns; close it, or use it as a context manager, when it is not needed any more."""
+    """Recogniser that `load` returns; close it, or use it as a context manager."""
 
     def __init__(self, path: str | Path, method: str | None = None, num_jobs: int = 1) -> None:
-        """As `load`."""
+        """Open a recogniser; see `load`."""
         if num_jobs < 1:
             raise AsrtoolError(f"num_jobs is {num_jobs}, expected 1 or more", "leave it out for this process alone")
         from asrtool.bundle.trained import open_trained
@@ -37,24 +37,25 @@ class Recogniser:
         self._is_open = True
 
     def transcribe(self, audio: str | Path, channels: str | int = "each") -> Transcript:
-        """What is said in a file; it has `text`, `words` and `lines`, with times in seconds and confidences.
+        """Transcribe a file; the result has `text`, `words` and `lines`.
 
-        `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError where it cannot be read.
+        Times are in seconds. `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError if
+        the file cannot be read.
         """
         from asrtool.transcribe.transcribe import transcribe
 
         return transcribe(self._opened(), _path(audio), str(channels))
 
     def align(self, audio: str | Path, text: str, channel: int = 1) -> list[Word]:
-        """When each word of `text` is said on a channel of a file, in seconds from its beginning.
+        """Align `text` to a channel of a file; returns words with times in seconds.
 
-        The text is normalised by data.text_rules of the training. Raises AsrtoolError where it cannot be read, or the
-        text does not fit it.
+        The text is normalised by data.text_rules of the training. Raises AsrtoolError if the file cannot be read, or
+        the text does not fit it.
         """
         return self.align_transcript(audio, text, channel).words
 
     def align_transcript(self, audio: str | Path, text: str, channel: int = 1) -> Transcript:
-        """The words of `align` as a transcript, which asrtool.transcribe.transcript writes in many forms."""
+        """Align as `align`, and return a transcript, which has many output forms."""
         from asrtool.local.text.own_text import text_rule
         from asrtool.local.text.text_rules import Unusable
         from asrtool.transcribe.align import align
@@ -104,9 +105,9 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
 
 
 def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> Path:
-    """Manifests of a Kaldi data directory, a table or JSON lines, or whatever data can be; returns `out`.
+    """Write manifests of data in any supported layout; returns `out`.
 
-    `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used, and for an `out` in the data.
+    `text_rules` as data.text_rules. Raises AsrtoolError if too much cannot be used, and for an `out` in the data.
     """
     from asrtool.local.layouts.detect import check_out, prepare_any
     from asrtool.settings.data import Data
@@ -125,15 +126,18 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
 
 
 def character_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Characters:
-    """The fewest errors in characters, blanks left out, of texts as for `word_errors`. `cer` of them is in percent."""
+    """Count character errors of texts as for `word_errors`, without blanks.
+
+    Its `cer` is in percent.
+    """
     pairs = (("".join(ref.split()), "".join(hyp.split())) for ref, hyp in _paired(reference, hypothesis))
     return sum((Characters(len(ref), edit_distance(ref, hyp)) for ref, hyp in pairs), Characters())
 
 
 def word_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Counts:
-    """Errors of a sentence, or of a list of sentences against one as long; words are compared as they stand.
+    """Count word errors of a sentence, or of a list of sentences.
 
-    `wer` of them is in percent. Raises AsrtoolError for anything else.
+    Words are compared as they are. The result's `wer` is in percent. Raises AsrtoolError for anything else.
     """
     pairs = _paired(reference, hypothesis)
     return sum((align_words(ref.split(), hyp.split()).counts for ref, hyp in pairs), Counts())

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, and the signals by which both are asked to stop."""
+"""Child processes that end with their parent, and signals that stop both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def fork_child() -> int:
-    """Fork: the child, in which it returns 0 and which ends with this process. Here STOPS wait until `on_stop`."""
+    """Fork; returns 0 in the child, which ends with this process.
+
+    Here STOPS are blocked until `on_stop`.
+    """
     sys.stdout.flush()
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # here, until it is known what to do with the child
@@ -25,7 +28,7 @@ def fork_child() -> int:
 
 
 def on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
-    """What this process does when it is asked to stop by a signal of that number; not by one that it ignores."""
+    """Set the handler of the signals that ask to stop, except ignored ones."""
     handler = (lambda number, _: act(number)) if callable(act) else act
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -34,10 +37,10 @@ def on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
 
 
 def ending_with_parent() -> Callable[[], None] | None:
-    """What a child calls to have the kernel send it SIGTERM when its parent, this process, is killed.
+    """Return a function for a child that has it ended when its parent is killed.
 
-    Where that has been killed already, the child ends there. None where the kernel does not do so. Made before the
-    fork, because after it a child must load nothing.
+    If the parent is already gone, the child ends there. None if the kernel cannot do so. Called before the fork,
+    since a child must load nothing after it.
     """
     ask, parent = _asking_the_kernel(), os.getpid()
     if ask is None:
@@ -52,7 +55,7 @@ def ending_with_parent() -> Callable[[], None] | None:
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel end this process with `parent`, which started it; exits where that has been killed already."""
+    """End this process with `parent`, which started it; exits if it is already gone."""
     if ask := _asking_the_kernel():
         ask()
     if os.getppid() != parent:
@@ -60,13 +63,13 @@ def end_with(parent: int) -> None:
 
 
 def name_process(name: str) -> None:
-    """Have `ps -o comm` and `top` show this process by a name of up to 15 characters, on Linux."""
+    """Set the name of this process in `ps -o comm` and `top`, 15 characters at most."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def _asking_the_kernel() -> Callable[[], object] | None:
-    """What a process calls to get SIGTERM when its parent is killed, from then on; None where that cannot be."""
+    """Return a function that requests SIGTERM when the parent is killed, or None."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -1,4 +1,4 @@
-"""The one exception a person's mistake raises; the command line turns it into one line."""
+"""AsrtoolError: the one exception for errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib
 
 
 class AsrtoolError(Exception):
-    """Something a person can fix: bad input, a wrong path, a setting that does not exist.
+    """Error that a user can fix: bad input, a wrong path, an unknown setting.
 
-    `what` says what is wrong and where (file, line or id; found and expected);
-    `hint` says what to do next. Printed as ``error: what; hint`` with exit code 1.
+    `what` says what is wrong and where (file, line or id; found and expected); `hint` says what to do next. Printed
+    as ``error: what; hint`` with exit code 1.
     """
 
     def __init__(self, what: str, hint: str = "") -> None:
@@ -22,12 +22,12 @@ class AsrtoolError(Exception):
 
 
 def printable(text: str) -> str:
-    """Return `text` with escapes for what is no UTF-8, such as bytes of another encoding in the name of a file."""
+    """Escape bytes of `text` that are not UTF-8, such as in file names."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def require_k2(setting: str) -> None:
-    """Raise AsrtoolError unless k2 can be imported, naming the `setting` (``section.key = value``) that needs it."""
+    """Raise AsrtoolError, naming `setting`, unless k2 can be imported."""
     try:
         importlib.import_module("k2")
     except ImportError as error:

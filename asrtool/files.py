@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written is ever taken for finished, and folders that one process holds."""
+"""Write files atomically, and hold folders for one process."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def write_beside(path: Path | str) -> Iterator[Path]:
 
 
 def check_file_name(path: Path | str) -> None:
-    """AsrtoolError where `path` is a folder, whose place no file takes; a link to one is a name like any other."""
+    """Raise AsrtoolError if `path` is a folder; a link to one can be replaced."""
     if os.path.isdir(path) and not os.path.islink(path):
         raise AsrtoolError(f"{path}: is a folder, expected a file name", "name a file in it or another place")
 
 
 def make_folder_of(path: Path) -> None:
-    """Make the folder of `path` where there is none; raises AsrtoolError when it cannot be made."""
+    """Make the folder of `path`; AsrtoolError if it cannot be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -92,10 +92,10 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
-    """`write_folder` for what takes long: what is in the yielded folder when this fails, the next one finds there.
+    """Write a folder over several runs: after a failure the next run finds the parts.
 
-    It finds what `path` holds as well, which is that folder until all is written. One process at a time: raises
-    AsrtoolError where another one is at it.
+    It also finds the content of `path`, which stays until all is written. Raises AsrtoolError if another process
+    writes it.
     """
     check_own(path, signs)
     parts = parts_of(path)
@@ -115,14 +115,14 @@ def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
 
 
 def parts_of(path: Path) -> Path:
-    """Where `write_in_parts` writes."""
+    """Return the folder that `write_in_parts` writes to."""
     return path.with_name(f".part.{path.name}")
 
 
 def check_own(path: Path, signs: Sequence[str]) -> None:
-    """Raise AsrtoolError unless `path` is new, empty, or a folder that may be replaced.
+    """Raise AsrtoolError unless `path` is new, empty, or may be replaced.
 
-    That is one of this kind, in which something matches one of the patterns `signs`, and all of which asrtool wrote.
+    A folder may be replaced if it matches one of the patterns `signs` and holds only files that asrtool wrote.
     """
     if path.exists() and not path.is_dir():
         raise AsrtoolError(f"{path}: is no folder, expected one to write", "name another place")
@@ -141,7 +141,7 @@ def check_own(path: Path, signs: Sequence[str]) -> None:
 
 
 def check_files(*paths: Path) -> None:
-    """Raise AsrtoolError if a file of `paths` is there and asrtool did not write it: nothing of a user is replaced."""
+    """Raise AsrtoolError if one of `paths` exists and asrtool did not write it."""
     for path in paths:
         check_file_name(path)
         if next(not_own(path), None):
@@ -151,7 +151,7 @@ def check_files(*paths: Path) -> None:
 
 @contextlib.contextmanager
 def writing(*paths: Path) -> Iterator[None]:
-    """Write files that a user names: `check_files` before what is inside, marked as asrtool's after it."""
+    """Check files that a user names before they are written, and mark them after."""
     check_files(*paths)
     yield
     mark_files(*filter(os.path.lexists, paths))
@@ -167,7 +167,7 @@ def mark_files(*paths: Path) -> None:
 
 
 def not_own(path: Path) -> Iterator[Path]:
-    """The files at or below `path` that asrtool did not write, by their absolute paths."""
+    """Yield absolute paths of files at or below `path` that asrtool did not write."""
     path = Path(os.path.abspath(path))
     if any(_is_of_before(folder) for folder in path.parents):
         return
@@ -187,7 +187,7 @@ def _mark_all(path: Path) -> None:
 
 
 def _marked(folder: Path) -> set[str]:
-    """The files in `folder`, or below it, of which MARK says there that asrtool wrote them."""
+    """Return the files in or below `folder` that its MARK lists."""
     try:
         return set(map(json.loads, (folder / MARK).read_text(encoding="ascii").splitlines()))
     except (OSError, ValueError):
@@ -195,12 +195,12 @@ def _marked(folder: Path) -> set[str]:
 
 
 def _is_of_before(folder: Path) -> bool:
-    """Whether `folder` is a work folder of an asrtool that did not mark what it wrote yet."""
+    """Return whether `folder` is a work folder older than MARK."""
     return (folder / STAGES).is_dir() and not (folder / MARK).exists()
 
 
 def _folders_below(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """`path` and each folder below it, with the names of the files and links in it; links are not followed."""
+    """Yield `path` and folders below it with their file names; links are not followed."""
     for folder, folders, files in os.walk(path):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         yield Path(folder), [name for name in (*files, *links) if name not in UNMARKED and not _LEFTOVER.match(name)]
@@ -216,7 +216,7 @@ def move_aside(path: Path) -> Path:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes left in `folder` in place of the file or folder `name`, or of any."""
+    """Remove temporary files of killed processes in `folder`, of `name` or of all."""
     for entry in os.scandir(folder):
         match = _LEFTOVER.fullmatch(entry.name)
         if match and name in (None, match["name"]) and not _is_alive(int(match["process"])):
@@ -243,11 +243,10 @@ def digest_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
-    """Hold ``{folder}/.lock``, which the system frees when this process ends, however it ends.
+    """Hold ``{folder}/.lock``, which the system frees when this process ends.
 
-    Raises AsrtoolError naming the process that holds it; `what` is running there, and one may wait or do `otherwise`.
-    Where that process has ended, a thread or a child of it is about to: the lock is waited for. Where the file system
-    knows no locks, none is held.
+    Raises AsrtoolError naming the process that holds it, what it runs (`what`), and what to do `otherwise`. If that
+    process has just ended, the lock is waited for. A file system without locks holds none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+", encoding="ascii") as file:
@@ -262,7 +261,7 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
 
 
 def _hold(file: TextIO) -> str:
-    """Lock it; where it is locked, by a process that lives or for ENDING_S, what is said of that process there."""
+    """Lock the file; return the description of the process that already holds it."""
     until = time.monotonic() + ENDING_S
     while True:
         try:
@@ -279,7 +278,7 @@ def _hold(file: TextIO) -> str:
 
 
 def _lives(process: int) -> bool:
-    """Whether there is a process of this number here."""
+    """Return whether a process with this number exists here."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -291,9 +290,9 @@ def _lives(process: int) -> bool:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Inside, no other process or thread is that asked for the lock file `path`; others wait.
+    """Hold the lock file `path`; other processes and threads wait.
 
-    But where the file system knows no locks. The system frees the lock when this process ends, however it ends.
+    A file system without locks holds none. The system frees the lock when this process ends.
     """
     make_folder_of(path)
     with open(path, "a") as file:
@@ -303,7 +302,10 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def times_digest(path: Path) -> str:
-    """Digest of names, sizes and modification times of the files at or below `path`; links are followed."""
+    """Digest names, sizes and modification times of files at or below `path`.
+
+    Links are followed.
+    """
     digest = hashlib.sha256()
     for name, size_bytes, time_ns in sorted(_files_below(path)):
         digest.update(f"{name}\0{size_bytes}\0{time_ns}\n".encode(errors="surrogateescape"))
@@ -320,7 +322,7 @@ def _files_below(path: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
-    """Size in bytes and modification time in ns; zeros for a link to nowhere or a file that is gone."""
+    """Return size in bytes and modification time in ns; zeros for a missing file."""
     try:
         status = path.stat()
     except FileNotFoundError:

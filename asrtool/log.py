@@ -44,7 +44,7 @@ class _BesideBars(logging.StreamHandler):
 
 @contextlib.contextmanager
 def named(place: Path, name: str) -> Iterator[None]:
-    """Have log lines and errors say `name` for `place`, a folder that is gone when they are read."""
+    """Replace `place`, a temporary folder, by `name` in log lines and errors."""
 
     def rename(text: str) -> str:
         return text.replace(str(place), name).replace(f"{place.parent.name}/{place.name}", name)
@@ -86,9 +86,9 @@ def progress(
 def bar(
     items: Iterable[Item], what: str, total: int | None, unit: str, amount: Callable[[int], float] | None = None
 ) -> Iterable[Item]:
-    """`items`, with a bar on a terminal and nothing elsewhere: for loops that log lines of their own.
+    """Show a bar on a terminal and nothing elsewhere; for loops that log lines.
 
-    No bar either where only warnings are logged, as of all learners but the first. `amount` as in `progress`.
+    No bar is shown if only warnings are logged. `amount` as in `progress`.
     """
     if not (sys.stderr.isatty() and logging.getLogger().isEnabledFor(logging.INFO)):
         return items

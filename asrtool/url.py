@@ -1,4 +1,4 @@
-"""Addresses of what lies on a server: `http://`, `https://` and `s3://BUCKET/KEY`; and of a part of a file."""
+"""URLs of files on servers (`http://`, `https://`, `s3://`) and of parts of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _PART = re.compile(r"#bytes=(\d+)-(\d+)$")
 
 
 def as_url(place: str | Path) -> str:
-    """`place` as an address; empty where it is a path. A Path has made one slash of the two."""
+    """Return `place` as a URL; empty if it is a path.
+
+    A Path has turned two slashes into one.
+    """
     text = str(place)
     match = _URL.match(text)
     return f"{match[1].lower()}://{text[match.end() :]}" if match else ""
@@ -32,16 +35,19 @@ def join(url: str, *names: str) -> str:
 
 
 def below(url: str, path: str) -> str:
-    """The address of the file `path`, as a disk has it, below the folder `url`: marks that part addresses are escaped.
+    """Return the URL of the file `path` below the folder `url`, escaped.
 
-    Keys of S3 are as they are.
+    S3 keys are not escaped.
     """
     return join(url, path if url.startswith("s3:") else re.sub(r"[%?#]", lambda mark: f"%{ord(mark[0]):02X}", path))
 
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes of a file on a server or on the disk, as the source of audio: `URL#bytes=BEGIN-END`, END being behind."""
+    """Byte range of a file as an audio source: `URL#bytes=BEGIN-END`.
+
+    END is excluded.
+    """
 
     url: str
     begin: int = 0
@@ -57,6 +63,6 @@ class Part:
 
     @property
     def path(self) -> Path | None:
-        """Where it is a part of a file on the disk, `file:///...`."""
+        """Path of the file if it is on disk (`file:///...`)."""
         parts = urlsplit(self.url)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None

@@ -1,4 +1,4 @@
-"""Which code this is."""
+"""Version of this code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def release() -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout this code lies in, marked when files differ from it; else the version."""
+    """Return the commit of the checkout, marked if files differ; else the version."""
     here = Path(__file__)
     try:
         # Fails for an installed package in the environment of another project, whose commit says nothing of this code.

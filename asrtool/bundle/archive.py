@@ -1,7 +1,7 @@
-"""One file for what is a folder elsewhere: a zip archive, members as they are, with a digest of each and one over all.
+"""Zip archive of a work folder's files, with a digest of each and one of all.
 
-Its last member, `bundle.json`, holds ``format``; ``about``, what the maker says of it; ``files``: name -> size in bytes
-and SHA-256; ``digest``: the SHA-256 of the rest of it, which names the bundle. The same files give the same bytes.
+Its last member, `bundle.json`, holds ``format``; ``about``, a description by the maker; ``files``: name -> size in
+bytes and SHA-256; ``digest``: the SHA-256 of the rest, which names the bundle. The same files give the same bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Archive:
-    """A bundle whose table was read and is whole; a member is checked when it is unpacked."""
+    """Bundle whose table was checked; a member is checked when it is unpacked."""
 
     path: Path
     about: Mapping[str, Any]
@@ -51,11 +51,11 @@ class Archive:
 
     @property
     def num_bytes(self) -> int:
-        """Of all members."""
+        """Total size of all members."""
         return sum(member.num_bytes for member in self.files.values())
 
     def unpack(self, folder: Path, names: Iterable[str]) -> None:
-        """Write the members `names` below `folder`. Raises AsrtoolError naming one that is damaged."""
+        """Write the members `names` below `folder`; AsrtoolError for a damaged one."""
         with zipfile.ZipFile(self.path) as archive:
             for name in names:
                 target = folder / name
@@ -80,7 +80,10 @@ class Archive:
 
 
 def write_archive(path: Path, files: Mapping[str, Path], about: Mapping[str, Any]) -> Archive:
-    """Write the bundle `path` of `files`, by their names in it, atomically; AsrtoolError when the disk is full."""
+    """Write a bundle of `files`, by their names in it, atomically.
+
+    Raises AsrtoolError if the disk is full.
+    """
     members = {}
     with write_beside(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, source in sorted(files.items()):
@@ -94,7 +97,10 @@ def write_archive(path: Path, files: Mapping[str, Path], about: Mapping[str, Any
 
 
 def open_archive(path: Path) -> Archive:
-    """The bundle `path`. Raises AsrtoolError where it is none, is damaged, or of a newer format."""
+    """Open a bundle.
+
+    Raises AsrtoolError if it is no bundle, damaged, or of a newer format.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             table = json.loads(archive.read(TABLE))
@@ -118,7 +124,7 @@ def open_archive(path: Path) -> Archive:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether `path` is a zip file that has the table of a bundle."""
+    """Return whether `path` is a zip file with the table of a bundle."""
     try:
         if not path.is_file() or not zipfile.is_zipfile(path):
             return False
@@ -129,7 +135,7 @@ def is_archive(path: Path) -> bool:
 
 
 def digest_of(table: Mapping[str, Any]) -> str:
-    """The SHA-256 of what bundle.json says but for the digest; sizes and digests of all members are in it."""
+    """Return the SHA-256 of bundle.json without its digest."""
     return hashlib.sha256(json.dumps(table, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -150,7 +156,7 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 def _safe(name: str) -> str:
-    """`name`, unless it leads out of the folder that a bundle is unpacked to: ValueError."""
+    """Return `name`; ValueError if it is outside the folder it is unpacked to."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError(f"it has a file {name!r}")

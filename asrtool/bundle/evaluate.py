@@ -1,4 +1,4 @@
-"""Another test set, decoded and scored by what was trained; nothing of the training is computed again."""
+"""Prepare, decode and score another test set with a trained recogniser."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ SIGN = "decode/decode.json"  # by which a folder that is written again is known
 def evaluate(
     trained: Trained, name: str, prepare: Callable[[Path, Data], None], out: Path
 ) -> Mapping[tuple[str, str], Result]:
-    """Decode a set called `name` with each method it was tuned for, and write `out`; counts by set and method.
+    """Decode a set `name` with each tuned method and write `out`.
 
     `prepare` writes a manifest folder. `out` has manifests, features, decode and score as a work folder has them.
-    Raises AsrtoolError for data that cannot be prepared or read, and as decode_run.
+    Returns results by set and method. Raises AsrtoolError for data that cannot be prepared or read, and as
+    decode_run.
     """
     config = trained.config
     info = load_acoustic_model(trained.model).info

@@ -1,4 +1,4 @@
-"""A work folder to one file that holds all that recognising needs, and nothing of the training data."""
+"""Pack what recognising needs of a work folder into one file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SECTIONS = ("data", "features", "tokenizer", "lang", "lm", "graph", "model", "nn
 
 
 def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive:
-    """Write the bundle `out` of the work folder `work`, with those search methods, or all that it decodes with.
+    """Write the bundle `out` of a work folder or bundle, with some or all methods.
 
-    `work` may be a bundle, too. Raises AsrtoolError where the work folder is not finished, for a method that it was not
-    tuned for, where `out` is a file of another kind, and when the disk is full.
+    Raises AsrtoolError if the work folder is not finished, a method was not tuned, `out` is a file of another kind,
+    or the disk is full.
     """
     if out.exists() and not is_archive(out):
         raise AsrtoolError(f"{out}: is there, and is no bundle", "choose another name, or remove it first")
@@ -77,7 +77,10 @@ def _needed(config: Config) -> list[str]:
 
 
 def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path]:
-    """The files that a bundle has in another form: weights, settings, and sums over all speakers alone."""
+    """Write the files that a bundle has in another form.
+
+    These are weights, settings, and normalisation sums over all speakers.
+    """
     files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", SUMS: folder / CMVN}
     write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
     files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
@@ -91,7 +94,7 @@ def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path
 
 
 def _describe(trained: Trained, config: Config) -> dict[str, Any]:
-    """Where it comes from, and what it reached; of a bundle, what that says."""
+    """Describe the origin and the error rates of a recogniser."""
     methods = [method.name for method in config.decode.methods]
     if is_archive(trained.origin):
         return _fewer(open_archive(trained.origin).about, methods)
@@ -118,7 +121,7 @@ def _describe(trained: Trained, config: Config) -> dict[str, Any]:
 
 
 def _fewer(about: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
-    """What a bundle says of itself, with these methods alone, exported now."""
+    """Return a bundle's description with only these methods, exported now."""
 
     def kept(rates: Mapping[str, float]) -> dict[str, float]:
         return {method: rate for method, rate in rates.items() if method in methods}
@@ -146,7 +149,7 @@ def _test_errors(work: Path, methods: Iterable[str]) -> Iterable[tuple[str, dict
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What `path` says; nothing where there is none, as in a folder that somebody has tidied."""
+    """Read a JSON object from `path`; an empty one if there is no file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a bundle or a model file is, as lines to read."""
+"""Describe a bundle or a model file as lines of text."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A trained recogniser for sherpa-onnx: the network as ONNX, with the metadata by which that program knows what it is.
+"""Export a recogniser to sherpa-onnx: the network as ONNX with its metadata.
 
-sherpa-onnx computes the filterbanks, by kaldi-native-fbank, which agrees with lhotse's. All behind them is in the
-graph: normalisation, differences over time, stacking of frames, network. It is written as icefall writes its models,
-for which sherpa-onnx computes the same filterbanks: CTC as one file, a transducer as encoder, decoder (the predictor)
-and joiner.
+sherpa-onnx computes filterbanks by kaldi-native-fbank, which agrees with lhotse. The graph has the rest:
+normalisation, deltas, stacking of frames, network. It is written as icefall writes its models: CTC as one file, a
+transducer as encoder, decoder (the predictor) and joiner.
 
 Letters in names: N utterances, T frames, F features of a frame, U last tokens, J joint values, V tokens.
 """
@@ -45,20 +44,20 @@ LEAVE_OUT = "leave out --onnx"
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and how sherpa-onnx is called with it."""
+    """Files that were written, and the command that runs sherpa-onnx on them."""
 
     folder: Path
     command: str
 
 
 class Normalised(nn.Module):
-    """Filterbanks as sherpa-onnx gives them, to the scores of a model and their number."""
+    """Module from sherpa-onnx's filterbanks to scores and their lengths."""
 
     mean_F: Tensor
     std_F: Tensor
 
     def __init__(self, model: nn.Module, cmvn: str, of_all: MeanStd) -> None:
-        """`cmvn` and `of_all`: how features are normalised, and by what where that is the training set."""
+        """Take the kind of normalisation, `cmvn`, and statistics of the training set."""
         super().__init__()
         self.model = model
         self.cmvn = cmvn
@@ -90,7 +89,7 @@ class Decoder(nn.Module):
         self.predictor = predictor
 
     def forward(self, y: Tensor) -> Tensor:
-        """There is no token in place of those before the first, which sherpa-onnx counts as -1."""
+        """Embed the last tokens; sherpa-onnx uses -1 for tokens before the first."""
         predicted: Tensor = self.predictor.output(self.predictor.embedding(y.clamp(min=0)).flatten(1))
         return predicted
 
@@ -167,7 +166,7 @@ def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces
 
 
 def _moments(x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (N, 1, F) of the frames of each utterance, as asrtool.data.features.cmvn.Moments."""
+    """Return mean and deviation (N, 1, F) of the frames of each utterance."""
     is_frame = (torch.arange(x.shape[1], device=x.device) < x_lens[:, None])[:, :, None]
     exact = torch.where(is_frame, x, torch.zeros_like(x)).double()
     num = x_lens[:, None, None].double()
@@ -190,7 +189,10 @@ def _write_transducer(folder: Path, whole: Normalised, about: Mapping[str, Any],
 
 
 def _write_encoder(path: Path, whole: Normalised, about: Mapping[str, Any], origin: str) -> None:
-    """Raises AsrtoolError where it cannot be written, or gives other scores for another length than torch does."""
+    """Write the encoder.
+
+    Raises AsrtoolError if it cannot be written, or if its scores differ from torch's for another length.
+    """
     name, hint = f"{origin}: its encoder", f"{LEAVE_OUT}, or train another encoder, as lstm without projections"
     if any(isinstance(layer, nn.LSTM) and layer.proj_size for layer in whole.modules()):
         raise AsrtoolError(f"{name} has LSTM layers with projections, which torch does not write as ONNX", hint)
@@ -223,7 +225,10 @@ def _write(
     about: Mapping[str, Any],
     axes: Mapping[str, Mapping[int, str]],
 ) -> None:
-    """Trace `module` on `inputs`; `axes` and those of `outputs` may have any length. `about` becomes metadata."""
+    """Trace `module` on `inputs` and write it with `about` as metadata.
+
+    `axes` and the axes of `outputs` may have any length.
+    """
     import onnx
 
     with warnings.catch_warnings():
@@ -245,7 +250,10 @@ def _write(
 
 
 def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, lens: np.ndarray) -> str:
-    """How the scores of a graph differ from these, by the reference implementation of ONNX; nothing if they do not."""
+    """Describe how ONNX's reference implementation differs from `expected`.
+
+    Returns an empty text if it agrees.
+    """
     from onnx.reference import ReferenceEvaluator
 
     graph: Any = ReferenceEvaluator(str(path))

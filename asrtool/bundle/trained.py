@@ -1,4 +1,4 @@
-"""What was trained: a work folder of `asrtool run`, or a bundle of it, which has the same files in the same places."""
+"""Trained recogniser: a work folder of `asrtool run`, or a bundle of one."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class Trained:
 
     @property
     def extractor(self) -> Path | None:
-        """Of speaker vectors; None where the model takes none."""
+        """Path of the i-vector extractor; None if the model uses none."""
         path = self.folder / VECTORS
         return path if path.exists() else None
 
     @property
     def folders(self) -> Mapping[str, Path | None]:
-        """What search methods read, by the names of settings.SEARCHED; None for what is not there."""
+        """Paths that search methods read, by the names of settings.SEARCHED."""
         return {name: self.folder / name if (self.folder / name).is_dir() else None for name in SEARCHED}
 
     def best_method(self) -> str:
-        """The search method with the fewest errors on dev, of equals the last; the first where none was counted."""
+        """Search method with the fewest errors on dev; of equal ones the last."""
         errors = dev_errors(self.folder)
         known = [method.name for method in self.config.decode.methods]
         tuned = [name for name in reversed(known) if name in errors]
@@ -75,9 +75,9 @@ class Trained:
 
 @contextlib.contextmanager
 def open_trained(path: Path) -> Iterator[Trained]:
-    """Yield what is in the work folder or bundle `path`; what a bundle is unpacked to is gone afterwards.
+    """Open a work folder or bundle; a bundle is unpacked while it is open.
 
-    Raises AsrtoolError where it is neither, is damaged or not finished, and when there is no room to unpack it.
+    Raises AsrtoolError if it is neither, damaged, not finished, or there is no room to unpack it.
     """
     if path.is_dir():
         yield _in_folder(path, path)
@@ -99,10 +99,10 @@ def open_trained(path: Path) -> Iterator[Trained]:
 
 
 def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager[Path]], place: Path) -> Path:
-    """Return `part` (average or tokenizer) of the work folder or bundle `path`, else `path` itself.
+    """Return `part` (average or tokenizer) of a work folder or bundle, else `path`.
 
-    Of average it is the model file. A bundle is unpacked to the folder that `unpacked` opens, which is `place` later.
-    Raises AsrtoolError if the bundle is damaged or lacks that part.
+    For average this is the model file. A bundle is unpacked to the folder that `unpacked` opens, which is `place`
+    later. Raises AsrtoolError if the bundle is damaged or lacks that part.
     """
     if is_archive(path):
         archive = open_archive(path)
@@ -118,7 +118,7 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
 
 
 def refuse_trained(key: str, path: str) -> None:
-    """Raise AsrtoolError if the setting `key`, which names a model file, names a work folder or a bundle instead."""
+    """Raise AsrtoolError if the model file of `key` is a work folder or a bundle."""
     if path and (Path(path).is_dir() or is_archive(Path(path))):
         kind = "folder" if Path(path).is_dir() else "bundle"
         raise AsrtoolError(
@@ -138,7 +138,7 @@ def _in_folder(origin: Path, folder: Path) -> Trained:
 
 
 def dev_errors(folder: Path) -> dict[str, float]:
-    """Method -> word error rate in percent on dev with the weights that were chosen; of methods that were tuned."""
+    """Read the word error rate in percent on dev of each tuned method."""
     path = folder / TUNED
     if not path.exists():
         return {}

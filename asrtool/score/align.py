@@ -1,7 +1,7 @@
-"""Alignment of least cost between reference and hypothesis, with the costs and the tie rules of NIST's sclite.
+"""Align reference and hypothesis at least cost, as NIST's sclite does.
 
-Correct 0, substitution 4, insertion and deletion 3; of an optional word 2, of the empty alternative 0.001. Between
-moves of equal cost a substitution goes first, then an insertion, then a deletion. Source: sclite's manual for the
+Costs: correct 0, substitution 4, insertion and deletion 3; an optional word 2, the empty alternative 0.001. Among
+moves of equal cost a substitution goes first, then an insertion, then a deletion. Sources: sclite's manual for the
 costs, sclite itself (SCTK 2.4.10) for the rest.
 """
 
@@ -23,7 +23,7 @@ _FLOAT = struct.Struct("f")
 
 
 class _Single(float):
-    """A float of 32 bits: sclite adds such, and their rounding decides between paths of equal cost."""
+    """32-bit float: sclite adds these, and rounding decides between equal paths."""
 
     def __new__(cls, value: float) -> _Single:
         return super().__new__(cls, _FLOAT.unpack(_FLOAT.pack(value))[0])
@@ -46,7 +46,7 @@ _SINGLE = _Costs(*map(_Single, (0, 1, 2, 3, 4, 0.001)))
 
 
 def align_words(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
-    """Align two sequences of words that are equal or not; no word has a special meaning."""
+    """Align two sequences of words; no word has a special meaning."""
     return _Search(make_chain([Word(word) for word in ref]), make_chain([Word(word) for word in hyp]), _EXACT).run()
 
 
@@ -56,7 +56,7 @@ def align_networks(ref: Network, hyp: Network) -> Alignment:
 
 
 class _Search:
-    """Dynamic programming over the pairs of arcs (a, b) of two networks, and the way back along the best path."""
+    """Dynamic programming over pairs of arcs (a, b) of two networks, with traceback."""
 
     def __init__(self, ref: Network, hyp: Network, costs: _Costs) -> None:
         self._ref, self._hyp, self._costs = ref, hyp, costs
@@ -76,8 +76,8 @@ class _Search:
     def _skip_equal_end(self) -> None:
         """Pair the last words as long as they are equal.
 
-        No other move there is cheaper, because one word less on one side costs or saves at most a gap, and among moves
-        of equal cost that of equal words goes first.
+        No other move is cheaper there: one word less on one side costs or saves at most a gap, and among moves of
+        equal cost the pair of equal words goes first.
         """
         ref, hyp, (rows, columns) = self._ref, self._hyp, self._ends
         while len(rows) == len(columns) == 1 and rows[0] and columns[0]:
@@ -136,9 +136,9 @@ class _Search:
         return a, b
 
     def _trace_start(self, a: int, b: int) -> None:
-        """Go back to the start where one side has but its first equal words: what the other has more is all gaps.
+        """Trace back where one side has only its first equal words; the rest are gaps.
 
-        There a substitution is as cheap as a gap only between equal words, one of which takes the place of the other.
+        A substitution is as cheap as a gap there only between equal words, one of which takes the place of the other.
         """
         ref, hyp, first = self._ref, self._hyp, self._first
         while a or b:

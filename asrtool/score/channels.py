@@ -42,7 +42,7 @@ class Scored(NamedTuple):
 def score_channels(
     ref: Path | str, hyp: Path | str, ref_rules: RuleSet | None, hyp_rules: RuleSet | None
 ) -> Iterator[Scored]:
-    """The scored segments of `hyp` (ctm) against `ref` (stm) in the order of NIST's scorer.
+    """Yield the scored segments of `hyp` (ctm) against `ref` (stm) in NIST's order.
 
     Raises AsrtoolError for a malformed file, and for a ctm that has a file or channel the stm lacks.
     """
@@ -61,7 +61,7 @@ def score_channels(
 
 
 def _heard(ctm: Ctm, ctm_filter: CtmFilter) -> deque[tuple[Side, list[HeardWord]]]:
-    """The filtered words of each channel in the order of NIST's scorer: by side, then by time."""
+    """Return the filtered words of each channel, sorted by side, then by time."""
     by_start = attrgetter("start_s")
     channels: deque[tuple[Side, list[HeardWord]]] = deque()
     for _, group in groupby(sorted(ctm.sides.items(), key=itemgetter(0)), key=lambda item: _channel(item[0])):
@@ -90,7 +90,7 @@ def _fail_unmatched(ctm: Ctm, side: Side, ref: Path | str) -> None:
 def _align(
     segments: list[tuple[StmSegment, str]], words: list[HeardWord]
 ) -> Iterator[tuple[StmSegment, str, tuple[Pair, ...]]]:
-    """The scored segments of one channel, each with its text and its alignment to the words that fall into it."""
+    """Yield the segments of a channel with their text and aligned words."""
     start = 0
     for number, (segment, text) in enumerate(segments, 1):
         stop = len(words)
@@ -106,7 +106,7 @@ def _align(
 
 
 def _hold_blocks(words: list[HeardWord]) -> list[HeardWord]:
-    """Give the words of each block of alternatives the midpoint of the latest, so that they fall into one segment."""
+    """Give the words of a block of alternatives its latest midpoint: one segment."""
     held: list[HeardWord] = []
     start = 0
     while start < len(words):

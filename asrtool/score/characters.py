@@ -1,8 +1,7 @@
-"""Characters of aligned words: how many there are in the reference, and the fewest errors that explain the hypothesis.
+"""Count characters and character errors of aligned words.
 
-Blanks are no characters, as for ``sclite -c``: a language without them is written with as many as one likes. The errors
-are the edit distance of a whole segment, in which substitution, deletion and insertion of a character cost the same.
-What a word is forgiven its characters are: an optional one that is missing, or another spelling of a rule.
+Blanks are not counted, as by ``sclite -c``. The errors of a segment are the edit distance of its characters, with
+equal costs. Words that are forgiven (a missing optional word, another spelling by a rule) cost no characters.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Characters(NamedTuple):
-    """Of the reference, and errors of the hypothesis; they add up with ``+`` and start at ``Characters()``."""
+    """Reference characters and errors; they add up with ``+``."""
 
     chars: int = 0
     char_err: int = 0
@@ -32,7 +31,10 @@ class Characters(NamedTuple):
 
 
 def count_characters(pairs: Iterable[Pair], has_marks: bool = True) -> Characters:
-    """Of the aligned words of a segment. `has_marks`: parentheses around a word say that it is optional."""
+    """Count the characters of a segment's aligned words.
+
+    `has_marks`: parentheses around a word mark it as optional.
+    """
     ref, hyp = "", ""
     for kind, said, heard in pairs:
         if kind == "C":

@@ -1,8 +1,8 @@
-"""The filter NIST applies to both sides before scoring (csrfilt): case, mapping rules, hyphens, alternatives.
+"""Filter that NIST applies to both sides before scoring (csrfilt).
 
-Words of ``wor-`` and ``-ord`` stay whole, other hyphenated words are split; an optional group ``(A B)`` becomes
-``(A) (B)``. A ctm word that turns into several shares its time among them; alternatives become a block between
-``<ALT_BEGIN>`` and ``<ALT_END>``.
+It changes case, applies mapping rules, splits hyphenated words (``wor-`` and ``-ord`` stay whole), and writes an
+optional group ``(A B)`` as ``(A) (B)``. A ctm word that becomes several shares its time among them. Alternatives
+become a block between ``<ALT_BEGIN>`` and ``<ALT_END>``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ HeardWord = tuple[str, float]
 
 
 class _Filtered(NamedTuple):
-    """What a ctm word turned into: words of each alternative."""
+    """Words of each alternative that a ctm word became."""
 
     alternatives: list[list[str]]
     untouched: bool  # a line that csrfilt leaves as it is, times too
 
 
 def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
-    """The filtered text of a segment, lower case; raises AsrtoolError for what cannot be read or written back."""
+    """Return the filtered text of a segment in lower case.
+
+    Raises AsrtoolError for text that cannot be read or written back.
+    """
     text = lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.place))
     words = split(text)
     if words and not text.startswith("  "):  # csrfilt takes the first space away and writes the rest behind the time
@@ -123,7 +126,7 @@ def _middles_s(word: CtmWord, num_words: int) -> list[float]:
 
 
 def _block(word: CtmWord, alternatives: list[list[str]]) -> list[HeardWord]:
-    """Alternatives with their marks; they stay together, so that the latest midpoint is that of all."""
+    """Return alternatives with their marks; all get the latest midpoint."""
     texts: list[str] = []
     for words in alternatives:
         texts += [lower(ALT if texts else ALT_BEGIN), *words]

@@ -1,6 +1,6 @@
-"""Score a ctm against an stm by the rules of Hub5: the counts of ``hubscr.pl -V -l english -h hub5``.
+"""Score a ctm against an stm with the counts of NIST's ``hubscr.pl -h hub5``.
 
-The rules are those of channels.py and the modules it calls.
+channels.py and the modules it calls have the rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Words with alternatives as a network: what the alignment runs over.
+"""Network of words with alternatives, which the alignment runs over.
 
-An arc carries a word; arc 0 is an empty one before the first word. Where paths join, the order of the arcs decides
-between paths of equal cost, so it is that of the text.
+An arc has a word; arc 0 is an empty one before the first word. The order of the arcs decides between paths of equal
+cost, so it is the order of the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _START = Word("")
 
 @dataclass
 class Network:
-    """An arc follows the one before it, unless `joins` names the arcs that lead into it; `ends` end the network."""
+    """Arcs of words; an arc follows the one before it unless `joins` names others.
+
+    `ends` are the last arcs.
+    """
 
     words: list[Word]
     joins: dict[int, Arcs]
@@ -56,9 +59,9 @@ class Network:
 
 @functools.lru_cache(1 << 16)
 def make_word(token: str) -> Word:
-    """Decode the marks of a token: ``(word)`` optional, ``wor-`` or ``-ord`` fragment, ``@`` the empty alternative.
+    """Parse the marks of a token.
 
-    A ``*`` at the end is dropped.
+    ``(word)`` is optional, ``wor-`` or ``-ord`` a fragment, ``@`` the empty alternative. A final ``*`` is dropped.
     """
     if len(token) > 1 and token.endswith("*"):
         token = token[:-1]
@@ -68,7 +71,10 @@ def make_word(token: str) -> Word:
 
 
 def same_word(ref: Word, hyp: Word) -> bool:
-    """Equal, or one is a fragment of the other: ``th-`` matches ``the``, ``-an`` matches ``than``."""
+    """Return whether words are equal or one is a fragment of the other.
+
+    ``th-`` matches ``the``, ``-an`` matches ``than``.
+    """
     if ref.fragment or hyp.fragment:
         for one, other in ((ref.text, hyp.text), (hyp.text, ref.text)):
             if len(one) > 1 and one.startswith("-"):

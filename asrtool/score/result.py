@@ -13,7 +13,7 @@ BY_TIME, BY_UTTERANCE = "by time, by the rules of NIST", "utterance by utterance
 
 
 class Counts(NamedTuple):
-    """Words by outcome, summed over `segments`; counts add up with ``+`` and start at ``Counts()``."""
+    """Words by outcome in `segments`; counts add up with ``+``."""
 
     segments: int = 0
     corr: int = 0
@@ -59,12 +59,12 @@ class Counts(NamedTuple):
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, int]) -> Counts:
-        """From the form of score.json."""
+        """Read counts from the form of score.json."""
         return cls(counts["segments"], counts["corr"], counts["sub"], counts["del"], counts["ins"])
 
 
 class Pair(NamedTuple):
-    """One step of an alignment: `kind` is C, S, D or I; the side that has no word is empty."""
+    """Step of an alignment: `kind` is C, S, D or I; a missing word is empty."""
 
     kind: str
     ref: str
@@ -72,7 +72,7 @@ class Pair(NamedTuple):
 
 
 class Alignment:
-    """The aligned words of one segment, in order; `outcomes` has the kinds of the pairs as one string."""
+    """Aligned words of a segment in order; `outcomes` joins the kinds of its pairs."""
 
     __slots__ = ("counts", "outcomes", "pairs")
 
@@ -99,7 +99,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """A scored test set: its segments in order, and what its labels are called (id to title)."""
+    """Scored test set: its segments in order, and titles of labels by id."""
 
     segments: tuple[Segment, ...]
     titles: dict[str, str]

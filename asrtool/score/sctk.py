@@ -22,10 +22,10 @@ _ROW = re.compile(r"^ *\| *(\S+) *\| *(\d+) +\d+ *\| *(\d+) +(\d+) +(\d+) +(\d+)
 
 
 def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
-    """Raise AsrtoolError at the first difference between `result` and what hubscr.pl counts for the same files.
+    """Raise AsrtoolError at the first difference between `result` and hubscr.pl.
 
-    Compared are segments, corr, sub, del and ins of each segment, speaker and label and overall; raises too where SCTK
-    is not installed or fails.
+    Compares segments, corr, sub, del and ins of each segment, speaker and label and overall. Raises AsrtoolError too
+    if SCTK is not installed or fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,6 +1,6 @@
-"""Texts as networks of words: ``{ A / B }`` alternatives, ``@`` nothing, ``word;tag`` tags, a backslash escapes.
+"""Parse texts to networks of words, as sclite does.
 
-Follows sclite, whose reading of odd texts is part of the counts it gives.
+``{ A / B }`` are alternatives, ``@`` is nothing, ``word;tag`` has a tag, a backslash escapes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _MAX_DEPTH = 50
 
 
 def is_ignored(text: str) -> bool:
-    """Whether a filtered reference text says that its time is not scored."""
+    """Return whether a filtered reference text excludes its time from scoring."""
     return _IGNORE in text
 
 
 def is_mark(text: str) -> bool:
-    """Whether a filtered ctm word is no word but a mark of alternatives."""
+    """Return whether a filtered ctm word is a mark of alternatives."""
     return text.startswith(_MARK)
 
 
 def read_reference(text: str, place: Place) -> Network:
-    """The network of a filtered reference text; raises AsrtoolError for braces that do not pair."""
+    """Parse a filtered reference text; AsrtoolError for unpaired braces."""
     if "{" in text or "}" in text:
         return make_network(_parse(text, place, 0))
     return make_chain(_words(split(text), text))
@@ -107,9 +107,9 @@ def _word(token: str) -> Word:
 
 
 def _add_block(parts: Parts, texts: list[str], position: int) -> int:
-    """Add the alternatives that begin at `position`; returns the position of their last mark.
+    """Add the alternatives at `position`; return the position of their last mark.
 
-    An empty alternative stands for nothing and swallows the mark after it, as in sclite.
+    An empty alternative is nothing and swallows the mark after it, as in sclite.
     """
     while texts[position : position + 1] == [_BEGIN]:
         position += 1

@@ -1,7 +1,7 @@
-"""Scoring utterance by utterance: stm and ctm whose files are utterances, so that NIST's rules see one at a time.
+"""Score utterance by utterance: each is a file of its own in stm and ctm.
 
-Such an stm begins with MARK. A file is called RECORDING/UTTERANCE, and these and speakers are escaped: NIST's scorer
-splits lines at blanks, takes some signs for mark-up, and ignores case.
+Such an stm begins with MARK. A file is called RECORDING/UTTERANCE. These and speakers are escaped, since NIST's
+scorer splits lines at blanks, takes some signs for mark-up, and ignores case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _ESCAPED = re.compile(b"=([0-9a-f]{2}|)")  # an empty name is a lone sign
 
 
 def escape(name: str) -> str:
-    """A name as stm and ctm hold it: other bytes than a-z, 0-9, ``_``, ``.`` and ``-`` become ``=`` and two digits."""
+    """Escape a name for stm and ctm.
+
+    Bytes other than a-z, 0-9, ``_``, ``.`` and ``-`` become ``=`` and two digits.
+    """
     return _UNSAFE.sub(lambda match: b"=%02x" % match[0][0], name.encode()).decode() or "="
 
 
@@ -30,17 +33,17 @@ def unescape(name: str) -> str:
 
 
 def file_of(recording: str, utterance: str) -> str:
-    """What the stm and the ctm of utterances call the file of an utterance."""
+    """Return the file name of an utterance in stm and ctm."""
     return f"{escape(recording)}/{escape(utterance)}"
 
 
 def is_of_utterances(ref: Path) -> bool:
-    """Whether the files of an stm are utterances."""
+    """Return whether the files of an stm are utterances."""
     return ref.is_file() and ref.read_bytes().startswith(MARK.encode())
 
 
 def with_names(result: Result, ref: Path) -> Result:
-    """The score `result` against `ref`; if that is of utterances, with the names that were escaped, by recording."""
+    """Return `result` with the original names if `ref` is by utterance."""
     if not is_of_utterances(ref):
         return result
     segments = []

@@ -1,4 +1,4 @@
-"""Word error rate between two plain texts: words are compared as they stand.
+"""Word error rate between two plain texts; words are compared as they are.
 
 A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (more than half of the lines end in
 ``(ID)``), Kaldi's text (each line begins with what seems to be an id), or lines that are matched by their number.
@@ -31,9 +31,9 @@ class Utterance(NamedTuple):
 
 
 def score_wer(ref: Path | str, hyp: Path | str) -> Result:
-    """Align each utterance of `ref` with that of the same id in `hyp`.
+    """Align each utterance of `ref` with the one of the same id in `hyp`.
 
-    Raises AsrtoolError for a malformed file, and where an id is in one of the files alone.
+    Raises AsrtoolError for a malformed file, and for an id that only one file has.
     """
     references, hypotheses = read_utterances(ref), read_utterances(hyp)
     for one, other, path in ((references, hypotheses, hyp), (hypotheses, references, ref)):
@@ -51,7 +51,7 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
 
 
 def read_utterances(path: Path | str) -> dict[str, Utterance]:
-    """The utterances of a manifest, trn, Kaldi's text or plain text by id, in file order."""
+    """Read the utterances of a manifest, trn, Kaldi's text or plain text by id."""
     path = Path(path)
     utterances: dict[str, Utterance] = {}
     for place, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
@@ -106,7 +106,7 @@ def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
 
 
 def _supervisions(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those of a cut, or of all cuts that a mixed one is made of; else the entry is one itself."""
+    """Return the supervisions of a cut, of the cuts in a mixed one, or the entry itself."""
     if "tracks" in entry:
         return [found for track in entry["tracks"] for found in track["cut"].get("supervisions", ())]
     supervisions: list[dict[str, Any]] = entry.get("supervisions", [entry])

@@ -1,4 +1,4 @@
-"""When each word of a known text is said in a recording."""
+"""Align a known text to a recording."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from asrtool.transcribe.transcript import Line, Transcript
 
 
 def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> Transcript:
-    """The words of `text`, in order, with times from the beginning of the recording, as one line.
+    """Align `text` to a channel, from 1 on; returns one line with times of words.
 
-    All of the channel, from 1 on, is heard at once, so memory grows with its length. Raises AsrtoolError where the file
-    cannot be read, a word has no tokens, or the recording is too short for the text.
+    The channel is computed at once, so memory grows with its length. Raises AsrtoolError if the file cannot be read,
+    a word has no tokens, or the recording is too short for the text.
     """
     folder = recogniser.origin.folders["tokenizer"]
     assert folder is not None, "every search has read it"

@@ -1,4 +1,7 @@
-"""Audio of any length, block by block: what libsndfile reads, SPHERE with shorten, a pipe, and the rest by ffmpeg."""
+"""Read audio of any length block by block.
+
+libsndfile reads most formats; SPHERE with shorten, pipes, and joined files are read here, and ffmpeg reads the rest.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class _Source:
-    """A file that can be opened by its `path`: what messages call it, and the name of the recording."""
+    """File to open by its `path`, with its title in messages and the recording's name."""
 
     path: Path
     title: str
@@ -74,10 +77,10 @@ class _Source:
 
 @contextlib.contextmanager
 def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -> Iterator[Sound]:
-    """Yield the recording of a file or pipe, or of standard input for ``-``; its blocks are `block_s` long.
+    """Open a file, a pipe, or standard input for ``-``; blocks have `block_s`.
 
-    A pipe with WAV is read as it comes, with any other format to its end first; with `live` each is read as it comes.
-    Raises AsrtoolError where it cannot be read, also while its blocks are.
+    A pipe with WAV is read as it comes, any other format to its end first; with `live` each is read as it comes.
+    Raises AsrtoolError if it cannot be read, also while blocks are read.
     """
     if str(path) in STANDARD_INPUT:
         source = _Source(INPUT, "standard input", name_of(path))
@@ -93,14 +96,17 @@ def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -
 
 
 def is_pipe(path: str | Path) -> bool:
-    """Whether it can be read only once, and in order: standard input, a named pipe, ``<(...)``, a device."""
+    """Return whether a path can be read only once and in order.
+
+    That is standard input, a named pipe, ``<(...)``, or a device.
+    """
     if str(path) in STANDARD_INPUT:
         return True
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def name_of(path: str | Path) -> str:
-    """The name of a recording: of its file without suffix, ``stdin`` for standard input."""
+    """Return the name of a recording: its file without suffix, or ``stdin``."""
     return INPUT.stem if str(path) in STANDARD_INPUT else Path(path).stem
 
 
@@ -131,7 +137,7 @@ def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
 
 @contextlib.contextmanager
 def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
-    """WAV while it comes in; anything else needs to be sought in, by libsndfile or by ffmpeg, and is kept in a file."""
+    """Read WAV while it comes in; keep other formats in a file, which can be sought."""
     with _open_pipe(source) as pipe, tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
         start = _read(pipe, START_BYTES)
         if not start:
@@ -205,7 +211,7 @@ def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
 
 
 def _of_parts(source: _Source, parts: list[Part], block_s: float) -> Sound:
-    """What several joined files hold one after the other, or as much as there is of one that is cut off."""
+    """Read joined files one after the other, or the rest of one that is cut off."""
     num_samples, rate_hz, num_channels = kind_of(source.path, parts)
     is_whole = not any(part.fault for part in parts)
     num_heard = 0
@@ -233,7 +239,7 @@ def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whol
 
 
 def _of_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], block_s: float) -> Sound:
-    """What comes in through a pipe; WAV files that are joined to it are read once the pipe has ended."""
+    """Read a pipe; joined WAV files are read once the pipe has ended."""
 
     def blocks() -> Iterator[np.ndarray]:
         yield from _blocks(source, file, block_s)
@@ -294,7 +300,7 @@ def _of_samples(source: _Source, block_s: float) -> Sound:
 
 @contextlib.contextmanager
 def _converted(source: _Source) -> Iterator[soundfile.SoundFile]:
-    """What libsndfile does not read, converted by ffmpeg as it is read."""
+    """Convert a format that libsndfile does not read, by ffmpeg, as it is read."""
     if shutil.which(FFMPEG[0]) is None:
         what = f"{source.title}: no audio that libsndfile reads, and ffmpeg, which reads more, is not installed"
         raise AsrtoolError(what, "install ffmpeg, or convert it to WAV or FLAC")
@@ -306,7 +312,10 @@ def _converted(source: _Source) -> Iterator[soundfile.SoundFile]:
 def _output_of(
     command: Sequence[str], title: str, given: io.FileIO | None = None
 ) -> Iterator[tuple[soundfile.SoundFile, IO[bytes]]]:
-    """The audio that a command writes as it comes, and the pipe with what follows it; `given` its standard input."""
+    """Open the audio that a command writes, and the pipe with the rest.
+
+    `given` is its standard input.
+    """
     process = subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""A recording to pieces with features, as the model was trained on: channels, rate, pauses."""
+"""Split a recording into pieces with features, as the model was trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Listener:
     heard_s: float = 0.0
 
     def pieces(self) -> Iterator[Piece]:
-        """Of all channels, in the order in which they end."""
+        """Yield the pieces of all channels in order of their ends."""
         extractor: FeatureType = self.features.type.load()(self.features)
         segmenters = [Segmenter(self.sound.sampling_rate_hz, LONGEST_S) for _ in self.channels or (0,)]
         for block_CS in self.sound.blocks:
@@ -50,9 +50,9 @@ class Listener:
 
 
 def choose_channels(sound: Sound, channels: str) -> tuple[int, ...]:
-    """What ``each``, ``mix`` or numbers from 1 on (``1,2``) stand for: numbers from 0 on, none for a mixture.
+    """Parse ``each``, ``mix`` or numbers from 1 on; returns numbers from 0 on.
 
-    Raises AsrtoolError for a channel that the recording does not have.
+    A mixture has none. Raises AsrtoolError for a channel that the recording does not have.
     """
     if channels == EACH:
         return tuple(range(sound.num_channels))

@@ -38,7 +38,7 @@ PIECE_S = 5.0  # of speech, about: how many pieces there will be
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a channel of a recording, with its features as they are before normalisation."""
+    """Segment of a channel with its features before normalisation."""
 
     speaker: str  # a name for the channel
     begin_s: float
@@ -48,13 +48,13 @@ class Piece:
 
     @property
     def end_s(self) -> float:
-        """From the beginning of the recording."""
+        """End in seconds from the start of the recording."""
         return self.begin_s + self.duration_s
 
 
 @dataclass
 class Voices:
-    """What is known of each speaker so far: normalisation as the model was trained with, and speaker vectors."""
+    """Normalisation, and i-vectors, of each speaker so far."""
 
     sums: Cmvn
     extractor: Extractor | None
@@ -69,7 +69,7 @@ class Voices:
             self.sums.learn(speaker, moments)
 
     def inputs(self, piece: Piece) -> np.ndarray:
-        """What the model gets of a piece, (T, F) float32; those of a speaker come in order."""
+        """Return the model's input for a piece, (T, F) float32, in order per speaker."""
         feats_TF = self.sums.normalise(piece.speaker, piece.feats_TF)
         if self.extractor is None:
             return feats_TF
@@ -81,7 +81,7 @@ class Voices:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Model and search of a Trained; `parameters` are those of the method that is used."""
+    """Model and search of a Trained, with the parameters of its method."""
 
     origin: Trained
     acoustic: AcousticModel
@@ -113,7 +113,7 @@ class Recogniser:
         return words
 
     def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
-        """The scores of pieces, in order; AsrtoolError naming one whose scores are not numbers."""
+        """Yield the scores of pieces in order; AsrtoolError for one with NaN."""
         extractor = Extractor.load(self.origin.extractor) if self.origin.extractor else None
         voices = Voices(Cmvn(self.origin.sums, self.features.cmvn), extractor)
         number = 0
@@ -126,7 +126,7 @@ class Recogniser:
                 number += 1
 
     def _scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Of each piece, computed in batches of like length."""
+        """Compute scores in batches of like length."""
         device = choose_device()
         model = self.acoustic.model.to(device).eval()
         scores: list[np.ndarray] = [np.zeros(0)] * len(inputs)
@@ -144,10 +144,10 @@ class Recogniser:
 
 
 def open_recogniser(trained: Trained, method: str | None = None, num_jobs: int = 0) -> Recogniser:
-    """A recogniser with a search `method`, by default the one with the fewest errors on dev.
+    """Open a recogniser with a search `method`, by default the best one on dev.
 
-    `num_jobs` processes search, one a core where that is 0. Raises AsrtoolError for a method that it does not have, and
-    when a file is missing or broken.
+    `num_jobs` processes search, one a core if 0. Raises AsrtoolError for an unknown method, and if a file is missing
+    or broken.
     """
     name = method or trained.best_method()
     config = trained.config

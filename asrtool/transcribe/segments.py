@@ -1,9 +1,9 @@
-"""A channel cut where nobody speaks, while it is read: pieces that a model can hear whole.
+"""Cut a channel at pauses, while it is read, into segments for the model.
 
-A frame of FRAME_S is speech where its level is MARGIN_DB above the floor, the lowest mean of CHUNK_S in the last
-FLOOR_S seconds, or above LOUD_DB of full scale, since a recording may be nothing but speech. What is left out are
-pauses of PAUSE_S and more, but for KEPT_S on either side. Speech without such a pause is cut at its quietest place;
-both pieces then have OVERLAP_S of the other, since a cut may go through a word.
+A frame of FRAME_S is speech if its level is MARGIN_DB above the floor, the lowest mean of CHUNK_S in the last FLOOR_S
+seconds, or above LOUD_DB of full scale, since a recording may be nothing but speech. Pauses of PAUSE_S and more are
+left out, except KEPT_S on either side. Speech without such a pause is cut at its quietest point; both segments then
+have OVERLAP_S of the other, since a cut may go through a word.
 
 Letters in names: S samples, K frames.
 """
@@ -30,7 +30,10 @@ QUIET_S = 0.2  # over which the level is averaged to find the quietest place
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of a channel. `overlap_s` are its first seconds that are also the last ones of the piece before."""
+    """Segment of a channel.
+
+    Its first `overlap_s` seconds are also the last ones of the segment before.
+    """
 
     begin_s: float
     samples_S: np.ndarray  # float32
@@ -39,9 +42,9 @@ class Segment:
 
 
 class Segmenter:
-    """Takes the samples of one channel as they come, and gives pieces as they are complete.
+    """Takes samples of one channel and returns segments as they are complete.
 
-    In which blocks samples come has no influence.
+    The size of the blocks has no influence.
     """
 
     def __init__(self, sampling_rate_hz: int, longest_s: float) -> None:
@@ -85,7 +88,7 @@ class Segmenter:
         self._forget()
 
     def open_piece(self) -> Segment | None:
-        """What is there of the piece that has not ended; None in a pause."""
+        """The segment that has not ended, so far; None in a pause."""
         if self._begin is None:
             return None
         return self._piece(self._begin, self._first + len(self._levels))
@@ -116,7 +119,7 @@ class Segmenter:
             yield self._cut(frame + 1)
 
     def _cut(self, stop: int) -> Segment:
-        """The open piece up to its quietest place in the second half, where the next one begins."""
+        """End the open segment at the quietest point of its second half."""
         assert self._begin is not None
         low = self._begin + self._longest // 2
         width = round(QUIET_S / FRAME_S)
@@ -134,7 +137,7 @@ class Segmenter:
         return Segment(begin * self._step / self._rate, part_S, self._overlap * self._step / self._rate)
 
     def _forget(self) -> None:
-        """What no piece can have any more."""
+        """Drop samples that no segment can need any more."""
         kept = self._first + len(self._levels) - round(KEPT_S / FRAME_S)
         first = self._begin if self._begin is not None else max(self._first, kept)
         self._samples = self._samples[(first - self._first) * self._step :]

@@ -1,4 +1,4 @@
-"""Pieces of a channel to one sequence of words: what two pieces share is written once."""
+"""Join the words of overlapping segments; shared words are written once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stitch(pieces: Iterable[Heard]) -> list[Heard]:
 
 
 def moved(words: Iterable[Word], by_s: float) -> tuple[Word, ...]:
-    """The same words, later."""
+    """Return the same words, `by_s` later."""
     return tuple(word._replace(begin_s=word.begin_s + by_s, end_s=word.end_s + by_s) for word in words)
 
 
@@ -58,10 +58,10 @@ def _part(
 
 
 def _alike(first: Sequence[Word], second: Sequence[Word]) -> list[tuple[int, int]]:
-    """Indices of the words that both have, in the order of both.
+    """Return pairs of indices of equal words, in the order of both.
 
-    Of a word said several times in a row, each could be several of the other piece: the pairs are those of the
-    alignment that is nearest in time as a whole. A pair at the same time is worth 1, one SAME_WORD_S apart nothing.
+    Repeated words can be paired in several ways; the alignment that is nearest in time as a whole is taken. A pair at
+    the same time is worth 1, one SAME_WORD_S apart nothing.
     """
     best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [[(0.0, ())] * (len(second) + 1)]
     for i, a in enumerate(first):

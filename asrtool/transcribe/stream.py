@@ -33,7 +33,7 @@ EDGE_S = 0.05  # of the last samples that have come: frames and resampling there
 
 @dataclass(frozen=True)
 class Update:
-    """What is heard of a piece when `heard_s` of the recording have come; words have times from its start."""
+    """Words of a segment after `heard_s` of audio, with times from its start."""
 
     words: tuple[Word, ...]
     heard_s: float
@@ -74,7 +74,7 @@ class Stream:
         self._heard_s = 0.0
 
     def add(self, samples_S: np.ndarray) -> Iterator[Update]:
-        """What these samples change."""
+        """Yield the updates that these samples make."""
         self._heard_s += len(samples_S) / self._rate
         for segment in self._segmenter.add(samples_S):
             yield from self._finish(segment)
@@ -84,7 +84,7 @@ class Stream:
             yield Update(self._after_held(heard), self._heard_s, False)
 
     def end(self) -> Iterator[Update]:
-        """What the end of the channel makes final."""
+        """Yield the updates that the end of the channel makes final."""
         for segment in self._segmenter.end():
             yield from self._finish(segment)
 
@@ -99,7 +99,7 @@ class Stream:
             yield Update(piece.words, self._heard_s, True)
 
     def _after_held(self, heard: Heard) -> tuple[Word, ...]:
-        """The words of the open piece, and of the one before where that is not final either."""
+        """Return the words of the open segment, and of the one before if not final."""
         pieces = stitch([self._held, heard] if self._held else [heard])
         return tuple(word for piece in pieces for word in piece.words)
 
@@ -107,7 +107,7 @@ class Stream:
         return frames_of(segment.samples_S, self._rate, self._recogniser.features, self._extractor)
 
     def _search(self, segment: Segment, at_end: bool) -> tuple[Word, ...]:
-        """The words of what is there of a piece, with times from the start of the recording."""
+        """Return the words of a segment so far, with times from the recording's start."""
         if self._spoken is None or self._spoken.begin_s != segment.begin_s:
             self._spoken = Spoken(segment.begin_s)
         self._compute(self._spoken, self._frames(segment), at_end)
@@ -136,7 +136,7 @@ class Stream:
 
 @dataclass
 class Latency:
-    """How long after a word has been said it is shown as it stays, in seconds of audio."""
+    """Seconds of audio between a word's end and its final output."""
 
     shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, and when they came
     seconds: list[float] = field(default_factory=list)
@@ -161,10 +161,10 @@ class Latency:
 
 
 def stream(recogniser: Recogniser, path: str | Path, channel: str, as_json: bool) -> None:
-    """Print the words of one channel of a file, or of standard input where `path` is ``-``, while it comes in.
+    """Print the words of one channel of a file or of ``-`` while it comes in.
 
-    A line a piece, when it is final; on a terminal also what there is of it before. With `as_json` a line of JSON each
-    time words change. Raises AsrtoolError where it cannot be read, and as Stream.
+    Prints a line a segment when it is final; on a terminal also its words so far. With `as_json` a line of JSON each
+    time words change. Raises AsrtoolError if it cannot be read, and as Stream.
     """
     start_s, latency = time.monotonic(), Latency()
     with open_sound(path, CHUNK_S, live=True) as sound:

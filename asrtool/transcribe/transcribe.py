@@ -29,20 +29,20 @@ Tried = tuple[Transcript | AsrtoolError, float]
 
 @dataclass(frozen=True)
 class Audio:
-    """A file that is to be transcribed, and the name below --out that it is written to, without suffix."""
+    """File to transcribe, and its name below --out without suffix."""
 
     path: str
     name: str
 
     def target(self, out: Path, form: str) -> Path:
-        """Where one form of its transcript is written."""
+        """Return the output path of one form of its transcript."""
         return out / f"{self.name}{FORMATS[form][0]}"
 
 
 def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -> Transcript:
-    """What is said in a file, or on standard input where `path` is ``-``.
+    """Transcribe a file, or standard input for ``-``.
 
-    `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError where it cannot be read.
+    `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError if it cannot be read.
     """
     with open_sound(path) as sound:
         chosen = choose_channels(sound, channels)
@@ -62,10 +62,10 @@ def transcribe_all(
     out: Path | None,
     at_once: int = 1,
 ) -> Iterator[str]:
-    """Yield the transcript of each file in each of `forms`; where `out` is given, write it there instead.
+    """Yield the transcripts of files in each of `forms`; or write them to `out`.
 
-    So many files `at_once`, each in a forked process, in which the recogniser searches as well. A file that cannot be
-    read is skipped, with a line of the log, unless it is the only one. Raises AsrtoolError at the end where some were.
+    `at_once` files are transcribed side by side, each in a forked process. A file that cannot be read is skipped and
+    logged, unless it is the only one. Raises AsrtoolError at the end if some were skipped.
     """
     paths = [each.path for each in audio]
     nums = Counter(Path(each.name).name for each in audio)
@@ -113,7 +113,7 @@ def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterat
 
 
 def _try(recogniser: Recogniser, channels: str, path: str) -> Tried:
-    """The transcript, or why there is none, and the seconds that it took."""
+    """Return the transcript, or why there is none, and the seconds it took."""
     start_s = time.monotonic()
     try:
         return transcribe(recogniser, path, channels), time.monotonic() - start_s
@@ -133,9 +133,10 @@ def _log(path: str, transcript: Transcript, seconds: float) -> None:
 
 
 def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:
-    """Of several files one in each of `num_jobs` processes, one a core where that is 0; of one alone, only itself.
+    """Return how many files are transcribed side by side.
 
-    On a GPU, and where one comes through a pipe, they go one after the other, and processes search side by side.
+    Several files take one of `num_jobs` processes each (one a core if 0). On a GPU, or if one is a pipe, files go one
+    after the other, and processes search side by side.
     """
     if any(is_pipe(each.path) for each in audio) or choose_device().type != "cpu":
         return 1
@@ -143,9 +144,9 @@ def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:
 
 
 def find_audio(paths: Iterable[str]) -> list[Audio]:
-    """The files among `paths`, and those of audio in folders among them, at any depth; AsrtoolError for none.
+    """Find audio files among `paths` and in folders among them; AsrtoolError for none.
 
-    Their names are those of the files, behind the sub-folders of the folder that was given.
+    Names include the sub-folders of the given folder.
     """
     found: list[Audio] = []
     for path in paths:
@@ -160,7 +161,7 @@ def find_audio(paths: Iterable[str]) -> list[Audio]:
 
 
 def _told_apart(audio: Sequence[Audio]) -> list[Audio]:
-    """With the suffix of the file in names that several would have, as of x.flac beside x.mp3."""
+    """Add the suffix of the file to names that several files share."""
     nums = Counter(each.name for each in audio)
     return [replace(each, name=each.name + Path(each.path).suffix) if nums[each.name] > 1 else each for each in audio]
 

@@ -1,4 +1,4 @@
-"""What was said in a recording, and the forms it can be written in: text, ctm, srt, vtt, json."""
+"""Transcript of a recording, and its output forms: text, ctm, srt, vtt, json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE_S, LINE_WORDS = 6.0, 14  # of a subtitle, at most
 
 @dataclass(frozen=True)
 class Line:
-    """A stretch of one channel without a long pause; words have times from the start of the recording."""
+    """Stretch of one channel without a long pause; word times are from the start."""
 
     channel: int  # from 1 on
     begin_s: float
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Of one recording; lines are in the order of their beginnings."""
+    """Transcript of a recording; lines are in order of their starts."""
 
     name: str
     duration_s: float
@@ -49,14 +49,14 @@ class Transcript:
 
 
 def to_text(transcript: Transcript) -> str:
-    """A line each time somebody begins to speak; behind the number of the channel where there are several."""
+    """Format one line a turn, with the channel number if there are several."""
     if transcript.num_channels == 1:
         return transcript.text
     return "".join(f"{line.channel}: {line.text}\n" for line in transcript.lines if line.words)
 
 
 def to_ctm(transcript: Transcript) -> str:
-    """A line a word: recording, channel, start, duration, word, confidence; no word begins before another ends."""
+    """Format as ctm; no word begins before another ends."""
     lines = []
     name = ctm_name("_".join(transcript.name.split())) or "recording"
     for channel in range(1, transcript.num_channels + 1):
@@ -86,12 +86,12 @@ def to_vtt(transcript: Transcript) -> str:
 
 
 def to_json(transcript: Transcript) -> str:
-    """All that is known: lines and words with times in seconds, confidences from 0 to 1."""
+    """Format lines and words with times in seconds and confidences from 0 to 1."""
     return json.dumps(as_dict(transcript), ensure_ascii=False, indent=1) + "\n"
 
 
 def to_textgrid(transcript: Transcript) -> str:
-    """A TextGrid of Praat: a tier of words for each channel, with empty intervals between them."""
+    """Format as a TextGrid of Praat, one tier a channel, with empty intervals."""
     channels = range(1, transcript.num_channels + 1)
     times = f"xmin = 0\nxmax = {transcript.duration_s:.3f}\n"
     text = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{times}'
@@ -115,7 +115,7 @@ def to_textgrid(transcript: Transcript) -> str:
 
 
 def as_dict(transcript: Transcript) -> dict[str, Any]:
-    """What `to_json` writes."""
+    """Return the content of `to_json` as a dictionary."""
     return {
         "recording": transcript.name,
         "duration_s": round(transcript.duration_s, 3),

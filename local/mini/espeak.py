@@ -1,6 +1,6 @@
 """Speech from espeak-ng through ctypes: text and a voice -> samples, by default at 8 kHz, with the start of every word.
 
-The library and its voices come from the wheel `espeakng-loader`; docs/decisions/espeakng-loader.md says why.
+The library and its voices come from the wheel `espeakng-loader`; docs/decisions/packaging.md says why.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ CORPORA = [open_corpus(name) for name in ("swbd", "fisher", "hub5", "rt03")]
 # Wherever this site has the releases.
 SYNTHETIC = [f"paths.{release.key}=" for corpus in CORPORA for release in corpus.releases]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = pytest.mark.timeout(580)
 
 
 def asrtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -130,6 +130,7 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
     assert [name for name, state in states(work, override).items() if state == "stale"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
@@ -150,6 +151,7 @@ def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: P
     assert ("| Switchboard | Fisher | Overall |" in text) == ("rt03" in test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transducer", "attention"])
 def test_another_objective_trains_decodes_and_scores(work: Path, tmp_path: Path, name: str) -> None:
     """Laid over the configuration of a finished run, whose stages up to the graph it uses."""
@@ -177,6 +179,7 @@ def graph_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("| graph |")]
 
 
+@pytest.mark.slow
 def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: Path) -> None:
     """CTC aligns, a hybrid model learns that and aligns anew, another one learns that; features of a finished run."""
     copy = tmp_path / "hybrid"
@@ -204,6 +207,7 @@ def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: 
     assert done_of(listed.stdout, CHAIN) == CHAIN
 
 
+@pytest.mark.slow
 def test_sequence_training_begins_with_the_hybrid_model_and_decodes_by_its_graph(work: Path, tmp_path: Path) -> None:
     copy = tmp_path / "mmi"
     shutil.copytree(work, copy)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (".py", ".cpp", ".h")  # the code digest reads those of compiled modules, too
 FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE")

@@ -28,7 +28,7 @@ _MAY_FOLLOW = {"": (ALT_BEGIN,), ALT_BEGIN: (ALT, ALT_END), ALT: (ALT, ALT_END),
 
 
 class CtmWord(NamedTuple):
-    """A line of a ctm, as it stands; times in seconds from the start of the file, 0 where the line has ``*``."""
+    """Line of a ctm; times in seconds from the start of the file, 0 for ``*``."""
 
     line: int
     start_s: float
@@ -67,7 +67,7 @@ def read_ctm(path: Path | str) -> Ctm:
 
 
 def check_blocks(path: Path, words: Sequence[CtmWord]) -> None:
-    """Raise AsrtoolError for a mark out of place among the `words` of a channel, which are in the order of time."""
+    """Raise AsrtoolError for a mark out of place among words in order of time."""
     mark = ""
     for word in words:
         if _is_mark(word.word):
@@ -77,7 +77,7 @@ def check_blocks(path: Path, words: Sequence[CtmWord]) -> None:
 
 
 def _is_moved(sides: Mapping[tuple[str, str, str], Sequence[CtmWord]], line: int) -> bool:
-    """Whether this line, the last one of the file, is a word but not the last one by side and time."""
+    """Return whether the last line is a word but not the last by side and time."""
     words = [(key, word.start_s, word.line) for key, words in sides.items() for word in words]
     return any(number == line for *_, number in words) and max(words)[2] != line
 

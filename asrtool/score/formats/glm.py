@@ -1,8 +1,8 @@
-"""Global mapping rules (GLM, format NIST1): which spellings count as the same words.
+"""Global mapping rules (GLM, format NIST1): which spellings are the same words.
 
 A rule is ``SOURCE => TARGET / LEFT __ RIGHT``; brackets keep spaces: ``[OK] => [O. K.] / [ ] __ [ ]``. Rules work on
-characters: without contexts a rule changes parts of words too. At each position the first rule of the file that fits
-is applied, and the search continues behind its source; contexts are those of the text before any rule.
+characters: without contexts a rule also changes parts of words. At each position the first rule of the file that fits
+is applied, and the search continues after its source; contexts are read from the unchanged text.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class _Options(NamedTuple):
 
 
 class RuleSet:
-    """The rules that apply to one input; `apply` is the filter. `rules` are in upper case where case does not count."""
+    """Rules for one input; `apply` is the filter.
+
+    `rules` are in upper case if case does not count.
+    """
 
     def __init__(self, rules: Sequence[Rule], case_sensitive: bool) -> None:
         fold = self._fold = str if case_sensitive else upper
@@ -93,7 +96,7 @@ class RuleSet:
 
 
 class _Index:
-    """Finds the rules that may fit a text, by a word or letters that all that a rule looks for has."""
+    """Finds rules that may fit a text by a word or letters of their literal."""
 
     def __init__(self, literals: Sequence[str]) -> None:
         self._literals = literals
@@ -132,7 +135,10 @@ class _Index:
 
 
 def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
-    """The rules for the given input, REFERENCE or HYPOTHESIS; raises AsrtoolError for a malformed file."""
+    """Read the rules for an input, REFERENCE or HYPOTHESIS.
+
+    Raises AsrtoolError for a malformed file.
+    """
     options, rules = _Options(), []
     flag = None  # what begins a comment: the first word of the first line
     place = Place(Path(path), 1)
@@ -166,7 +172,7 @@ def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Place
 
 
 def _kind(place: Place, text: str) -> re.Pattern[str]:
-    """Which inputs a section is for; NIST's filter takes it for a regular expression of Perl."""
+    """Return the pattern of inputs that a section is for, as NIST's filter reads it."""
     try:
         if re.fullmatch(r"[A-Za-z|.*+?^$()]+", text):  # these mean the same to Python
             return re.compile(text.lower())
@@ -180,7 +186,10 @@ def _is_true(value: str) -> bool:
 
 
 def _parse_rule(place: Place, text: str) -> Rule:
-    """Take a rule apart as NIST's rfilter1 does; the last slash begins the contexts unless it stands in brackets."""
+    """Parse a rule as NIST's rfilter1 does.
+
+    The last slash begins the contexts unless it is in brackets.
+    """
     text = text.rstrip(" \t")
     arrow = text.find("=>")
     if arrow < 0:
@@ -204,7 +213,7 @@ def _in_brackets(rest: str) -> bool:
 
 
 def _after_word(text: str) -> str:
-    """What follows the first word (the arrow, the slash or the slot), without brackets."""
+    """Return the text after the first word (arrow, slash or slot), without brackets."""
     parts = _GAP.split(text.rstrip(" \t"), maxsplit=1)
     return _unbracket(parts[1]) if len(parts) == 2 else ""
 

@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A channel of a file as a line of stm or ctm names it; NIST's scorer reads in the order of these three."""
+    """Channel of a file in a line of stm or ctm; sorted as NIST's scorer sorts."""
 
     file: str
     gap: str  # white space after the file name
@@ -36,7 +36,10 @@ class Side(NamedTuple):
 
 
 def read_lines(path: Path | str) -> Iterator[tuple[Place, str]]:
-    """The lines of a UTF-8 file with their places, without line ends; raises AsrtoolError as `read_text` does."""
+    """Yield the lines of a UTF-8 file with their places, without line ends.
+
+    Raises AsrtoolError as `read_text` does.
+    """
     path = Path(path)
     for number, line in enumerate(to_lines(read_text(path)), 1):
         yield Place(path, number), line
@@ -48,9 +51,9 @@ def to_lines(text: str) -> list[str]:
 
 
 def check_end(path: Path | str, text: str, is_moved: Callable[[], bool]) -> None:
-    """Raise AsrtoolError where the last line has no line feed, and `is_moved` says that sorting puts it elsewhere.
+    """Raise AsrtoolError if the last line lacks a line feed and sorting moves it.
 
-    NIST's scorer sorts lines; it would make one line of this one and the one that comes behind it.
+    NIST's scorer sorts lines; it would join this line and the one sorted after it.
     """
     if not text.endswith("\n") and is_moved():
         lines = to_lines(text)

@@ -1,8 +1,8 @@
-"""segments.jsonl: a line a segment, from which two scores of the same reference are compared, and errors shown.
+"""segments.jsonl: one scored segment a line, to compare scores and show errors.
 
 ``{"id", "speaker", "reference", "outcomes", "labels", "file", "channel", "start_s", "end_s", "ref", "hyp"}``:
-`reference` is the text as it was scored, `outcomes` the letters C, S, D and I of the aligned words in their order,
-`ref` and `hyp` these words, with ``""`` where a side has none.
+`reference` is the scored text, `outcomes` the letters C, S, D and I of the aligned words, `ref` and `hyp` these
+words, with ``""`` for a missing one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE = "segments.jsonl"
 
 
 class ScoredSegment(NamedTuple):
-    """A line of segments.jsonl; those of an earlier asrtool end behind `outcomes`, which is all that is compared."""
+    """Line of segments.jsonl; older files end after `outcomes`."""
 
     id: str
     speaker: str
@@ -73,9 +73,9 @@ def _to_dict(segment: Segment) -> dict[str, Any]:
 
 
 def read_segments(score: Path | str) -> list[ScoredSegment]:
-    """The segments of a score: a folder that `asrtool score` wrote, or a file in it.
+    """Read the segments of a score: a folder of `asrtool score`, or a file in it.
 
-    Raises AsrtoolError where there is none, and naming the line of what is malformed.
+    Raises AsrtoolError if there is none, and naming the line of a malformed one.
     """
     folder = Path(score) if Path(score).is_dir() else Path(score).parent
     path = folder / FILE

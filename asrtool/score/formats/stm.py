@@ -32,7 +32,10 @@ class StmSegment(NamedTuple):
 
 
 def read_stm(path: Path | str) -> list[StmSegment]:
-    """The segments in file order; raises AsrtoolError naming what is malformed, and for a file without segments."""
+    """Read the segments in file order.
+
+    Raises AsrtoolError for a malformed line, and for a file without segments.
+    """
     path, text = Path(path), read_text(path)
     lines = to_lines(text)
     segments: list[StmSegment] = []
@@ -47,13 +50,16 @@ def read_stm(path: Path | str) -> list[StmSegment]:
 
 
 def _is_moved(segments: list[StmSegment], lines: list[str]) -> bool:
-    """Whether the last line is a comment, which comes before segments, or not the last segment by side and time."""
+    """Return whether the last line is a comment, or not the last by side and time."""
     last = max(segments, key=lambda segment: (segment.side, segment.start_s, segment.place.line))
     return bool(lines[-1].strip(" \t")) and last.place.line != len(lines)
 
 
 def read_titles(path: Path | str) -> dict[str, str]:
-    """The titles of the labels that an stm declares, by id; raises AsrtoolError for a malformed line."""
+    """Read the titles of the declared labels, by id.
+
+    Raises AsrtoolError for a malformed line.
+    """
     titles: dict[str, str] = {}
     for number, line in enumerate(to_lines(read_text(path)), 1):
         line = line.strip(" \t")
@@ -89,7 +95,7 @@ def _parse(place: Place, line: str) -> StmSegment:
 
 
 class Labels:
-    """Those of the stm `ref`. A label stands at one place of all that a segment has, which is its category."""
+    """Labels of the stm `ref`; each has one position in its segments, its category."""
 
     def __init__(self, ref: Path | str, declared: Iterable[str]) -> None:
         self._ref = ref
@@ -98,7 +104,10 @@ class Labels:
         self._known: dict[str, tuple[str, ...]] = {"": ()}
 
     def read(self, names: str) -> tuple[str, ...]:
-        """Those of ``LABEL,LABEL``; raises AsrtoolError for one that is not declared or stands at two places."""
+        """Parse ``LABEL,LABEL``.
+
+        Raises AsrtoolError for a label that is not declared or is at two positions.
+        """
         if names not in self._known:
             found = [self._find(name, place, names) for place, name in enumerate(names.split(","), 1) if name]
             self._known[names] = tuple(found)

@@ -29,7 +29,10 @@ def format_json(result: Result) -> str:
 
 
 def write_result(result: Result, out: Path | str, name: str) -> None:
-    """Write the files of `result` into the folder `out`; `name` heads the table of a set that is not Hub5'00."""
+    """Write the files of `result` to `out`.
+
+    `name` is the title of the table of a set that is not Hub5'00.
+    """
     _write(_contents(result, name), Path(out))
 
 
@@ -51,7 +54,7 @@ def _contents(result: Result, name: str) -> dict[str, str]:
 
 
 def write_score(result: Result, out: Path, hyp: Path) -> None:
-    """`write_result` of the hypothesis `hyp` for a person, to a folder `out` that is new, empty or has a score.
+    """Write a score to a folder `out` that is new, empty or has a score.
 
     Other files beside a score stay. Raises AsrtoolError for a folder of other files, and if one would be replaced.
     """
@@ -63,7 +66,7 @@ def write_score(result: Result, out: Path, hyp: Path) -> None:
 
 
 def warn_of_no_words(result: Result, hyp: Path) -> None:
-    """In the log, where the hypothesis `hyp` has none for what was scored: that is rarely what a person meant."""
+    """Warn if the hypothesis `hyp` has no words for the scored segments."""
     counts, pairs = result.overall, (pair for segment in result.segments for pair in segment.alignment.pairs)
     if counts.num_words and not any(pair.hyp for pair in pairs):
         logging.warning("%s: has no words for the %d segments, so all words count as deleted", hyp, counts.segments)
@@ -72,11 +75,11 @@ def warn_of_no_words(result: Result, hyp: Path) -> None:
 def score_all(
     decode_dir: Path | str, manifests: Path | str, out: Path | str, names: Sequence[str], sctk: bool = False
 ) -> dict[tuple[str, str], Result]:
-    """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/, and scores of no other set.
+    """Score every METHOD.ctm of the sets `names`.
 
-    Reads `manifests`/SET/{ref.stm,ref.glm} and `decode_dir`/SET/METHOD.ctm, or METHOD.utterances for a reference that
-    is of utterances, as of all sets that come without an stm. Returns the results by set and method.
-    Raises AsrtoolError where there is nothing to score, and with `sctk` where an installed SCTK counts otherwise.
+    `out` then holds SET/METHOD/, and scores of no other set. Reads `manifests`/SET/{ref.stm,ref.glm} and
+    `decode_dir`/SET/METHOD.ctm, or METHOD.utterances for a reference by utterance. Returns the results by set and
+    method. Raises AsrtoolError if there is nothing to score, and with `sctk` if an installed SCTK counts otherwise.
     """
     from asrtool.score.sctk import check_sctk
 
@@ -109,7 +112,7 @@ def score_all(
 
 
 def _remove_others(out: Path, names: Collection[str]) -> None:
-    """Scores of a set that is not tested on any more would be taken for those of this run."""
+    """Remove scores of sets that are no longer tested."""
     for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
         if not any(not_own(out / name)):
             shutil.rmtree(out / name)

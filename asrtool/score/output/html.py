@@ -1,6 +1,6 @@
-"""Alignments as one HTML page without outside resources: errors in colour and with a letter, speakers by link.
+"""Alignments as one HTML page without outside resources.
 
-It shows all segments by speaker or the worst first, and on demand those with errors only.
+Errors have a colour and a letter. Segments are sorted by speaker or the worst first, and can be filtered.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _COLUMNS = ("segments", "words", "corr", "sub", "del", "ins", "err")
 
 
 def format_html(result: Result, name: str) -> str:
-    """The page of a result: a table of the speakers, then each segment, reference over hypothesis."""
+    """Format a result: a table of speakers, then reference over hypothesis."""
     head = _HEAD.format(title=escape(name), style=_STYLE)
     end = f"</main>\n<script>\n{_SCRIPT}</script>\n</body>\n</html>\n"
     return "".join([head, *_table(result), _CONTROLS, "<main>\n", *_segments(result), end])
@@ -118,7 +118,7 @@ def _segments(result: Result) -> Iterator[str]:
 
 
 def format_words(pairs: Iterable[Pair]) -> str:
-    """Words over one another, to stand where WORD_STYLE is and in an element of class ``words``."""
+    """Format words over one another, for an element of class ``words``."""
     return "".join(map(_cell, pairs))
 
 

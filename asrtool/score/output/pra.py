@@ -1,4 +1,7 @@
-"""Alignments as text, word under word: correct words in lower case, errors in upper case, ``*`` where none stands."""
+"""Alignments as text: correct words in lower case, errors in upper case.
+
+A missing word is ``*``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _HEADS = "REF: ", "HYP: ", "Eval:"
 
 
 class _Columns(dict[Pair, tuple[str, str, str]]):
-    """What stands below each other of a pair: reference, hypothesis, outcome."""
+    """Reference, hypothesis and outcome of a pair, one below another."""
 
     def __missing__(self, pair: Pair) -> tuple[str, str, str]:
         kind, ref, hyp = pair

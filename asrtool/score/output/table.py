@@ -17,7 +17,7 @@ _HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %", "CER
 
 
 def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
-    """The title of the test set that has these segments and words, all of it and nothing else; `name` for none."""
+    """Return the title of the published test set with these counts, else `name`."""
     found = {"": overall, **{label.upper(): counts for label, counts in labels.items()}}
     sizes = {label: (counts.segments, counts.num_words) for label, counts in found.items()}
     return next((title for title, wanted in SIZES.items() if wanted.items() <= sizes.items()), name)
@@ -40,7 +40,7 @@ def format_speakers(result: Result) -> str:
 
 
 def format_confusions(result: Result) -> str:
-    """Substitutions, deletions and insertions with how often each occurs, the most frequent first."""
+    """Format substitutions, deletions and insertions, the most frequent first."""
     errors = (segment.alignment.pairs for segment in result.segments if segment.alignment.counts.err)
     pairs = Counter([pair for aligned in errors for pair in aligned if pair.kind != "C"])
     lines = []

@@ -1,7 +1,7 @@
-"""Samples of a scored test set by bootstrap, from which intervals of error rates and of their differences are read.
+"""Bootstrap samples of a scored test set, for intervals of error rates.
 
-M. Bisani and H. Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004. What is
-drawn with replacement are speakers, whose errors depend on one another, or segments where all are of one speaker.
+M. Bisani and H. Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation", ICASSP 2004.
+Speakers are drawn with replacement, since the errors of one depend on one another; segments if there is one speaker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEED = 1
 
 
 class Interval(NamedTuple):
-    """Of a word error rate in percent: CONFIDENCE of the samples are between `low` and `high`."""
+    """Interval of an error rate in percent that holds CONFIDENCE of the samples."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def wer_interval(segments: Sequence[ScoredSegment], seed: int = SEED) -> Interval | None:
-    """The interval of the word error rate of `segments`; None where they have no reference words."""
+    """Return the interval of the word error rate; None without reference words."""
     if not any(segment.num_words for segment in segments):
         return None
     unit = unit_of(segments)
@@ -39,7 +39,7 @@ def wer_interval(segments: Sequence[ScoredSegment], seed: int = SEED) -> Interva
 
 
 def unit_of(segments: Sequence[ScoredSegment]) -> str:
-    """What is drawn: speaker, or segment where there is one speaker."""
+    """Return the unit to draw: speaker, or segment if there is one speaker."""
     return "speaker" if len({segment.speaker for segment in segments}) > 1 else "segment"
 
 
@@ -54,9 +54,10 @@ def sum_units(segments: Sequence[ScoredSegment], unit: str) -> tuple[list[int], 
 
 
 def draw_rates(errors: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray:
-    """Error rates in percent, shape (systems, samples), in NUM_SAMPLES samples of the units, the same for all systems.
+    """Draw NUM_SAMPLES samples; return error rates in percent, (systems, samples).
 
-    `errors` and `words` have shape (systems, units). Samples without reference words are left out.
+    `errors` and `words` have shape (systems, units). All systems get the same samples. Samples without reference
+    words are left out.
     """
     num_units = errors.shape[1]
     rng = np.random.default_rng(seed)

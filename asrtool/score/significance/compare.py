@@ -1,4 +1,7 @@
-"""Whether two hypotheses of the same test set differ by more than chance: by bootstrap, and by matched pairs."""
+"""Test whether two hypotheses of one test set differ by more than chance.
+
+The tests are the bootstrap and the matched-pair test MAPSSWE.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def compare_segments(a: Sequence[ScoredSegment], b: Sequence[ScoredSegment], wha
 
 
 def draw_differences(errors: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray:
-    """Differences of the error rates, first row less second, in the samples of draw_rates, in points."""
+    """Draw differences of error rates in points, first row minus second."""
     first, second = draw_rates(errors, words, seed)
     return np.asarray(first - second)
 

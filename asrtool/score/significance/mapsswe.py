@@ -1,7 +1,8 @@
-"""The matched-pair sentence-segment word error test of two scores of the same reference.
+"""Matched-pair sentence-segment word error test of two scores of one reference.
 
-L. Gillick and S. J. Cox, "Some statistical issues in the comparison of speech recognition algorithms", ICASSP 1989; as
-``sc_stats -t mapsswe`` of SCTK does it: a stretch of errors ends where NUM_GOOD words in a row are correct in both.
+L. Gillick and S. J. Cox, "Some statistical issues in the comparison of speech recognition algorithms", ICASSP 1989;
+as ``sc_stats -t mapsswe`` of SCTK does it: a stretch of errors ends where NUM_GOOD words in a row are correct in
+both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ NUM_GOOD = 2
 
 
 class Mapsswe(NamedTuple):
-    """`mean` and `std_dev` of the errors of the first less those of the second in a stretch, and what follows."""
+    """Mean and standard deviation of error differences per stretch, and the test.
+
+    A difference is the errors of the first minus the errors of the second.
+    """
 
     num_stretches: int
     mean: float
@@ -24,9 +28,9 @@ class Mapsswe(NamedTuple):
 
 
 def mapsswe(pairs: Iterable[tuple[str, str]]) -> Mapsswe:
-    """Test whether two scores differ, from the outcomes (letters C, S, D, I) of each segment in both.
+    """Test whether two scores differ, from the outcomes of each segment in both.
 
-    Z is 0 where all differences are equal, as in SCTK.
+    Outcomes are letters C, S, D, I. Z is 0 if all differences are equal, as in SCTK.
     """
     differences = [one - two for outcomes in pairs for one, two in count_stretches(*outcomes)]
     if not differences:

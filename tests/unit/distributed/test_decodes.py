@@ -23,6 +23,8 @@ from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints.checkpoint import State
 
+pytestmark = pytest.mark.slow
+
 NUM_LEARNERS = 64
 HOURS = 2000
 SHARD_CUTS = Features().shard_cuts

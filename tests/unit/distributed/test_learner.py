@@ -13,6 +13,8 @@ from warm import run_script
 
 from asrtool.distributed.launch.environment import LOST
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120  # bounds a hang, however slow the machine
 
 FAILING = """

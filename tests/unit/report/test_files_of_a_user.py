@@ -283,6 +283,7 @@ def test_a_failed_decode_leaves_the_list_of_what_it_set_aside(here: Path, tmp_pa
     assert not listed.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["my,set", "o", "O", "train", "a b", "<x> \"'", "größe", ";;", "-x", ","])
 def test_a_folder_of_any_name_is_decoded_and_scored(name: str, here: Path, tmp_path: Path) -> None:
     shutil.copytree(here / "data" / "folder" / "folder", tmp_path / name)

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from learners import Learners
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = 8
 every_strategy = pytest.mark.parametrize("name", equations.STATISTICS)
 

@@ -33,6 +33,8 @@ from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports
 
+pytestmark = pytest.mark.slow
+
 NUM_EPOCHS, PATIENCE = 9, 2
 LOSSES = (5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 1.0, 1.0, 1.0)  # of each epoch; 3 is the lowest for two
 BEST, LAST = 4, 6

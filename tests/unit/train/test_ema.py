@@ -37,6 +37,8 @@ from asrtool.train.run import prepare
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 
+pytestmark = pytest.mark.slow
+
 NUM_LEARNERS = 3
 DECAY = 0.8
 ON = f"train.ema_decay={DECAY}"

@@ -28,6 +28,8 @@ from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
+pytestmark = pytest.mark.slow
+
 Apply = Callable[[LossScale, torch.Tensor], torch.Tensor]
 FP16 = "train.precision=fp16"
 NUM_BATCHES = 8  # of an epoch of the toy task

@@ -17,6 +17,8 @@ from warm_command import WarmCommand
 
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 NUM_EPOCHS = 16
 ENDED_S = 120  # bounds a hang, however slow the machine
 Start = Callable[..., WarmCommand]

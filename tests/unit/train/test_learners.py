@@ -43,6 +43,8 @@ from asrtool.train.run import prepare as prepare_job
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job
 
+pytestmark = pytest.mark.slow
+
 NUM_LEARNERS = 4
 MANY = [name for name in registry.names("strategy") if name != "single"]
 LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]

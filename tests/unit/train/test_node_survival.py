@@ -22,7 +22,7 @@ from asrtool.distributed.members.members import node_of
 
 TIMEOUT_S = 8  # of a silent learner; those that a busy machine keeps waiting give signs of life within it
 SILENT = f"has given no sign of life for {TIMEOUT_S} s"
-pytestmark = LOOKS_FOR_LEARNERS
+pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(("killed", "num", "node_size"), [(0, 4, 2), (3, 4, 2), (1, 3, 1)])

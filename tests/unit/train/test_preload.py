@@ -14,6 +14,8 @@ import torch
 from asrtool.settings.toml_files import load_config
 from asrtool.train.run import count_learners
 
+pytestmark = pytest.mark.slow
+
 # Prints which modules are loaded, how many threads a process has as it forks, and if the launcher asks CUDA for GPUs.
 LAUNCHER = r"""
 import os, sys

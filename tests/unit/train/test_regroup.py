@@ -12,6 +12,8 @@ from learners import Learners
 from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.world import init_collectives, join_learners, leave_world
 
+pytestmark = pytest.mark.slow
+
 NODES = [[0, 1], [2, 3], [4, 5]]
 PLACES = [[0, 2, 4], [1, 3, 5]]
 

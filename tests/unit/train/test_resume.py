@@ -21,6 +21,8 @@ from warm import run_apart
 from asrtool.errors import AsrtoolError
 from asrtool.train.optimisation import optimizer
 
+pytestmark = pytest.mark.slow
+
 TIMES = ("seconds", "frames_per_s")
 
 

@@ -15,6 +15,8 @@ from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
+pytestmark = pytest.mark.slow
+
 DEEP_SPEECH = ("model.encoder=deepspeech2", "model.deepspeech2.hidden_size=6", "model.deepspeech2.num_layers=2")
 CONFORMER = ("model.encoder=conformer", "model.conformer.num_layers=1", "model.conformer.head_size=4")
 ATTENTION = ("model.objective=attention", "model.attention.hidden_size=12", "model.attention.attention_size=8",

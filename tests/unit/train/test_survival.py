@@ -21,7 +21,7 @@ from command import (
 )
 from learners import batches_trained, planned, processes_of, saved_learners
 
-pytestmark = LOOKS_FOR_LEARNERS
+pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("lost", [(1, 2), (0, 1)])

@@ -31,6 +31,8 @@ from asrtool.train.ledger.ledger import Ledger
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.loop.stop import Stopped
 
+pytestmark = pytest.mark.slow
+
 
 def assembly_of(directory: Path, losses: list[tuple[int, float]]) -> Any:
     """One that evaluates by the first weight, and notes of which step that was in `losses`."""

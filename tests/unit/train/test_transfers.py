@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from learners import Learners
 
+pytestmark = pytest.mark.slow
+
 NUM_LEARNERS, NUM_STEPS = 4, 6
 GRADIENT = 4 * equations.NUM_INPUTS * equations.NUM_OUTPUTS  # bytes
 BUFFERS = 4 * 2 * 16  # running means and variances, each filled up to 64 bytes

@@ -23,6 +23,8 @@ from asrtool.predict.virtual.learners import Diverged
 from asrtool.predict.virtual.training import config_of, train_cases
 from asrtool.report.training import read_training
 
+pytestmark = pytest.mark.slow
+
 ASYNCHRONOUS = ["adpsgd", "adpsgd-pairs", "h-adpsgd", "ps-async", "hogwild", "none"]
 STRATEGIES = ["single", "allreduce", "ps-sync", "adpsgd-d1", "bmuf", *ASYNCHRONOUS]
 SLOW = ("slow.learners=0:5", "compute.distribution=lognormal", "compute.spread=0.3", "job.parameters_m=2")
