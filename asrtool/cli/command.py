@@ -25,7 +25,7 @@ EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # w
 
 
 class Command(click.Command):
-    """`groups`: the title of a section of the help -> names of the parameters whose options are in it."""
+    """Command with grouped options: section title -> parameter names."""
 
     def __init__(self, *args: Any, groups: Mapping[str, Sequence[str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,7 +37,7 @@ class Command(click.Command):
             self.help = text[: found.start()].rstrip()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; a setting that is given without ``--set``, as other tools have it, is answered with it."""
+        """Parse as click does; a setting given without ``--set`` gets a hint."""
         words = list(args)
         if not any(parameter.name in FETCHED for parameter in self.params):
             for word in words:
@@ -84,7 +84,7 @@ class Group(click.Group, Command):
 
 
 def _set_hint(error: click.UsageError, words: Sequence[str]) -> str:
-    """Advice for a setting among the `words` that click refuses, '' if it refuses something else."""
+    """Return advice for a setting that click refuses among `words`, or ''."""
     refused = [word for word in words if re.fullmatch(r"[a-z]\w*(\.[\w-]+){1,2}=.*", word) and word in error.message]
     if isinstance(error, click.NoSuchOption):
         option = error.option_name.lstrip("-")

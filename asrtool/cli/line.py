@@ -1,4 +1,4 @@
-"""Reading a command line without running it: which code it calls, and whether click would take it."""
+"""Parse a command line without running it: its function and its validity."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from asrtool.recipe.source import Entry
 
 
 def find_entry(words: Sequence[str]) -> Entry:
-    """The function behind the command line `words`, whose options and arguments are parsed; files need not exist.
+    """Return the function of the command line `words`; files need not exist.
 
-    Raises AsrtoolError for an unknown command, an unknown option, or wrong or missing arguments.
+    Raises AsrtoolError for an unknown command or option, or wrong arguments.
     """
     from asrtool.cli.main import cli
 

@@ -1,4 +1,4 @@
-"""The `asrtool` console script: one lazily loaded command a stage, and the one place that turns errors into a line."""
+"""`asrtool` console script: lazily loaded commands, and errors as one line."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ FIRST = ("check", "run", "config", "report", "compare", "decode", "transcribe", 
 
 
 class LazyGroup(Group):
-    """Commands given as name -> (``module:object``, one line of help), imported when they are called.
+    """Commands as name -> (``module:object``, one line of help), imported when called.
 
-    So --help stays quick. ``package.module:command`` is a command of a person's own.
+    ``package.module:command`` is a custom command.
     """
 
     def __init__(self, *args: object, lazy: Mapping[str, tuple[str, str]], **kwargs: object) -> None:
@@ -125,7 +125,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def _first_help(ctx: click.Context) -> str:
-    """What a person sees who gives no command."""
+    """Return the help that is shown without a command."""
     formatter = ctx.make_formatter()
     formatter.write_usage(ctx.command_path, "COMMAND ...")
     with formatter.section("The commands to begin with"):
@@ -136,9 +136,10 @@ def _first_help(ctx: click.Context) -> str:
 
 
 def main(is_stage: bool = False) -> None:
-    """Run the command line; exit code 1 for a mistake of the user, 2 for usage, 128 + n if signal n stopped it.
+    """Run the command line; exit code 1 for a user's error, 2 for usage.
 
-    A command that `is_stage` of `asrtool run` leaves it to that to say how to resume.
+    If signal n stopped it, the exit code is 128 + n. A command that `is_stage` of `asrtool run` leaves the advice on
+    resuming to that.
     """
     signal.signal(signal.SIGTERM, _stop)
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -17,7 +17,10 @@ from asrtool.settings.toml_files import load_config
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--recipe``, ``--config NAME`` and ``--set``; the command receives `recipe`, `configs` and `overrides`."""
+    """Add ``--recipe``, ``--config NAME`` and ``--set``.
+
+    The command receives `recipe`, `configs` and `overrides`.
+    """
     for add in (
         click.option(
             "--set",
@@ -99,7 +102,7 @@ cut_option = click.option(
 
 
 def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of LEARNERS, which the command does not receive: they stand for settings."""
+    """Add the options of LEARNERS, which are short forms of settings."""
     strategy = click.option(
         "--strategy",
         metavar="NAME",
@@ -115,7 +118,7 @@ def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slow_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add ``--slow``, for `what`; the command receives `slow`: ranks, each with its factor."""
+    """Add ``--slow`` for `what`; the command receives `slow`: (rank, factor) pairs."""
     return click.option(
         "--slow",
         multiple=True,
@@ -142,7 +145,7 @@ allow_pipes_option = click.option(
 
 
 def short_settings(arguments: dict[str, Any]) -> list[str]:
-    """Take the options of SHORT out of the `arguments` of a command: KEY=VALUE of those given."""
+    """Take the options of SHORT out of `arguments`; return them as KEY=VALUE."""
     values = {name: arguments.pop(name) for name in SHORT if name in arguments}
     return [f"{key}={value}" for name, value in values.items() if value is not None for key in SHORT[name]]
 
@@ -150,9 +153,10 @@ def short_settings(arguments: dict[str, Any]) -> list[str]:
 def settings_options(
     command: Callable[..., Any], between: Callable[[dict[str, Any]], list[str]] = lambda _: []
 ) -> Callable[..., Any]:
-    """Add ``--config FILE`` and ``--set section.key=value``; the command receives `config: Config`.
+    """Add ``--config FILE`` and ``--set section.key=value``.
 
-    `between` makes of the arguments of the command overrides that win over files, and lose to those given.
+    The command receives `config: Config`. `between` returns overrides from the command's arguments, which win over
+    files and lose to ``--set``.
     """
 
     @click.option(
@@ -178,7 +182,10 @@ def settings_options(
 
 
 def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--tokenizer`` and the other folders that search methods read; the command receives `folders`, by name."""
+    """Add ``--tokenizer`` and other folders of search methods.
+
+    The command receives `folders`, by name.
+    """
 
     @functools.wraps(command)
     def with_folders(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Text files: sentences, one a line, words between spaces; and symbol tables, one symbol and its number a line."""
+"""Read text files (a sentence a line) and symbol tables (a symbol a line)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def number_sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def count_sentences(path: Path) -> int | None:
-    """Count the lines with words; None for a pipe, which can be read only once, and for what cannot be read."""
+    """Count the lines with words; None for a pipe or an unreadable file."""
     if not path.is_file():
         return None
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -60,13 +60,13 @@ def _read_lines(path: Path) -> Iterator[str]:
 
 
 def extra_files(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Where the texts `names` of ``lm.extra_text`` lie in `folder`, one file each."""
+    """Return the paths in `folder` of the texts `names` of ``lm.extra_text``."""
     stems = (re.sub(r"[^\w-]+", "_", Path(name).stem) for name in names)
     return [folder / f"{number}.{stem}.txt" for number, stem in enumerate(stems, 1)]
 
 
 def read_table(path: Path, made_by: str) -> Iterator[tuple[int, list[str]]]:
-    """(line number, fields) of every line of the small text table `path`, which the command `made_by` writes.
+    """Yield (line number, fields) of the small table `path` of the command `made_by`.
 
     Raises AsrtoolError for a file that is missing or not UTF-8.
     """
@@ -84,9 +84,9 @@ def write_symbols(path: Path, symbols: Iterable[str]) -> None:
 
 
 def read_symbols(path: Path, made_by: str) -> list[str]:
-    """The symbols of `path`, a file of the command `made_by`, in the order of their numbers, which run from 0.
+    """Read the symbols of `path`, a file of the command `made_by`, by number from 0.
 
-    Raises AsrtoolError naming file and line of anything else, and of a symbol that is there twice.
+    Raises AsrtoolError naming file and line of anything else, and of a symbol that occurs twice.
     """
     again = f"run `asrtool {made_by}` again"
     symbols: list[str] = []

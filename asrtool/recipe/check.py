@@ -22,7 +22,10 @@ FindEntry = Callable[[Sequence[str]], Entry]
 
 
 def check_recipe(recipe: Recipe, find_entry: FindEntry) -> str:
-    """What was checked, in one line; raises AsrtoolError listing every broken link, one a line."""
+    """Check all links of a recipe; return a summary in one line.
+
+    Raises AsrtoolError listing every broken link, one a line.
+    """
     broken = [*_broken_configs(recipe), *_broken_names(recipe.stages)]
     made: list[str] = []
     for stage in recipe.stages:

@@ -1,7 +1,7 @@
-"""Digests of what files hold, cached by size, times and inode: a file is read again only where one of these changed.
+"""Digests of file contents, cached by size, times and inode.
 
-The cache is ``{work}/.stages/contents.npy``. The time of the last change of an inode is among them, which no program
-can set back: a byte that is changed in place is noticed though size and modification time are as before.
+The cache is ``{work}/.stages/contents.npy``. It includes the change time of the inode, which no program can set back:
+a byte that is changed in place is noticed even if size and modification time are as before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTHING = "nothing"  # a link to nowhere, or a file that is gone or cannot be re
 
 @functools.cache
 def contents_of(work: Path) -> Contents:
-    """The digests of a work directory; one object for each, whose cache file is read once."""
+    """Return the digests of a work directory, one shared object for each."""
     return Contents(work)
 
 
@@ -52,10 +52,10 @@ class Contents:
         self._cache = DigestCache(work / CACHE)
 
     def digest(self, path: str, only: Collection[str] = ()) -> str:
-        """Of the names and contents of the files at or below `path`, of those called one of `only` where that is given.
+        """Digest names and contents of files at or below `path`.
 
-        Links are followed, but one to a file of the work directory stands for the name of that file: what it holds
-        counts where it lies.
+        `only` restricts the file names. Links are followed; a link to a file of the work directory counts as the name
+        of that file.
         """
         base = str(self._work / path)
 
@@ -69,10 +69,9 @@ class Contents:
         return digest.hexdigest()[:16]
 
     def of_files(self, paths: Collection[str], what: str) -> Iterator[str]:
-        """Of the contents of each of `paths`, or of what a link there leads to, in their order; names from the work
-        directory are as good as absolute ones.
+        """Yield the digest of each of `paths`, in order; links are followed.
 
-        `what` these are is for the log; what the cache has of other files that were asked for as this leaves it.
+        `what` is for the log. Other files in the cache stay.
         """
 
         def targets() -> Iterator[str]:
@@ -82,9 +81,9 @@ class Contents:
         return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
 
     def outside(self, paths: Iterable[str], formerly: str, folders: Collection[str]) -> Iterator[str]:
-        """Those of `paths` that do not lie in one of these `folders` of the work directory, nor behind a link there.
+        """Yield the `paths` that are in none of these `folders` of the work directory.
 
-        What lies in the work directory is called from there, also by the place that it had `formerly`, '' for none.
+        Paths in the work directory are relative to it, also if it was `formerly` elsewhere ('' for nowhere).
         """
         for path in map(os.path.abspath, paths):
             moved = path[len(formerly) + 1 :] if formerly and path.startswith(f"{formerly}/") else ""
@@ -93,7 +92,7 @@ class Contents:
                 yield place or path
 
     def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
-        """Each of `files` with its digest, in their order; then the cache is written where it changes."""
+        """Yield each of `files` with its digest in order, then update the cache."""
         rows, complete = Rows(), False
         try:
             for file in _in_sight(self._digested(files()), what, files):
@@ -127,7 +126,7 @@ class Contents:
             return _File(path, name, digest=NOTHING)
 
     def _place_inside(self, path: str) -> str:
-        """Of an absolute path: from the work directory; '' for one that is outside."""
+        """Return an absolute path relative to the work directory, '' if it is outside."""
         return next((path[len(base) :] for base in self._bases if path.startswith(base)), "")
 
 
@@ -176,7 +175,7 @@ def _hash(text: str) -> int:
 
 
 def _read(file: _File) -> _File:
-    """`file` with its digest; without key where it changes meanwhile, may change unnoticed, or cannot be read."""
+    """Digest a file; without a key if it changes meanwhile or cannot be read."""
     now_ns = time.time_ns()
     try:
         digest = _read_digest(file.path)

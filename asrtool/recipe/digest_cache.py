@@ -1,6 +1,7 @@
-"""SHA-256 digests of files by a key of 64 bits, which is of name, size, times and inode: 48 bytes a file, in one array.
+"""SHA-256 digests of files by a 64-bit key, 48 bytes a file, in one array.
 
-Where a million files are known, the key of a changed file is by chance that of another one once in 10^13 times.
+The key hashes name, size, times and inode. With a million known files, a changed file meets a known key once in 10^13
+times.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class DigestCache:
         return [digest.tobytes().hex() if is_known else None for digest, is_known in zip(found, known, strict=True)]
 
     def add(self, rows: Rows, group: int, complete: bool) -> None:
-        """Write `rows` of a `group`, of which others go where these are `complete`; what others have written stays.
+        """Write `rows` of a `group`; if `complete`, other rows of the group go.
 
-        A file that another group has as well stays there: none is written anew because two take turns.
+        Rows of other groups stay. A file that is in another group stays there, so two groups do not rewrite it in
+        turns.
         """
         if self._has(rows, group, complete):
             return
@@ -73,7 +75,7 @@ class DigestCache:
         self._take(new)
 
     def _has(self, rows: Rows, group: int, complete: bool) -> bool:
-        """Whether `add` would change nothing, which is so each time that a finished stage is looked at."""
+        """Return whether `add` would change nothing, the usual case."""
         if self._rows is None:
             return not rows.keys
         import numpy as np
@@ -84,7 +86,7 @@ class DigestCache:
         return not complete or bool(np.isin(self._keys[self._rows["group"] == group], keys).all())
 
     def _find(self, keys: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Where each of `keys` is, or would be, and whether it is there."""
+        """Return the position of each of `keys`, and whether it is there."""
         import numpy as np
 
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

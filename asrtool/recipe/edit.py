@@ -1,4 +1,4 @@
-"""Changes to a tuple of stages by name, for a recipe that shares all but a few of them with others."""
+"""Change a tuple of stages by name, for recipes that share most of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Stages = tuple[Stage, ...]
 
 
 def replace(stages: Sequence[Stage], stage: Stage) -> Stages:
-    """`stages` with `stage` in the place of the one of its name; raises AsrtoolError when there is none."""
+    """Return `stages` with `stage` in place of the one of its name.
+
+    Raises AsrtoolError if there is none.
+    """
     at = _position(stages, stage.name)
     return (*stages[:at], stage, *stages[at + 1 :])
 
@@ -29,7 +32,7 @@ def insert(stages: Sequence[Stage], stage: Stage, after: str) -> Stages:
 
 
 def drop(stages: Sequence[Stage], *names: str) -> Stages:
-    """`stages` without those called `names`; raises AsrtoolError for a name that none has."""
+    """Return `stages` without `names`; AsrtoolError for an unknown name."""
     positions = {_position(stages, name) for name in names}
     return tuple(stage for at, stage in enumerate(stages) if at not in positions)
 

@@ -41,9 +41,9 @@ VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst",
 
 
 def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
-    """Run those of the `chosen` stages that are not done, or all of them with `force`; returns their names.
+    """Run the `chosen` stages that are not done (all with `force`); return names.
 
-    Raises AsrtoolError when a stage fails, when an input is missing or when another run works in the same directory.
+    Raises AsrtoolError if a stage fails, an input is missing, or another run works in the same directory.
     """
     stages = [run.recipe.stages[i] for i in chosen]
     for stage in stages:  # a misspelled command is reported now, not after hours of training
@@ -75,7 +75,7 @@ def _write_settings(run: Run) -> None:
 
 
 def _warn_about_earlier(run: Run, chosen: range) -> None:
-    """A person who starts in the middle is warned of inputs that are not up to date, and gets what was asked for."""
+    """Warn of inputs that are not up to date when a run starts in the middle."""
     stages = run.recipe.stages
     for earlier in stages[: chosen.start]:
         state = stage_state(run, earlier)
@@ -121,7 +121,7 @@ def _check_outputs(run: Run, title: str, stage: Stage) -> None:
 def _with_code_of(
     run: Run, title: str, stage: Stage, before: Mapping[str, Any] | None, made_of: Fingerprint
 ) -> Fingerprint:
-    """`made_of` with the code of the marker `before` where the command left alone what that code had made."""
+    """Keep the code of the marker `before` if the command left its outputs alone."""
     if not before or before.get("times") != times_of_outputs(run.work, stage):
         return made_of
     if changed := changed_code(run, stage, before["code"]):

@@ -1,4 +1,4 @@
-"""Which stages a run is about, and in what state they are."""
+"""Choose the stages of a run, and find their states."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from asrtool.settings.values import nearest
 
 
 def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:
-    """The positions from `first` to `last`, each a number or a name; all of them where None.
+    """Return the positions from `first` to `last`, each a number or a name.
 
-    Raises AsrtoolError for a stage that is not there (naming the nearest), and for a first one behind the last.
+    Raises AsrtoolError for an unknown stage (naming the nearest), and for a first one after the last.
     """
     start = 0 if first is None else _position(stages, first)
     stop = len(stages) - 1 if last is None else _position(stages, last)
@@ -36,7 +36,10 @@ def _position(stages: Sequence[Stage], wanted: str) -> int:
 
 
 def plan(run: Run, chosen: range) -> list[State]:
-    """The state of each chosen stage; one that reads what another of them will make again is stale too."""
+    """Return the state of each chosen stage.
+
+    A stage that reads what another one will make again is stale, too.
+    """
     states: list[State] = []
     for i in chosen:
         stage = run.recipe.stages[i]
@@ -52,7 +55,7 @@ def plan(run: Run, chosen: range) -> list[State]:
 
 
 def reads_from(stage: Stage, maker: Stage) -> bool:
-    """Whether `stage` needs something that `maker` makes."""
+    """Return whether `stage` needs an output of `maker`."""
     return any(lies_in(need, made) for need in stage.needs for made in maker.makes)
 
 

@@ -1,4 +1,4 @@
-"""One command of a stage as a subprocess: its output goes to the terminal and to the log file."""
+"""Run a command of a stage as a child process; copy its output to the log."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ POLL_S = 0.2
 
 
 def run_logged(words: Sequence[str], log: BinaryIO) -> int:
-    """Run ``asrtool`` with the arguments `words`, copying its output to standard error and to `log`.
+    """Run ``asrtool`` with `words`; copy its output to standard error and `log`.
 
-    On a terminal the command sees a terminal, so that it shows its bars; the log holds finished lines only. Returns the
-    exit code, 128 + n when signal n ended it. Ctrl-C, SIGTERM and SIGHUP are passed on; once the command has ended they
+    On a terminal the command gets a terminal and shows its bars; the log has finished lines only. Returns the exit
+    code, 128 + n if signal n ended it. Ctrl-C, SIGTERM and SIGHUP are passed on; after the command has ended they
     take effect here.
     """
     with _passing_signals_on() as pass_on_to:
@@ -54,7 +54,7 @@ def run_logged(words: Sequence[str], log: BinaryIO) -> int:
 
 
 def _open_output() -> tuple[int, int]:
-    """Read end and write end of a pseudo-terminal when standard error is a terminal, else of a pipe."""
+    """Return the ends of a pseudo-terminal if standard error is one, else of a pipe."""
     if not sys.stderr.isatty():
         return os.pipe()
     read_end, write_end = pty.openpty()
@@ -79,9 +79,9 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> i
 
 @contextlib.contextmanager
 def _passing_signals_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Yield what a process is given to, once it is started, that gets the signals that would end this one.
+    """Yield a function that takes the process which gets this one's signals.
 
-    A second one kills it. They are raised here at the end; before a process is given they wait for it.
+    A second signal kills it. Signals are raised here at the end; they wait until a process is given.
     """
     received: list[int] = []
     started: list[subprocess.Popen[bytes]] = []
@@ -113,7 +113,7 @@ def _passing_signals_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]
 
 
 def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> None:
-    """Copy until the end of the output, or until the command has ended and only a left-over child holds it open."""
+    """Copy output until its end, or until the command ends and a child holds it open."""
     waiting = select.poll()  # select.select knows no descriptor from 1,024 on
     waiting.register(read_end, select.POLLIN)
     line = b""
@@ -149,5 +149,5 @@ def _show(chunk: bytes) -> None:
 
 
 def _last_state(line: bytes) -> bytes:
-    """What a terminal shows of `line` in the end: a progress bar returns to its start again and again."""
+    """Return the part of `line` that a terminal shows after carriage returns."""
     return line.rstrip(b"\r").rsplit(b"\r", 1)[-1]

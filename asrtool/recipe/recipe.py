@@ -42,19 +42,22 @@ class Recipe:
 
     @property
     def site_paths(self) -> Path:
-        """The ``paths.toml`` beside it; that of the current directory if it is installed: an update would remove it."""
+        """Path of ``paths.toml``: beside the recipe, or in the current directory.
+
+        An installed recipe uses the latter, since an update would remove the file.
+        """
         return (Path.cwd() if self._is_installed() else self.folder) / "paths.toml"
 
     @property
     def default_work(self) -> Path:
-        """``exp`` beside it; if it is installed, ``exp/NAME`` of the current directory, one for each recipe."""
+        """Default work directory: ``exp`` beside the recipe, else ``exp/NAME`` here."""
         return Path.cwd() / "exp" / self.name if self._is_installed() else self.folder / "exp"
 
     def _is_installed(self) -> bool:
         return self.folder.is_relative_to(PACKAGE)
 
     def configs(self) -> list[Path]:
-        """The configuration files it ships, those in folders last: they change parts of others."""
+        """Configuration files of the recipe; those in folders change parts of others."""
         conf = self.folder / "conf"
         return [*sorted(conf.glob("*.toml")), *sorted(conf.glob("*/*.toml"))]
 

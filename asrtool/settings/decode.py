@@ -51,7 +51,10 @@ class Decode:
 
 
 def check_searches(decode: Decode, objective: Choice, unit: str = "bpe", suiting: Sequence[str] = ()) -> None:
-    """Raises ValueError for a method that does not suit `objective` or tokens of `unit`, naming `suiting` ones."""
+    """Raise ValueError for a method that does not fit `objective` or `unit`.
+
+    The message names `suiting` methods.
+    """
     suiting = suiting or [other.name for other in _known() if not _fault(other, objective, unit)]
     for method in decode.methods:
         if fault := _fault(method, objective, unit):
@@ -63,7 +66,7 @@ def check_searches(decode: Decode, objective: Choice, unit: str = "bpe", suiting
 
 
 def suiting_methods(config: Config) -> list[str]:
-    """The methods for the objective and the tokens of `config`; those that a switch is for if that is on."""
+    """Return the methods for objective and tokens; switched ones if switched on."""
     suiting = [each for each in _known() if not _fault(each, config.model.objective, config.tokenizer.unit)]
     wanted = [(each, [_is_on(switch, config) for switch in _switches(each)]) for each in suiting]
     return [method.name for method, switches in wanted if any(switches) or not switches]
@@ -110,7 +113,10 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Beam:
-    """Prefix beam search with a word n-gram. `asrtool tune` tries all values of each list on dev."""
+    """Prefix beam search with a word n-gram.
+
+    `asrtool tune` tries all values of each list on dev.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
     needs_words: ClassVar[bool] = True
@@ -127,12 +133,15 @@ class Beam:
 
 @dataclass(frozen=True)
 class TransducerGreedy(Greedy):
-    """The most probable token of a transducer, until it is the blank; no language model."""
+    """Greedy search of a transducer: the most probable token until the blank."""
 
 
 @dataclass(frozen=True)
 class TransducerBeam(Beam):
-    """Beam search of a transducer with a word n-gram. `asrtool tune` tries all values of each list on dev."""
+    """Beam search of a transducer with a word n-gram.
+
+    `asrtool tune` tries all values of each list on dev.
+    """
 
     objectives: ClassVar[tuple[str, ...]] = ("transducer",)
 
@@ -146,12 +155,15 @@ class TransducerBeam(Beam):
 
 @dataclass(frozen=True)
 class AttentionGreedy(Greedy):
-    """The most probable token of a decoder with attention, until it is the end; no language model."""
+    """Greedy search of an attention decoder: the most probable token until the end."""
 
 
 @dataclass(frozen=True)
 class AttentionBeam(Beam):
-    """Beam search of a decoder with attention, CTC and a word n-gram. `asrtool tune` tries all values on dev."""
+    """Beam search of an attention decoder with CTC and a word n-gram.
+
+    `asrtool tune` tries all values on dev.
+    """
 
     objectives: ClassVar[tuple[str, ...]] = ("attention",)
 
@@ -167,7 +179,10 @@ class AttentionBeam(Beam):
 
 @dataclass(frozen=True)
 class Graph:
-    """Search of the decoding graph. `asrtool tune` tries all values of each list on dev."""
+    """Search of the decoding graph.
+
+    `asrtool tune` tries all values of each list on dev.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
 
@@ -189,7 +204,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Rescore:
-    """The lattices of the graph search, ranked by other language models. `asrtool tune` tries all combinations."""
+    """Lattices of the graph search, ranked by other language models.
+
+    `asrtool tune` tries all combinations.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
     uses: ClassVar[tuple[str, ...]] = ("lm.large", "nnlm.enabled")  # switches of what is made for it alone

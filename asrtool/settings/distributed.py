@@ -28,20 +28,23 @@ class Distributed:
 
     @property
     def survives(self) -> bool:
-        """Whether the others train without a learner that is lost."""
+        """True if others train on without a lost learner."""
         return self._says("survives")
 
     @property
     def joinable(self) -> bool:
-        """Whether a learner can join while others train."""
+        """True if a learner can join a running training."""
         return self._says("joinable")
 
     def node_size(self, local_size: int) -> int:
-        """Learners that are lost together, where `local_size` are on this machine: those that step together."""
+        """Return how many learners are lost together: those that step together.
+
+        `local_size` learners are on this machine.
+        """
         return getattr(self.strategy.settings, "node_size", 0) or local_size if self._says("of_nodes") else 1
 
     def _says(self, what: str) -> bool:
-        """Whether the settings of the strategy say so; those of a person's own need not say anything."""
+        """Return a flag of the strategy's settings; custom ones may lack it."""
         return bool(getattr(self.strategy.settings, what, False))
 
     def __post_init__(self) -> None:
@@ -51,7 +54,7 @@ class Distributed:
         positive("distributed", self, "lr_scale")
 
     def check(self, config: Config) -> None:
-        """What the rate follows must be there, and be one thing."""
+        """Check that the rate follows one thing, and that this exists."""
         if not self.reference_batch_s:
             return
         what, schedule = f"distributed.reference_batch_s is {self.reference_batch_s:g}", config.train.schedule
@@ -83,7 +86,7 @@ class Distributed:
 
 
 def joinable_strategies() -> list[str]:
-    """Those that come with the toolkit."""
+    """Return the built-in strategies that learners can join."""
     found = registry.names("strategy")
     return [name for name in found if getattr(registry.settings_class("strategy", name), "joinable", False)]
 
@@ -95,7 +98,7 @@ def joinable_strategies() -> list[str]:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """The same weights at all learners."""
+    """Synchronous SGD: all learners have the same weights."""
 
     message_type: str = "fp32"  # or bf16: gradients that learners average
 
@@ -128,7 +131,7 @@ class Gossip:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Asynchronous decentralised SGD as first published: learners of even rank average with those of odd rank."""
+    """AD-PSGD as first published: learners of even rank average with odd ones."""
 
     message_type: str = "fp32"  # or bf16: weights that learners exchange
 
@@ -167,7 +170,7 @@ class Hierarchical:
 
     @property
     def survives(self) -> bool:
-        """Where super-learners wait for nobody."""
+        """True if super-learners wait for nobody."""
         return self.outer != "adpsgd-d1"
 
 

@@ -1,6 +1,6 @@
-"""What every setting is, where its value comes from, and what it means: the comment behind its field.
+"""Describe settings: values, origins, and meanings (the comments of fields).
 
-Loads no torch: of the components that come with the toolkit only the sources are read.
+Loads no torch: of built-in components only the sources are read.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Table:
 
 
 def describe(config: Config, given: Given, name: str = "") -> list[Table]:
-    """The tables that `name` stands for, with the values of `config`, which is made of `given`.
+    """Return the tables that `name` selects, with the values of `config`.
 
-    Nothing stands for all of them; a section for itself and the tables of the components that it chooses; a key for
-    itself and the tables of all components that it can choose; a table of a component, or a key in it, for itself.
-    Raises AsrtoolError for an unknown name.
+    An empty name selects all; a section itself and the tables of its chosen components; a key itself and the tables
+    of all components it can choose; a component's table, or a key in it, that one. Raises AsrtoolError for an unknown
+    name.
     """
     section, _, key = name.partition(".")
     if not key and section in ("", *SECTIONS):
@@ -66,7 +66,7 @@ def describe(config: Config, given: Given, name: str = "") -> list[Table]:
 
 
 def _named(config: Config, given: Given, section: str, key: str) -> Iterator[Table]:
-    """What ``section.key`` stands for, nothing where there is no such key or table."""
+    """Yield the tables that ``section.key`` selects."""
     kinds, (whole, *_) = _kinds(section), _section(config, given, section)
     if key in {setting.name for setting in whole.settings}:
         yield _only(whole, key)
@@ -111,7 +111,7 @@ def _settings(settings: Any, given: Given, *key: str) -> list[Setting]:
 
 
 def _all(config: Config, given: Given, section: str, key: str, kinds: Mapping[str, str]) -> list[Choice]:
-    """All components that a key can choose, with what is given for them; own ones that it does choose come first."""
+    """Return all components that a key can choose, custom ones first."""
     if key not in kinds:
         return []
     own = [choice for choice in _as_list(getattr(getattr(config, section), key)) if ":" in choice.name]
@@ -149,7 +149,7 @@ def _comments(source: str) -> dict[str, str]:
 
 
 def _about(choice: Choice) -> str:
-    """What a component is: the first line about its settings, else about itself, else about its module."""
+    """Return the first line about a component's settings, itself, or its module."""
     if ":" in choice.name:
         return _first_line(inspect.getdoc(choice.load()))
     module, _, attribute = registry.path_of(choice.kind, choice.name).partition(":")

@@ -1,9 +1,8 @@
-"""``python -m asrtool.settings.errors_page`` prints docs/guide/errors.md: every error that a person can fix,
-from the sources.
+"""Print docs/guide/errors.md: every error that a user can fix.
 
-Nothing is imported or run. The two arguments of each AsrtoolError are followed in the syntax trees: names to what their
-function or module assigns, also in a module they are imported from, and calls of functions of this project to what
-these return. What only a run knows stands in braces.
+``python -m asrtool.settings.errors_page`` reads the sources; nothing is imported or run. The two arguments of each
+AsrtoolError are followed in the syntax trees: names to their assignments, also in other modules, and calls of
+functions of this project to their results. Values that only a run has are in braces.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Fault:
 
 @dataclass
 class Scope:
-    """Where names are looked up: a function and those around it, then its module."""
+    """Scope for names: nested functions, then the module."""
 
     module: str
     functions: list[ast.FunctionDef] = field(default_factory=list)
@@ -56,7 +55,7 @@ class Scope:
         return Scope(self.module, [*self.functions, function], self.depth)
 
     def deeper(self, module: str = "", *functions: ast.FunctionDef) -> Scope:
-        """One more step from where the argument stands, in another module where that is named."""
+        """Return the scope one step further, in `module` if named."""
         return Scope(module or self.module, list(functions) if module else self.functions, self.depth + 1)
 
 
@@ -68,13 +67,13 @@ def find_faults() -> list[Fault]:
 
 
 def faults_in(module: str) -> list[Fault]:
-    """Those of a module but for errors that pass on another one, which has its own line."""
+    """Return the faults of a module, except errors that pass on another one."""
     calls = _calls(tree_of(module), Scope(module))
     return [_fault(call, scope) for call, scope in calls if not _passes_on(call)]
 
 
 def format_page() -> str:
-    """The page as Markdown: a table for each package, a line for each message and advice."""
+    """Format the page as Markdown: a table a package, a line a message."""
     rows: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for fault in find_faults():
         package = ".".join(fault.module.split(".")[:2])
@@ -113,7 +112,7 @@ def _calls(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Call, Scope]]:
 
 
 def _passes_on(call: ast.Call) -> bool:
-    """Whether the advice is that of another error, as ``error.hint`` or ``*error``."""
+    """Return whether the advice comes from another error (``error.hint``)."""
     advice = call.args[-1]
     if isinstance(advice, ast.Starred):
         return True
@@ -177,7 +176,7 @@ def _name_of(node: ast.AST) -> str:
 
 
 def _values(node: ast.Name, scope: Scope) -> list[tuple[ast.AST, Scope]]:
-    """What is assigned to a name where it is seen, and where that is read."""
+    """Return what is assigned to a name in its scope, and where to read it."""
     name = node.id
     for place in range(len(scope.functions), 0, -1):
         function = scope.functions[place - 1]
@@ -195,7 +194,7 @@ def _values(node: ast.Name, scope: Scope) -> list[tuple[ast.AST, Scope]]:
 
 
 def _last_assigned(name: str, function: ast.FunctionDef, line: int) -> list[ast.AST]:
-    """What is assigned to `name` in `function` before `line`, from the last time on that is sure to happen."""
+    """Return what is assigned to `name` before `line`, from the last sure time on."""
     found: list[ast.AST] = []
     for value in sorted(_assigned(name, ast.walk(function)), key=lambda value: value.lineno, reverse=True):
         if value.lineno <= line:
@@ -232,7 +231,7 @@ def _attributes(name: str, scope: Scope) -> list[ast.AST]:
 
 
 def _function(called: ast.expr, scope: Scope) -> tuple[ast.FunctionDef, Scope] | None:
-    """The definition of a function of this project that is called by its name or as a method of self."""
+    """Return the definition of a called function of this project."""
     name = called.id if isinstance(called, ast.Name) else ""
     if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self":
         name = called.attr
@@ -251,7 +250,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 @cache
 def _imported_from(name: str, module: str) -> str:
-    """The module of this project that `name` is imported from, anywhere in `module`; nothing where there is none."""
+    """Return the module that `name` is imported from in `module`, or ''."""
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ImportFrom) and name in {alias.asname or alias.name for alias in node.names}:
             module = str(node.module)

@@ -67,7 +67,7 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """No text is there twice; that of a training corpus is there but for what is held out."""
+        """Check that no text occurs twice and no training corpus is an extra text."""
         known = registry.names("corpus")
         for number, name in enumerate(self.extra_text):
             for before in self.extra_text[:number]:

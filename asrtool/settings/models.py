@@ -54,7 +54,7 @@ class Lstm:
 
     @property
     def over_bins(self) -> bool:
-        """Whether neighbouring values of a frame are taken for neighbouring frequencies."""
+        """True if neighbouring values of a frame are neighbouring frequencies."""
         return self.conv_channels > 0
 
     @property
@@ -65,7 +65,7 @@ class Lstm:
 
 @dataclass(frozen=True)
 class DeepSpeech2:
-    """Convolutions over time and frequency, then LSTM layers, with batch normalisation."""
+    """Convolutions over time and frequency, then LSTM layers with batch norm."""
 
     over_bins: ClassVar[bool] = True  # whether neighbouring values of a frame are taken for neighbouring frequencies
     frames_a_row: ClassVar[int] = 2  # of the output
@@ -137,7 +137,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Frequent words and groups of rare ones in one softmax, and one in each group; it sums to 1 as well."""
+    """Adaptive softmax: frequent words and groups of rare ones; it sums to 1."""
 
     by_frequency: ClassVar[bool] = True
 
@@ -178,7 +178,7 @@ class K2Ctc(Ctc):
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Of all objectives whose classes are the leaves of a decision tree."""
+    """Base of objectives whose classes are pdfs of a decision tree."""
 
     table: ClassVar[str]  # of the settings
     searches: ClassVar[tuple[str, ...]] = ("graph", "rescore")  # that its scores can be given to
@@ -203,7 +203,7 @@ class Hybrid:
 
 @dataclass(frozen=True)
 class FrameCe(Hybrid):
-    """Hybrid of the papers: states of tokens in context, row by row, by forced alignment."""
+    """Hybrid model of the papers: HMM states in context by forced alignment."""
 
     table: ClassVar[str] = "model.frame-ce"
 
@@ -227,7 +227,7 @@ class FrameCe(Hybrid):
 
 @dataclass(frozen=True)
 class LfMmi(Hybrid):
-    """Sequence training of a hybrid model: lattice-free MMI, the right tokens against all sequences of them."""
+    """Sequence training of a hybrid model by lattice-free MMI."""
 
     table: ClassVar[str] = "model.lf-mmi"
     needs: ClassVar[tuple[str, ...]] = (*Hybrid.needs, "start")

@@ -1,8 +1,7 @@
-"""Everything that settings choose by name: what the name loads, and the class of its settings.
+"""Registry of components that settings choose by name, and their settings.
 
-A name is one of TABLE, or ``package.module:Object``, a person's own; its attribute ``Settings``, a dataclass in which
-everything has a default, is the class of its settings. Those of TABLE lie in modules that load no torch. Nothing is
-imported before it is used.
+A name is one of TABLE, or a custom ``package.module:Object`` whose attribute ``Settings``, a dataclass with defaults,
+is its settings class. Settings of TABLE are in modules without torch. Nothing is imported before it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from asrtool.settings.values import nearest
 
 @dataclass(frozen=True)
 class NoSettings:
-    """What has nothing to set."""
+    """Settings of a component that has none."""
 
 
 # kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
@@ -124,7 +123,7 @@ def names(kind: str) -> list[str]:
 
 
 def load(kind: str, name: str) -> Any:
-    """What `name` stands for, imported now; AsrtoolError for an unknown name, and an own object that does not fit."""
+    """Import the component `name`; AsrtoolError if it is unknown or does not fit."""
     if ":" not in name:
         return pkgutil.resolve_name(_entry(kind, name)[0])
     try:
@@ -142,7 +141,7 @@ def load(kind: str, name: str) -> Any:
 
 
 def _missing(kind: str, found: Any) -> list[str]:
-    """The methods that `found` lacks, or has as the protocol or a base of that leaves them."""
+    """Return the methods that `found` lacks or leaves abstract."""
     if kind not in PROTOCOLS:
         return [] if callable(found) else ["__call__"]
     protocol = pkgutil.resolve_name(PROTOCOLS[kind])
@@ -152,16 +151,16 @@ def _missing(kind: str, found: Any) -> list[str]:
 
 
 def _missing_base(kind: str, found: Any) -> str:
-    """The class that `found` does not derive from and should: what it inherits of the protocol is called as well."""
+    """Return the base class that `found` should derive from and does not."""
     base = PROTOCOLS.get(kind, "")
     fits = not base or (isinstance(found, type) and issubclass(found, pkgutil.resolve_name(base)))
     return "" if fits else base
 
 
 def check_returned(what: str, found: object, expected: type) -> None:
-    """Raises AsrtoolError where `found`, which the own component `what` has returned, is not of the class `expected`.
+    """Raise AsrtoolError if a custom component returned another class than expected.
 
-    For what is called seldom, or by its first call: nothing is checked in each step.
+    Used for rare calls or the first call: steps are not checked.
     """
     if not isinstance(found, expected):
         path = f"{expected.__module__}:{expected.__qualname__}"
@@ -181,7 +180,7 @@ def settings_class(kind: str, name: str) -> type[Any]:
 
 
 def path_of(kind: str, name: str) -> str:
-    """Where `name` lies, as ``package.module:Object``; AsrtoolError for an unknown name."""
+    """Return ``package.module:Object`` of `name`; AsrtoolError if it is unknown."""
     return _entry(kind, name)[0]
 
 

@@ -1,7 +1,6 @@
-"""What the settings of all rooms are made of: choices by name, and checks that name the key.
+"""Building blocks of settings: choices by name, and checks that name the key.
 
-A room's dataclasses lie in its settings.py; the comment behind a field is its unit and meaning, which `asrtool config`
-prints.
+The comment after a field is its unit and meaning, which `asrtool config` prints.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ class Choice:
 
     @classmethod
     def of(cls, kind: str, name: str, **values: Any) -> Choice:
-        """`name` with the defaults of its settings but for `values`. Raises AsrtoolError for an unknown name."""
+        """Return `name` with its default settings changed by `values`.
+
+        Raises AsrtoolError for an unknown name.
+        """
         return cls(kind, name, registry.settings_class(kind, name)(**values))
 
     def load(self) -> Any:
@@ -45,7 +47,7 @@ class Choice:
 
 
 def table_name(name: str) -> str:
-    """The name of the table of the settings of `name`: an own object's is its name without package and module."""
+    """Return the settings table of `name`: its last part for a custom object."""
     return name.rpartition(":")[2]
 
 
@@ -60,7 +62,7 @@ def choices(kind: str, *defaults: str) -> Any:
 
 
 def named(kind: str, default: str) -> Any:
-    """A field, in the settings of a component, that holds the name of another one, which has no settings."""
+    """Return a field that holds the name of a component without settings."""
     return field(default=default, metadata={"kind": kind})
 
 
@@ -68,7 +70,7 @@ _type_hints = functools.cache(typing.get_type_hints)
 
 
 def field_types(settings: Any) -> dict[str, Any]:
-    """Field -> type of a dataclass; class variables are none."""
+    """Return field -> type of a dataclass, without class variables."""
     types = _type_hints(settings)
     return {item.name: types[item.name] for item in dataclasses.fields(settings)}
 
@@ -79,7 +81,7 @@ def kinds_of(settings: Any) -> dict[str, str]:
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raises ValueError unless `value`, that of the key `name`, is among `allowed`; so do those below."""
+    """Raise ValueError unless the `value` of key `name` is among `allowed`."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
@@ -92,27 +94,27 @@ def between(name: str, value: float, low: float, high: float) -> None:
 
 
 def at_least(low: float, table: str, settings: object, *names: str) -> None:
-    """Of the fields `names` of `settings`, which stand in `table`."""
+    """Raise ValueError if one of the fields `names` is below `low`."""
     for name in names:
         if getattr(settings, name) < low:
             raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected {low:g} or more")
 
 
 def positive(table: str, settings: object, *names: str) -> None:
-    """Of the fields `names` of `settings`, which stand in `table`."""
+    """Raise ValueError unless all fields `names` are positive."""
     for name in names:
         if not getattr(settings, name) > 0:
             raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
 
 
 def check_executor(name: str, value: str) -> None:
-    """Who computes: processes of this machine, or the workers of a scheduler."""
+    """Raise ValueError unless `value` is processes or a Dask address."""
     if value != "local" and not (value.startswith(DASK) and len(value) > len(DASK)):
         raise ValueError(f"{name} is {value!r}, expected local or dask:ADDRESS of a scheduler")
 
 
 def interface_or_subnet(name: str, value: str) -> None:
-    """A name without a slash may be that of an interface of some machine."""
+    """Raise ValueError unless `value` is an interface name or a subnet."""
     if "/" in value:
         try:
             ipaddress.ip_network(value, strict=False)
@@ -127,10 +129,10 @@ def releases_of(corpus: str) -> set[str]:
 
 
 def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """The first key of which `now` has another value than `before`, nothing where there is none.
+    """Return the first key that `now` and `before` have with other values, or ''.
 
-    A key that `before` lacks had its default, so a new setting changes nothing; one that `now` lacks belongs to a
-    component that is no longer chosen, or is gone.
+    A key that `before` lacks had its default, so a new setting changes nothing. A key that `now` lacks belongs to a
+    component that is no longer chosen or known.
     """
     for key in sorted(now):
         if before.get(key, defaults.get(key)) != now[key]:

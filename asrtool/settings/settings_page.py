@@ -1,5 +1,4 @@
-"""``python -m asrtool.settings.settings_page`` prints docs/guide/settings.md: every setting that comes with
-the toolkit."""
+"""Print docs/guide/settings.md: ``python -m asrtool.settings.settings_page``."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def _section(section: str) -> Iterator[str]:
 
 
 def _choices(keys: list[str], tables: list[Table]) -> Iterator[str]:
-    """What `keys`, which can all choose the same, can choose."""
+    """Yield lines on what `keys`, which share their choices, can choose."""
     yield f"Choices of {', '.join(f'`{key}`' for key in keys)}:"
     yield "\n".join(f"- `{table.name.partition('.')[2]}`: {table.about}" for table in tables)
     for table in tables:

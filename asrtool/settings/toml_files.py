@@ -1,4 +1,4 @@
-"""Settings from TOML files and ``section.key=value`` overrides, with the origin of each, to their dataclasses."""
+"""Read settings from TOML files and overrides, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ Key = tuple[str, ...]  # section and key, or section, table and key
 
 @dataclass
 class Given:
-    """What files and overrides say: values as they stand there, with the file or override of each; later ones win."""
+    """Values of files and overrides as written, with the origin of each.
+
+    Later ones win.
+    """
 
     values: dict[Key, Any] = field(default_factory=dict)
     origins: dict[Key, str] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Given:
 
 
 def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
-    """Read TOML `files` in order, then apply `overrides` (``section.key=value``); later ones win.
+    """Read TOML `files`, then apply `overrides` (``section.key=value``); later ones win.
 
     A table of a component that is not chosen is checked and has no effect, so that one file can be laid over another.
     Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or a wrong type or value.
@@ -58,7 +61,7 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ())
 
 
 def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
-    """What `files` and `overrides` say, in this order. Raises AsrtoolError for what cannot be read."""
+    """Read `files` and `overrides` in order; AsrtoolError if one cannot be read."""
     given = Given()
     for file in files:
         for section, values in read_toml(Path(file)).items():
@@ -97,7 +100,10 @@ def build(given: Given) -> Config:
 
 
 def _suiting(config: Config, given: Given) -> Iterator[tuple[str, Any, list[str]]]:
-    """Key, value and what it suits, of keys whose default does not go with what is `given`, if one value does."""
+    """Yield key, value and reason for defaults that do not fit the given values.
+
+    Only keys that one value fits are yielded.
+    """
     methods = suiting_methods(config)
     if methods and methods != list(to_table(config.decode)["methods"]):
         keys = ["model.objective", "tokenizer.unit", "lm.large", "nnlm.enabled"]
@@ -116,9 +122,9 @@ def _suiting(config: Config, given: Given) -> Iterator[tuple[str, Any, list[str]
 
 
 def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
-    """The section `name` of a table that `to_table` made, as `origin` holds it; a missing key is its default.
+    """Read the section `name` of a table of `to_table`; missing keys are defaults.
 
-    Raises AsrtoolError for a key or a value that this version does not know.
+    Raises AsrtoolError for a key or a value that this version does not have.
     """
     given = Given()
     for key, value in table.items():
@@ -132,16 +138,16 @@ def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
 
 
 def known_paths(data: Data) -> dict[str, str]:
-    """Key in [paths] -> title, of the releases of corpora that come with the toolkit or that `data` names."""
+    """Return the keys of [paths] with titles, of built-in and named corpora."""
     from asrtool.local.corpus_names import known_releases
 
     return {key: release.title for key, release in known_releases(data).items()}
 
 
 def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
-    """The keys in [paths] of what the corpora of `data` and of lm.extra_text are read from.
+    """Return the keys of [paths] that the corpora of `data` and extra texts need.
 
-    Raises AsrtoolError for a role that one lacks.
+    Raises AsrtoolError for a role that a corpus lacks.
     """
     from asrtool.local.corpus_names import named_corpora
 
@@ -149,7 +155,7 @@ def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
 
 
 def _paths(given: Given, data: Data) -> dict[str, Place]:
-    """Where corpora lie, by the keys of their releases."""
+    """Read the places of corpora by the keys of their releases."""
     keys = [key for key in given.values if key[0] == "paths"]
     known = known_paths(data) if keys else {}
     for key in keys:
@@ -162,14 +168,14 @@ def _paths(given: Given, data: Data) -> dict[str, Place]:
 
 
 def _place(value: Any, where: str) -> Place:
-    """A text is one directory, commas included; several are a list, in brackets on the command line."""
+    """Parse a place: text is one directory, a list several."""
     several = isinstance(value, list) or (isinstance(value, TextValue) and value.startswith("["))
     place: Place = convert(value, tuple[str, ...] if several else str, where)
     return place
 
 
 def build_section(name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> Any:
-    """The section `name` of `classes` as `given` has it, a key that is missing being its default.
+    """Build the section `name` of `classes` from `given`; missing keys are defaults.
 
     Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
     value that the section refuses.
@@ -178,7 +184,7 @@ def build_section(name: str, given: Given, classes: Mapping[str, Any] = CLASSES)
 
 
 def build_component(key: Key, name: str, given: Given) -> Choice:
-    """The component `name`, one of those that `key` can choose, with the settings that `given` has for it."""
+    """Build the component `name` that `key` can choose, with its given settings."""
     return _Section(key[0], given).component(key, name)
 
 
@@ -242,7 +248,7 @@ class _Section:
             raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
 
     def _with_table(self, table: str, found: str) -> str:
-        """What settings found, with the table that they are in: several sections, or names, can have the same."""
+        """Name a settings class with its table, since several can share a name."""
         if found.startswith(f"{self.name}."):
             return found
         return f"{self.name}.{found}" if found.startswith(f"{table}.") else f"{self.name}.{table}: {found}"
@@ -265,7 +271,7 @@ class _Section:
         return values
 
     def _by_table(self, chosen: Iterable[Choice]) -> dict[str, Choice]:
-        """Table -> component; AsrtoolError where two of different settings would share one."""
+        """Return table -> component; AsrtoolError if two different ones share a table."""
         tables: dict[str, Choice] = {}
         for item in chosen:
             other = tables.setdefault(item.table, item)
@@ -275,7 +281,7 @@ class _Section:
         return tables
 
     def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
-        """Tables of components that are not chosen may be there, and must be right where they are known here."""
+        """Check tables of components that are known here but not chosen."""
         known = self._known_tables()
         for table, key in {key[1]: key for key in self._keys(3)}.items():
             if table in chosen or table in self.given.named.get(self.name, ()):

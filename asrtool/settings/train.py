@@ -1,4 +1,4 @@
-"""Settings of training: masks, optimisation, averaging, and the neural language model."""
+"""Settings of training: masks, optimisation, averaging, neural language model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SpecAugment:
 
 @dataclass(frozen=True)
 class Optimisation:
-    """How weights are found, whatever the model and the data."""
+    """Optimisation of weights, independent of model and data."""
 
     section: ClassVar[str] = "train"
 
@@ -136,7 +136,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Lamb:
-    """Adam whose step in a tensor is a fraction of the norm of its weights, for large batches."""
+    """LAMB: Adam with steps relative to the norm of a tensor, for large batches."""
 
     weight_decay: float = 0.01  # of matrices, not of biases and gains
 
@@ -198,7 +198,7 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Average:
-    """Which checkpoints are averaged into the model that decodes."""
+    """Checkpoints to average into the model that decodes."""
 
     by: str = "last"  # or best, by loss on dev
     num: int = 3  # checkpoints

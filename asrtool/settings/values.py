@@ -1,4 +1,4 @@
-"""Settings as text: TOML files and ``section.key=value``, and their values to the type a field asks for and back."""
+"""Convert settings between text, TOML values and field types."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TextValue(str):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises AsrtoolError naming file and line when it cannot be read."""
+    """Read the tables of a TOML file; AsrtoolError naming file and line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -115,9 +115,10 @@ def parse_override(override: str) -> tuple[tuple[str, ...], TextValue]:
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
-    """`value` (from TOML, or a TextValue) as `kind`: int, float, str, bool, or tuple[one of these, ...].
+    """Convert `value` (from TOML, or a TextValue) to `kind`.
 
-    Raises AsrtoolError that begins with `where`, the place of the value, when it does not fit.
+    `kind` is int, float, str, bool, or tuple[one of these, ...]. Raises AsrtoolError that begins with `where` if it
+    does not fit.
     """
     if typing.get_origin(kind) is tuple:
         item_kind = typing.get_args(kind)[0]
@@ -136,7 +137,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
 
 
 def check_kind(kind: Any, where: str) -> None:
-    """Raise AsrtoolError that begins with `where` for a type that `convert` does not know."""
+    """Raise AsrtoolError that begins with `where` if `convert` lacks the type."""
     item_kind = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
     if item_kind not in KINDS:
         raise AsrtoolError(
@@ -190,7 +191,7 @@ def format_override(key: str, value: Any) -> str:
 
 
 def format_key(name: str) -> str:
-    """A key as TOML wants it: quoted where it is more than letters, digits, hyphens and underscores."""
+    """Format a key for TOML, quoted if needed."""
     return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else format_value(name)
 
 
@@ -212,7 +213,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def nearest_key(key: str, known: Iterable[str], names: Mapping[str, str] = OTHER_NAMES) -> str:
-    """A hint for a `key` that is none of `known`: the same name elsewhere, ours for one of `names`, or a near one."""
+    """Return a hint for an unknown `key`: our name for it, or a near one."""
     by_last: dict[str, list[str]] = {}
     for full in known:
         by_last.setdefault(full.rpartition(".")[2], []).append(full)
@@ -227,7 +228,7 @@ def nearest_key(key: str, known: Iterable[str], names: Mapping[str, str] = OTHER
 
 
 def other_name(key: str, names: Mapping[str, str] = OTHER_NAMES) -> str:
-    """A hint for a `key` of another toolkit, '' where it is none."""
+    """Return a hint for a `key` of another toolkit, or ''."""
     section, _, last = key.strip().rpartition(".")
     last = last.lower().replace("-", "_")
     ours = [name for name, theirs in names.items() if last in theirs.split()]

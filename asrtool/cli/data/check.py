@@ -57,7 +57,7 @@ def check(data: Path, out: Path | None, config: Config) -> None:
 
 
 def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -> Page:
-    """The page on `data`, of which `manifests` are made for a while, however much cannot be used."""
+    """Check `data` by temporary `manifests`, however much cannot be used."""
     from asrtool.data.manifests.manifest import rejected
     from asrtool.local.layouts.detect import prepare_any
     from asrtool.report.data_check.page import check_manifests, check_rejected

@@ -27,7 +27,10 @@ PLACE = Place(path_type=Path, file_okay=False, exists=True)
 
 
 class Corpora(Group):
-    """Its own commands, and one for each corpus, by the corpus's name or as ``package.module:Class``."""
+    """Group of its own commands and one command a corpus.
+
+    A corpus is called by its name or as ``package.module:Class``.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from asrtool.settings import registry

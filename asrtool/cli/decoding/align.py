@@ -58,7 +58,7 @@ def align(model: Path, data: str, text: Path, out: Path | None, form: str, chann
 
 
 def read_words(path: Path) -> str:
-    """Return the text of a file as one line; AsrtoolError if it cannot be read or has no words."""
+    """Read a file as one line; AsrtoolError if it has no words or cannot be read."""
     try:
         words = " ".join(path.read_text(encoding="utf-8-sig").split())
     except (OSError, UnicodeDecodeError) as error:

@@ -68,7 +68,7 @@ def decode(
 
 
 def _refuse_options(model: Path) -> None:
-    """A bundle or a run is decoded by what it was tuned for; click.UsageError for an option that says otherwise."""
+    """Raise click.UsageError for an option that a bundle or a run does not take."""
     context = click.get_current_context()
     given = [
         next(option for option in parameter.opts if option.startswith("--"))

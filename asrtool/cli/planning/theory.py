@@ -148,7 +148,7 @@ def _measure(work: Path, config: Config, system: System, num_batches: int) -> Me
 
 
 def _constants(measured: Measured | None, given: Sequence[str]) -> Constants:
-    """Those measured, or assumed, but for those given."""
+    """Return measured or assumed constants, replaced by those given."""
     from asrtool.predict.theory.bounds import Constants
 
     constants = measured.constants() if measured else Constants()

@@ -1,7 +1,7 @@
-"""The automata that a decoding graph is composed of, as text that OpenFst, kaldifst and k2 read.
+"""Automata of a decoding graph, as text that OpenFst, kaldifst and k2 read.
 
 A line is an arc, ``from to input output cost``, or a final state, ``state cost``; costs are negative natural
-logarithms, 0 when left out. State 0 is the first one, and the first line is one of its own.
+logarithms, 0 if left out. State 0 is the start, and the first line begins with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H,
 
 @dataclass(frozen=True)
 class Automata:
-    """What a decoding graph is composed of: H, L and G, and the input labels of L."""
+    """Parts of a decoding graph: H, L and G, and the input labels of L."""
 
     topology: str
     lexicon: str
@@ -39,9 +39,9 @@ def make_automata(
     words: Mapping[str, int],
     transducer: Transducer,
 ) -> Automata:
-    """The automata for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables.
+    """Make the automata for `lexicon` and the n-gram `model`.
 
-    `transducer` makes H, whose output label i + 1 is token i, as in `tokens`.
+    `tokens` and `words` are symbol tables. `transducer` makes H, whose output label i + 1 is token i.
     """
     tokens = _with_disambig(tokens, disambiguate(lexicon)[1])
     spoken = sorted({tokens[token] for _, tokenization in lexicon for token in tokenization})
@@ -56,9 +56,9 @@ def make_automata(
 
 
 def _with_disambig(tokens: Mapping[str, int], highest: int) -> dict[str, int]:
-    """`tokens` with ``#1`` to ``#highest``: a lexicon that a person added to may need more than its table has.
+    """Return `tokens` with ``#1`` to ``#highest``.
 
-    Their labels are new ones, which is no matter outside, because none is left in HLG.
+    A lexicon that a user extended may need more than its table has. The new labels are not in HLG.
     """
     missing = [symbol for symbol in (f"#{number}" for number in range(1, highest + 1)) if symbol not in tokens]
     first = max(tokens.values()) + 1
@@ -66,7 +66,7 @@ def _with_disambig(tokens: Mapping[str, int], highest: int) -> dict[str, int]:
 
 
 def make_lexicon_fst(lexicon: Sequence[Pronunciation], tokens: Mapping[str, int], words: Mapping[str, int]) -> str:
-    """L: tokens to words, any number of words; the disambiguation symbol of back-off passes through."""
+    """Make L: tokens to words, any number of them; the back-off symbol passes."""
     pronunciations, _ = disambiguate(lexicon)
     lines = [f"0 0 {tokens[BACKOFF]} {words[BACKOFF]}"]
     num_states = 1
@@ -113,7 +113,7 @@ def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
 
 
 def _lines(*columns: np.ndarray) -> Iterator[str]:
-    """Lines of whole numbers and a weight, many in a piece: all of them as objects take ten times their room."""
+    """Format columns of integers and a weight, many lines at once to save memory."""
     pattern = "%d " * (len(columns) - 1) + "%.7g\n"
     for begin in range(0, len(columns[0]), CHUNK_LINES):
         some = (column[begin : begin + CHUNK_LINES].tolist() for column in columns)
@@ -121,7 +121,7 @@ def _lines(*columns: np.ndarray) -> Iterator[str]:
 
 
 def make_relabel_fst(kept: Iterable[int], removed: Iterable[int]) -> str:
-    """Composed to the left of an automaton, turns its input labels `removed` to epsilon."""
+    """Make the automaton that, composed on the left, turns `removed` into epsilon."""
     lines = [f"0 0 {label} {label}" for label in kept]
     lines += [f"0 0 {EPSILON_LABEL} {label}" for label in removed]
     return _text([*lines, "0"])

@@ -1,4 +1,4 @@
-"""The decoding graph HLG: from rows of scores to words, weighted by the n-gram.
+"""Build the decoding graph HLG: from scores to words, weighted by the n-gram.
 
     LG  = det(L o G)     lexicon and grammar, with disambiguation symbols; kaldifst minimises it as well
     HLG = H o LG         those symbols turned to epsilon first; H is that of the objective's topology
@@ -27,11 +27,11 @@ from asrtool.lang.tokens.tokenizer import NO_TOKEN
 def build_graph(
     lang: Path, arpa: Path, out: Path, transducer: Transducer, backend: str = "kaldifst", kept: Sequence[Path] = ()
 ) -> None:
-    """Compose the lexicon in the folder `lang` with the n-gram `arpa` into the folder `out`.
+    """Compose the lexicon in `lang` with the n-gram `arpa` into the folder `out`.
 
-    `transducer` makes H, of the files `kept`, which are copied. The graph accepts words of the lexicon only. `backend`
-    is kaldifst or k2. Raises AsrtoolError for a file that is missing or malformed, for files that do not belong
-    together, and where k2 is asked for and missing.
+    `transducer` makes H from the files `kept`, which are copied. The graph accepts words of the lexicon only.
+    `backend` is kaldifst or k2. Raises AsrtoolError for a missing or malformed file, for files that do not belong
+    together, and if k2 is asked for and missing.
     """
     compose_hlg = _choose_backend(backend)
     words = _read_symbols(lang / "words.txt", (EPSILON, BACKOFF))

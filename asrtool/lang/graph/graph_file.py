@@ -1,6 +1,6 @@
-"""Reading the decoding graph, the file that kaldifst writes (OpenFst's ConstFst of StdArc), also as arrays.
+"""Read the decoding graph (OpenFst's ConstFst of StdArc), also as arrays.
 
-kaldifst reads what a changed file says as it is, and follows it out of its memory; so all of it is checked here first.
+kaldifst follows a damaged file out of its memory, so the file is checked here first.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ARC = np.dtype([("input", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("to", "<i
 
 @dataclass(frozen=True)
 class GraphArrays:
-    """`states` (STATE, shape S) and `arcs` (ARC, by the state they leave) of the file `path`, mapped to memory.
+    """Graph file mapped to memory: `states` (STATE, shape S) and `arcs` (ARC).
 
-    Costs are negative natural logarithms.
+    Arcs are sorted by the state they leave. Costs are negative natural logarithms.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class GraphArrays:
             self.let_go()
 
     def let_go(self) -> None:
-        """Count none of the file as memory of this process any more, on Linux, until it is read again."""
+        """Release the mapped pages of the file until it is read again (on Linux)."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -84,11 +84,10 @@ def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
 
 
 def load_fst(graph: GraphArrays, word_penalty: float = 0.0) -> kaldifst.StdConstFst:
-    """`graph` as kaldifst searches it, with `word_penalty` more on every arc that writes a word.
+    """Load `graph` for kaldifst, adding `word_penalty` to arcs that write a word.
 
-    It is in memory once, also when processes are forked afterwards, but for the file's own pages that the system keeps.
-    A changed one is written to the folder of temporary files first, since kaldifst takes a graph from a file alone.
-    Raises AsrtoolError when the file cannot be written or read.
+    It is in memory once, also for processes forked later. A changed graph is written to a temporary file first, since
+    kaldifst reads files only. Raises AsrtoolError if the file cannot be written or read.
     """
     if word_penalty == 0:
         return _load(graph.path)
@@ -126,7 +125,7 @@ def _broken_graph(path: Path) -> AsrtoolError:
 
 
 def _are_states(states: np.ndarray, num_arcs: int) -> bool:
-    """Whether each has the arcs behind those of the one before it."""
+    """Return whether each state's arcs follow the arcs of the state before it."""
     ends = np.cumsum(states["num_arcs"], dtype=np.int64)
     return bool(
         ends[-1] == num_arcs

@@ -1,7 +1,7 @@
-"""HLG by k2, in the steps of icefall's recipes; the result is an OpenFst graph like that of kaldifst.
+"""Build HLG by k2, in the steps of icefall's recipes, as an OpenFst graph.
 
-k2 has no minimisation, and its searches follow no epsilons, so back-off arcs are removed before H is composed.
-Tokens have label id + 1 here as in every graph of this project.
+k2 has no minimisation, and its searches follow no epsilons, so back-off arcs are removed before H is composed. Tokens
+have label id + 1 as in every graph here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def compose_hlg(automata: Automata) -> kaldifst.StdVectorFst:
 
 
 def _to_openfst(fsa: Any) -> str:
-    """The text of `fsa`; k2's own has six digits of each weight, too few to tell graphs apart."""
+    """Format `fsa` as text with full weights; k2's own text has six digits."""
     costs = [format(-score, ".9g") for score in fsa.scores.tolist()]
     lines = [
         f"{source} {cost}" if label == FINAL_LABEL else f"{source} {to} {label} {word} {cost}"

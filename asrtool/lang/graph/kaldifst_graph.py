@@ -1,4 +1,4 @@
-"""HLG by kaldifst (OpenFst): determinised and minimised before and after H is composed."""
+"""Build HLG by kaldifst: determinised and minimised before and after H."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""N-gram models as ARPA files: log10 probabilities and back-off weights, one n-gram a line."""
+"""Read and write ARPA files: log10 probabilities and back-off weights."""
 
 from __future__ import annotations
 

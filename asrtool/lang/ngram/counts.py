@@ -1,4 +1,4 @@
-"""Counting n-grams of all orders up to one: blocks of text are sorted one by one and merged.
+"""Count n-grams of all orders: blocks of text are sorted and merged.
 
 Counts do not depend on the size of the blocks.
 """
@@ -24,9 +24,9 @@ NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and grap
 
 @dataclass(frozen=True)
 class Counts:
-    """The n-grams of one order with `key` and `suffix` as in a `Level`, and how often each was seen.
+    """N-grams of one order, with `key` and `suffix` as in a `Level`, and counts.
 
-    `from_bos` are the rows of those that begin with ``<s>``.
+    `from_bos` are the rows that begin with ``<s>``.
     """
 
     key: Column
@@ -71,10 +71,9 @@ def read_text(files: Iterable[Path], ids: dict[str, int], scratch: Scratch, grow
 
 
 def count_ngrams(text: Column, num_words: int, order: int, scratch: Scratch) -> list[Counts]:
-    """Counts of the n-grams of length 1 to `order` in `text`, as `read_text` returns it.
+    """Count the n-grams of length 1 to `order` in `text` (as `read_text` returns it).
 
-    Every word of the vocabulary is a unigram, seen or not. An order that no sentence is long enough for is missing, and
-    so are those above it.
+    Every word of the vocabulary is a unigram, seen or not. Orders that no sentence is long enough for are missing.
     """
     counts = [_count_words(text, num_words, scratch)]
     rows_at = text  # for each position of `text` the row of the n-gram that begins there, -1 for none
@@ -100,7 +99,7 @@ def _count_words(text: Column, num_words: int, scratch: Scratch) -> Counts:
 
 
 class _Runs:
-    """The n-grams of one order in each block of the text, sorted: one run a block, behind each other in the columns."""
+    """Sorted n-grams of one order, one run a block of text, one after another."""
 
     def __init__(self, scratch: Scratch, num_words: int) -> None:
         self._scratch = scratch
@@ -115,8 +114,8 @@ class _Runs:
     def add(self, rows: Ints, words: Ints, num: int, length: int) -> None:
         """Count the n-grams that begin at the first `num` positions of a block.
 
-        `rows` are those of the n-grams one word shorter at these positions and the next, -1 for none; `words` the text
-        from the first position to the end of the last n-gram.
+        `rows` are the n-grams one word shorter at these positions and the next, -1 for none; `words` is the text from
+        the first position to the end of the last n-gram.
         """
         begin = np.flatnonzero(rows[:num] >= 0)
         begin = begin[words[begin + length - 2] != EOS_ID]  # the sentence continues
@@ -152,7 +151,7 @@ class _Runs:
         return Counts(key, suffix, count, slice(int(from_bos[0]), int(from_bos[1])))
 
     def rows_at(self) -> Column:
-        """For each position of the text the merged row of the n-gram that begins there, -1 for none."""
+        """Return the merged row of the n-gram at each position of the text, or -1."""
         rows_at = self._scratch.column()
         for run, (_, where) in enumerate(self._where.blocks(self._scratch.block)):
             row = np.append(self._row[self._bounds[run] : self._bounds[run + 1]], -1)

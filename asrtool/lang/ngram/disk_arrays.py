@@ -1,6 +1,6 @@
-"""Arrays that need not fit in memory: columns in files without a name, and what an n-gram model does with them.
+"""Arrays on disk that need not fit in memory, and operations on them.
 
-A row is a position in a column. Every function here works on blocks of rows, and holds a few blocks at a time.
+A row is a position in a column. Every function works on blocks of rows, and holds a few blocks at a time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ BYTES_A_ROW = 200  # twice what the greediest step was measured to hold for each
 
 
 class Column:
-    """An array in a temporary file, which is gone when nothing refers to it or the process ends, however it ends."""
+    """Array in an unnamed temporary file, which is freed when the process ends."""
 
     def __init__(self, folder: Path, dtype: DTypeLike) -> None:
-        """An empty column in a file without a name, in `folder`. Raises AsrtoolError where none can be made."""
+        """Create an empty column in `folder`; AsrtoolError if no file can be made."""
         self._folder = folder
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._len = 0
@@ -75,14 +75,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where columns lie (by default where the system keeps temporary files), and how many rows a block has."""
+    """Folder of columns, and the number of rows in a block."""
 
     folder: Path | None = None
     block: int = 1_000_000
 
     @classmethod
     def of_size(cls, folder: Path, memory_bytes: float) -> Scratch:
-        """Columns in `folder` which is made if need be, and blocks that together stay below `memory_bytes`."""
+        """Return a scratch in `folder` whose blocks stay below `memory_bytes` together."""
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, max(int(memory_bytes / BYTES_A_ROW), 1))
 
@@ -111,7 +111,7 @@ def gather(values: Column, rows: Ints, block: int) -> Array:
 
 
 def tally(rows: Column, start: int, stop: int, block: int) -> Ints:
-    """How often each row from `start` to `stop` occurs in `rows`."""
+    """Count how often each row from `start` to `stop` occurs in `rows`."""
     times = np.zeros(stop - start, np.int64)
     for _, part in rows.blocks(block):
         times += np.bincount(part[(part >= start) & (part < stop)] - start, minlength=stop - start)
@@ -128,7 +128,7 @@ def find(keys: Column, wanted: Ints, block: int) -> Ints:
 
 
 class Merged(NamedTuple):
-    """Keys in order, each once, and where they come from: rows of the runs, and the place in `keys` of each."""
+    """Sorted unique keys, the rows of the runs, and the position in `keys` of each."""
 
     keys: Ints
     parts: list[tuple[slice, Ints]]

@@ -1,4 +1,4 @@
-"""From sentences to an ARPA file: models are estimated, mixed and pruned."""
+"""Estimate, mix and prune n-gram models from sentences to an ARPA file."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Interpolated modified Kneser-Ney estimation (Chen and Goodman 1998, section 3.2 and equations 23 to 26).
+"""Interpolated modified Kneser-Ney estimation (Chen and Goodman 1998).
 
-The count a(g) of an n-gram of the highest order, or of one that begins with ``<s>``, is how often it was seen; that of
-any other is the number of different words seen in front of it. With a(h) the sum of a(h w) over all words w,
+Equations 23 to 26 of section 3.2. The count a(g) of an n-gram of the highest order, or of one that begins with
+``<s>``, is how often it was seen; of any other, the number of different words seen in front of it. With a(h) the sum
+of a(h w) over all words w,
 
     p(w | h) = (a(h w) - D(a(h w))) / a(h) + gamma(h) p(w | h without its first word)
 
-and at the end of the recursion p(w) of the empty history is the same for each word, ``</s>`` and ``<unk>``.
-gamma(h) is what the first term leaves. An n-gram seen too seldom is left out: all its count goes to gamma(h).
+and at the end of the recursion p(w) of the empty history is the same for each word, ``</s>`` and ``<unk>``. gamma(h)
+is the remainder of the first term. An n-gram seen too seldom is left out: all its count goes to gamma(h).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def estimate_text(text: Column, words: list[str], order: int, min_counts: Sequen
 
 
 class _Estimator:
-    """Probabilities, back-off weights of the order below, and what is kept, order by order."""
+    """Probabilities, back-off weights of the order below, and kept rows, by order."""
 
     def __init__(self, words: list[str], scratch: Scratch) -> None:
         self._words = words
@@ -70,7 +71,7 @@ class _Estimator:
         self._keep: list[Column] = []
 
     def add(self, ngrams: Counts, longer: Counts | None, min_count: int) -> None:
-        """Estimate the n-grams of the next order; `longer` are those of the order after it."""
+        """Estimate the n-grams of the next order; `longer` is the order after it."""
         order = len(self._probs)
         adjusted, num_seen = self._adjust(ngrams, longer)
         discounts = find_discounts(num_seen)
@@ -120,7 +121,7 @@ class _Estimator:
 def _interpolate(
     family: Family, adjusted: Ints, kept: np.ndarray, discounts: Discounts, below: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """gamma of each history, 1 for one without n-grams, and the probability of each n-gram, kept or not."""
+    """Return gamma of each history (1 without n-grams) and all probabilities."""
     taken = np.where(kept, np.asarray(discounts)[np.minimum(adjusted, 3)], adjusted)
     total = family.total(adjusted)
     some = np.where(total > 0, total, 1)
@@ -129,9 +130,10 @@ def _interpolate(
 
 
 def find_discounts(num_seen: Ints) -> Discounts:
-    """D(0) to D(3), the last for all counts of 3 and more (equation 26), where ``num_seen[j]`` n-grams have count j.
+    """Return D(0) to D(3), the last for counts of 3 and more (equation 26).
 
-    Where counts of 1, 2 or 3 are missing or a discount is not between 0 and its count, they are FALLBACK.
+    ``num_seen[j]`` n-grams have count j. If counts of 1, 2 or 3 are missing, or a discount is not between 0 and its
+    count, they are FALLBACK.
     """
     if num_seen[1:4].all():
         y = num_seen[1] / (num_seen[1] + 2 * num_seen[2])

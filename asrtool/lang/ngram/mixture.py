@@ -1,8 +1,8 @@
-"""Several n-gram models over the same words mixed linearly into one (Jelinek and Mercer 1980).
+"""Mix n-gram models over the same words linearly (Jelinek and Mercer 1980).
 
-The mixture has the n-grams of all models, each with sum_i weight_i p_i(word | history), where a model that does not
-know the n-gram gives what it backs off to. Back-off weights are recomputed, so that probabilities sum to one after
-every history; a word that no model knows after a history gets what the mixture says without the history's first word.
+The mixture has the n-grams of all models, each with sum_i weight_i p_i(word | history); a model without the n-gram
+backs off. Back-off weights are recomputed, so probabilities sum to one after every history. A word that no model has
+after a history gets its probability after the shorter history.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_ROUNDS = 10_000
 
 
 def word_probs(model: Trie, text: Ints) -> Floats:
-    """p(word | words before it in the sentence) for each word of `text` that can be predicted.
+    """Return p(word | words before it) for each predicted word of `text`.
 
-    `text` is as `read_text` returns it. ``<s>`` is given and ``<unk>`` stands for any word, so both are passed over.
+    `text` is as `read_text` returns it. ``<s>`` is given and ``<unk>`` stands for any word, so both are skipped.
     """
     probs = gather(model.levels[0].prob, text, model.block)
     rows = text
@@ -44,9 +44,9 @@ def perplexity(probs: Floats) -> float:
 
 
 def find_weights(probs: Sequence[Floats]) -> list[float]:
-    """The weights with which the mixture of models gives a text its highest likelihood, by EM (Dempster et al. 1977).
+    """Return mixture weights of highest likelihood, by EM (Dempster et al. 1977).
 
-    ``probs[i]`` are those of model i for each word of the text.
+    ``probs[i]`` are the probabilities of each word of a text by model i.
     """
     stacked = np.stack(probs)
     weights = np.full(len(stacked), 1 / len(stacked))
@@ -73,7 +73,7 @@ def mix(models: Sequence[Trie], weights: Sequence[float]) -> Trie:
 
 @dataclass
 class _Part:
-    """What one model says about the n-grams of the mixture, of the order mixed last."""
+    """N-grams of one model in the mixture, of the order mixed last."""
 
     rows: Column  # of the mixture, for each row of the model
     prob: Column  # with back-off where the model does not know the n-gram
@@ -95,7 +95,10 @@ class _Mixer:
         ]
 
     def mix(self, levels: Sequence[Level | None]) -> Level:
-        """The n-grams of the next order, without back-off weights; None is a model that has none."""
+        """Return the n-grams of the next order without back-off weights.
+
+        A model without that order is None.
+        """
         scratch = self._scratch
         keys, suffixes, bounds = self._renumber(levels)
         level = Level(scratch.column(), scratch.column(), scratch.column(np.float64), scratch.column(np.float64))
@@ -120,7 +123,7 @@ class _Mixer:
         return level
 
     def _renumber(self, levels: Sequence[Level | None]) -> tuple[Column, Column, list[int]]:
-        """Keys and suffixes of all models behind each other, in rows of the mixture, and where each model begins."""
+        """Return keys and suffixes of all models in rows of the mixture, and their starts."""
         keys, suffixes, bounds = self._scratch.column(), self._scratch.column(), [0]
         for level, part in zip(levels, self._parts, strict=True):
             if level is not None:

@@ -1,7 +1,7 @@
-"""An n-gram model in memory, and its scores: one node a known n-gram, its history the parent.
+"""N-gram model in memory: one node a known n-gram, its history the parent.
 
-Node 0 is the empty history. Nodes of order k come before those of order k + 1, and within an order they are sorted by
-parent and word; so ``parent * num_words + word`` rises over all nodes, and one search in it finds an n-gram.
+Node 0 is the empty history. Nodes are sorted by order, parent and word, so ``parent * num_words + word`` rises over
+all nodes, and one search finds an n-gram.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_REMEMBERED = 1_000_000  # steps kept, about 200 MB
 
 @dataclass(frozen=True)
 class Ngrams:
-    """A back-off model: log10 p(word | history) of known n-grams, and log10 weights for all others.
+    """Back-off model: log10 p(word | history) of known n-grams, and back-off weights.
 
-    `words[i]` is word i. `starts[k]` is the first node of order k, for k from 0 to order + 1: a model of order n has
-    nodes ``starts[n] .. starts[n + 1] - 1`` of length n. The other arrays have one value a node, 0 for node 0.
+    `words[i]` is word i. `starts[k]` is the first node of order k, for k from 0 to order + 1. The other arrays have
+    one value a node, 0 for node 0.
     """
 
     words: list[str]
@@ -50,14 +50,14 @@ class Ngrams:
         return keys
 
     def find(self, parents: Ints, words: Ints) -> Ints:
-        """The nodes of `words` after the histories `parents`, 0 where the model does not know the n-gram."""
+        """Return the nodes of `words` after the histories `parents`, 0 if unknown."""
         keys = parents * len(self.words) + words
         nodes = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[nodes] == keys, nodes, 0)
 
     @functools.cached_property
     def suffix(self) -> Ints:
-        """For each node that of its longest known proper suffix."""
+        """Node of the longest known proper suffix of each node."""
         suffix = np.zeros_like(self.parent)
         for order in range(2, self.order + 1):
             nodes = np.arange(self.starts[order], self.starts[order + 1])
@@ -72,7 +72,10 @@ class Ngrams:
 
     @functools.cached_property
     def history(self) -> Ints:
-        """For each node the shortest suffix that predicts the same: one with longer n-grams, or with a weight."""
+        """Shortest suffix of each node that predicts the same.
+
+        It has longer n-grams or a back-off weight.
+        """
         distinct = self.log10_backoff != 0
         distinct[self.parent[1:]] = True
         history = np.arange(len(self.parent))
@@ -151,7 +154,7 @@ class NgramLm:
         return float(log10_prob) * math.log(10), int(self._history[node])
 
     def _find(self, state: int, number: int) -> int:
-        """The node of word `number` after the history `state`, 0 if there is none."""
+        """Return the node of word `number` after the history `state`, or 0."""
         key = state * len(self._model.words) + number
         node = int(np.searchsorted(self._keys, key))
         return node if node < len(self._keys) and self._keys[node] == key else 0

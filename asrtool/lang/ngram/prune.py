@@ -20,9 +20,9 @@ from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, ROUNDING, Family, Trie, fami
 
 
 def prune(model: Trie, threshold: float) -> Trie:
-    """`model` without the n-grams each of which alone raises the perplexity by less than the fraction `threshold`.
+    """Remove n-grams that alone raise the perplexity by less than `threshold`.
 
-    Unigrams stay, and so does what is history or suffix of an n-gram that stays, as readers of ARPA files expect.
+    `threshold` is a fraction. Unigrams stay, and so do histories and suffixes of n-grams that stay.
     """
     keep: list[Column] = []
     used = model.scratch.column()  # histories and suffixes of the n-grams kept of the order above
@@ -34,7 +34,7 @@ def prune(model: Trie, threshold: float) -> Trie:
 
 
 def _prune_order(model: Trie, order: int, threshold: float, used: Column) -> tuple[Column, Column]:
-    """Which n-grams of `order` are kept, given those `used` by longer ones; and what they use."""
+    """Return which n-grams of `order` are kept, given those `used`, and what they use."""
     lower, level = model.levels[order - 2], model.levels[order - 1]
     history_probs = joint_probs(model, order - 1)
     keep, uses = model.scratch.column(np.bool_), model.scratch.column()
@@ -54,7 +54,10 @@ def _prune_order(model: Trie, order: int, threshold: float, used: Column) -> tup
 
 
 def joint_probs(model: Trie, order: int) -> Column:
-    """p(g) of each n-gram of `order`, by the chain rule; ``<s>`` is as likely as ``</s>``, with which it comes."""
+    """Return p(g) of each n-gram of `order`, by the chain rule.
+
+    ``<s>`` is as likely as ``</s>``, with which it comes.
+    """
     first = model.levels[0].prob[:]
     first[BOS_ID] = first[EOS_ID]
     joint = model.scratch.column(np.float64, first)
@@ -66,9 +69,10 @@ def joint_probs(model: Trie, order: int) -> Column:
 
 
 def perplexity_rise(family: Family, prob: Floats, lower_prob: Floats, history_prob: Floats) -> Floats:
-    """exp(D) - 1 of each n-gram of `family`, where `lower_prob` is p(w|h') and `history_prob` is p(h), a history each.
+    """Return exp(D) - 1 of each n-gram of `family`.
 
-    Where all words are known after h nothing is left to back off to: the n-gram alone then gets what it had.
+    `lower_prob` is p(w|h') of each n-gram, `history_prob` p(h) of each history. If all words are known after h,
+    nothing is left to back off to: the n-gram alone then gets its former probability.
     """
     left, left_below = (np.maximum(1 - family.total(known), 0)[family.parent] for known in (prob, lower_prob))
     some_left = (left > ROUNDING) & (left_below > ROUNDING)

@@ -1,8 +1,8 @@
-"""An n-gram model larger than memory: one level an order, its n-grams as sorted keys in columns on disk.
+"""N-gram model larger than memory: sorted keys in columns on disk.
 
-A row of a level is an n-gram; its key is the row of its history in the level below times the number of words, plus its
-last word. Keys rise, so the n-grams of a history lie together, and a level can be read beside the one below. Every
-history of an n-gram is an n-gram of the model, and so is every n-gram without its first word.
+A row of a level is an n-gram; its key is the row of its history in the level below times the number of words, plus
+its last word. Keys rise, so the n-grams of a history are adjacent, and a level can be read beside the one below.
+Every history of an n-gram, and every n-gram without its first word, is an n-gram of the model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NEVER = 1e-99  # least back-off weight: it has a logarithm
 
 @dataclass(frozen=True)
 class Level:
-    """The n-grams of one order. Unigrams are all words in order, and their key is the word.
+    """N-grams of one order; unigrams are all words in order, their key is the word.
 
-    `suffix` is the row, in the level below, of the n-gram without its first word. `prob` is p(last word | history), and
-    `backoff` the factor of words that the model does not know after this n-gram: 1 where it knows none.
+    `suffix` is the row, in the level below, of the n-gram without its first word. `prob` is p(last word | history),
+    and `backoff` the factor of unknown words after this n-gram: 1 if all are unknown.
     """
 
     key: Column
@@ -50,13 +50,13 @@ class Trie:
 
 
 def block_rows(scratch: Scratch, num_words: int) -> int:
-    """Rows read at a time: those of `scratch`, but at least the n-grams of one history."""
+    """Return the rows of a block, at least the n-grams of one history."""
     return max(scratch.block, num_words + 1)
 
 
 @dataclass(frozen=True)
 class Family:
-    """The n-grams `rows` of a level: all those of the histories `histories`, which are rows of the level below."""
+    """N-grams `rows` of a level with all of the histories `histories`."""
 
     histories: slice
     rows: slice
@@ -70,7 +70,10 @@ class Family:
 
 
 def families(key: Column, num_histories: int, num_words: int, block: int) -> Iterator[Family]:
-    """All n-grams of a level, in order, and all histories with or without any; up to `block` of each at a time."""
+    """Yield all n-grams of a level in order, up to `block` at a time.
+
+    All histories are in them, with or without n-grams.
+    """
     history, row = 0, 0
     while history < num_histories:
         parent, word = np.divmod(key[row : row + block], num_words)
@@ -83,7 +86,7 @@ def families(key: Column, num_histories: int, num_words: int, block: int) -> Ite
 
 
 def with_weights(model: Trie) -> Trie:
-    """`model` with back-off weights for its probabilities: what the n-grams of a history leave is distributed."""
+    """Return `model` with back-off weights for its probabilities."""
     return dataclasses.replace(
         model,
         levels=[
@@ -118,9 +121,9 @@ def append_ones(column: Column, num: int, block: int) -> None:
 
 
 def select(model: Trie, keep: Sequence[Column]) -> Trie:
-    """`model` without the n-grams for which `keep`, a column of truth values an order, is false.
+    """Return `model` without the n-grams whose `keep`, a column an order, is false.
 
-    Weights stay as they are. Every unigram must be kept, and with an n-gram its history and its suffix.
+    Weights stay. Every unigram must be kept, and with an n-gram its history and suffix.
     """
     scratch, num_words = model.scratch, len(model.words)
     levels = []

@@ -21,10 +21,11 @@ Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens
 
 
 def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int, further: Sequence[Path] = ()) -> None:
-    """Write lexicon and symbol tables for the words of `sentences` and of the texts `further` to the folder `out`.
+    """Write lexicon and symbol tables of the words in texts to the folder `out`.
 
-    Keeps the `max_words` most frequent words, 0 keeps all. A word without a tokenization is left out and
-    logged. Raises AsrtoolError when the text or the tokenizer cannot be read, or no word can be tokenized.
+    The texts are `sentences` and `further`. Keeps the `max_words` most frequent words, 0 keeps all. A word without a
+    tokenization is left out and logged. Raises AsrtoolError if text or tokenizer cannot be read, or no word can be
+    tokenized.
     """
     tokens = Tokenizer.load(tokenizer)
     counts = Counter(word for text in (sentences, *further) for words in read_sentences(text) for word in words)
@@ -92,10 +93,10 @@ def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> lis
 
 
 def disambiguate(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
-    """`lexicon` with ``#1``, ``#2`` ... behind tokenizations that several words share or that begin another one.
+    """Add ``#1``, ``#2`` ... to tokenizations that are shared or begin another one.
 
-    Also returns the highest number used, 0 where none was. Without these symbols the union of them all, repeated,
-    could not be determinised (Mohri, Pereira, Riley 2002, section 4.2).
+    Also returns the highest number used, or 0. Without these symbols the repeated union could not be determinised
+    (Mohri, Pereira, Riley 2002, section 4.2).
     """
     num_words = Counter(tokens for _, tokens in lexicon)
     prefixes = {tokens[:length] for tokens in num_words for length in range(1, len(tokens))}

@@ -1,7 +1,7 @@
-"""Phones as tokens: the ARPAbet of the CMU Pronouncing Dictionary without stress, beside the tags.
+"""Phones as tokens: the CMU dictionary's ARPAbet without stress, and tags.
 
-Writes ``pronunciations.txt``: a word and its phones, one pronunciation a line, the usual one first. It holds the whole
-dictionary and the words of the training text that the dictionary lacks, so that nothing else is needed later.
+Writes ``pronunciations.txt``: a word and its phones, one pronunciation a line, the usual one first. It holds the
+whole dictionary and further words of the training text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ENDINGS = {
 
 
 def read_cmudict() -> dict[str, list[Phones]]:
-    """Read the CMU Pronouncing Dictionary, which has no stress here: lower-case word -> pronunciations.
+    """Read the CMU Pronouncing Dictionary: lower-case word -> pronunciations.
 
-    The package ``pocketsphinx`` brings it as a file. Raises AsrtoolError if that is not installed.
+    It has no stress here. The package ``pocketsphinx`` brings it. Raises AsrtoolError if that is not installed.
     """
     try:
         package = importlib.metadata.distribution("pocketsphinx")
@@ -53,9 +53,9 @@ def read_cmudict() -> dict[str, list[Phones]]:
 
 
 def pronounce(word: str, dictionary: Dictionary) -> list[Phones]:
-    """The pronunciations of a word of a-z, ' and -: at least one, and never an empty one.
+    """Return the pronunciations of a word of a-z, ' and -, at least one.
 
-    Those of `dictionary`; else of its parts, of the word it is inflected from, or as its letters are read.
+    They come from `dictionary`, else from the word's parts, its stem, or letter-to-sound rules.
     """
     if word in dictionary:
         return dictionary[word]
@@ -68,7 +68,7 @@ def pronounce(word: str, dictionary: Dictionary) -> list[Phones]:
 
 
 def _inflect(word: str, dictionary: Dictionary) -> list[Phones]:
-    """The pronunciations of a word of `dictionary` with one of ENDINGS, none when there is no such word."""
+    """Return the pronunciations of a dictionary word with one of ENDINGS."""
     for ending, sound in ENDINGS.items():
         base = word.removesuffix(ending)
         stems = [base]
@@ -81,7 +81,7 @@ def _inflect(word: str, dictionary: Dictionary) -> list[Phones]:
 
 
 def _sound_ending(sound: str, before: str) -> list[str]:
-    """The phones of an ending behind the phone `before`: cats, dogs, horses; liked, lived, wanted."""
+    """Return the phones of an ending after `before`: cats, dogs, horses."""
     if sound == "Z":
         return ["AH", "Z"] if before in SIBILANTS else ["S"] if before in VOICELESS else ["Z"]
     if sound == "D":
@@ -105,7 +105,7 @@ NUM_NAMED = 10  # words named in the log
 
 
 class PhoneTokenizer(Tokenizer):
-    """Words to phones by `dictionary`, by letter-to-sound rules where it lacks them; a tag is one token."""
+    """Words to phones by dictionary, else by rules; a tag is one token."""
 
     def __init__(self, dictionary: Dictionary) -> None:
         super().__init__(TOKENS, " ".join(TOKENS).encode())  # whatever words the dictionary has
@@ -114,7 +114,7 @@ class PhoneTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, path: Path) -> PhoneTokenizer:
-        """Read ``pronunciations.txt``; AsrtoolError naming a line that is no word with phones."""
+        """Read ``pronunciations.txt``; AsrtoolError naming a malformed line."""
         again = "fix the line, or run `asrtool tokenizer` again"
         known = {*PHONES, *TAGS}
         dictionary: dict[str, list[Phones]] = {}
@@ -148,10 +148,10 @@ class PhoneTokenizer(Tokenizer):
 
 
 def write_phones(sentences: Path, out: Path) -> None:
-    """Write phones and pronunciations for the words of `sentences` to the folder `out`.
+    """Write phones and pronunciations for the words of `sentences` to `out`.
 
-    Raises AsrtoolError when the text cannot be read, a word has other characters than normalised text, or the package
-    with the dictionary is missing.
+    Raises AsrtoolError if the text cannot be read, a word has characters outside normalised text, or the package with
+    the dictionary is missing.
     """
     dictionary = read_cmudict()
     tokenizer = PhoneTokenizer(dictionary)

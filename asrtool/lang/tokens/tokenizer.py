@@ -1,8 +1,7 @@
-"""Text to tokens: what every tokenizer does, and SentencePiece BPE. Phones are in asrtool.lang.tokens.phones.
+"""Tokenizers: their interface, and SentencePiece BPE; phones.py has phones.
 
-Token 0 is no part of a word and is left to the objective, token 1 stands for what has no token; there is no token for
-start or end of sentence.
-The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
+Token 0 is no part of a word and is left to the objective, token 1 is unknown; there is no token for start or end of
+sentence. The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
 ``pronunciations.txt`` (a word and its phones).
 """
 
@@ -39,17 +38,20 @@ WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
 
 class Tokenizer(ABC):
-    """Splits words into tokens. `pieces[i]` is the text of token i; where `digest` is the same, tokens are the same."""
+    """Splits words into tokens; `pieces[i]` is the text of token i.
+
+    Tokenizers with the same `digest` have the same tokens.
+    """
 
     def __init__(self, pieces: Iterable[str], content: bytes) -> None:
-        """`content` is what makes two tokenizers the same for a model, whose outputs stand for tokens."""
+        """Take the pieces, and the content that identifies the tokens for a model."""
         self.pieces: list[str] = list(pieces)
         self.num_tokens: int = len(self.pieces)
         self.digest = hashlib.sha256(content).hexdigest()
 
     @staticmethod
     def load(directory: Path | str) -> Tokenizer:
-        """The tokenizer in the folder `directory`; AsrtoolError when it is missing or broken."""
+        """Load the tokenizer in `directory`; AsrtoolError if it is missing or broken."""
         path = tokenizer_file(Path(directory))
         if path.name == PHONE_FILE:
             from asrtool.lang.tokens.phones import PhoneTokenizer
@@ -59,14 +61,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, those of its words, which single spaces divide, one behind the other.
+        """Return the token ids of `text`, word by word.
 
-        AsrtoolError names the characters outside the tokens.
+        Single spaces divide words. AsrtoolError names characters outside the tokens.
         """
 
     @abstractmethod
     def tokenizations(self, word: str) -> list[tuple[str, ...]]:
-        """Every tokenization of `word`, at least one; the first is the one of `encode`, whose errors it has."""
+        """Return all tokenizations of `word`; the first is the one of `encode`."""
 
 
 def tokenizer_file(directory: Path) -> Path:
@@ -124,7 +126,7 @@ class BpeTokenizer(Tokenizer):
 
 
 def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> None:
-    """Make the tokenizer of `settings` for the lines of `sentences` in the folder `out`."""
+    """Write the tokenizer of `settings` for the lines of `sentences` to `out`."""
     if settings.unit == "phone":
         from asrtool.lang.tokens.phones import write_phones
 
@@ -134,11 +136,11 @@ def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> N
 
 
 def train_tokenizer(sentences: Path, out: Path, vocab_size: int, byte_fallback: bool = False) -> None:
-    """Train `vocab_size` tokens, 0 for as many as suit the text, on the lines of `sentences`; write the folder `out`.
+    """Train `vocab_size` BPE tokens on the lines of `sentences`; write `out`.
 
-    With `byte_fallback` 256 of them are bytes, which spell characters that are rare or not in the text.
-    The same text gives the same tokens. Raises AsrtoolError when the text cannot be read, and when `vocab_size` is
-    too small for the alphabet and its characters or too large for its words, with a size that suits it.
+    A size of 0 is chosen to suit the text. With `byte_fallback` 256 tokens are bytes, which spell rare characters.
+    The same text gives the same tokens. Raises AsrtoolError if the text cannot be read, or if `vocab_size` is too
+    small for the characters or too large for the words, with a size that fits.
     """
     lines = [" ".join(words) for words in read_sentences(sentences)]
     coverage = BYTE_COVERAGE if byte_fallback else 1.0  # a character left out would leave its words without tokens
@@ -161,10 +163,10 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int, byte_fallback: 
 
 
 def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
-    """How many tokens suit `lines`, which need `num_required`, and why.
+    """Return how many tokens suit `lines`, which need `num_required`, and why.
 
-    The characters suffice for a few words; a whole word as one piece is learned from that word alone. Where each word
-    is a character, it is learned from that anyway, and one token instead of two: its own and that of its beginning.
+    Characters suffice for a few words; a whole word as one token is learned from that word alone. If each word is a
+    character, it is learned from that anyway, with one token instead of two.
     """
     said = [word for line in lines for word in line.split() if word not in TAGS]
     different = set(said)
@@ -185,7 +187,7 @@ def _wrong_size(vocab_size: int, sentences: Path, found: str, better: int, reaso
 
 
 def _alphabet(lines: Sequence[str]) -> str:
-    """Characters that have tokens whether they are there or not, so that words of dev have: those of English text."""
+    """Return the characters that get tokens in any case: English letters if used."""
     return ALPHABET if _characters(lines) <= set(ALPHABET) else ""
 
 
@@ -194,7 +196,7 @@ def _characters(lines: Iterable[str]) -> set[str]:
 
 
 def _count(lines: Iterable[str]) -> Counter[str]:
-    """How often each character is there outside of tags, the blank before each word as well."""
+    """Count characters outside of tags, and the blank before each word."""
     counts: Counter[str] = Counter()
     for line in lines:
         for tag in TAGS:
@@ -204,7 +206,10 @@ def _count(lines: Iterable[str]) -> Counter[str]:
 
 
 def _frequent(lines: Sequence[str], coverage: float) -> set[str]:
-    """The most frequent characters, so many that they are the fraction `coverage` of all; as SentencePiece chooses."""
+    """Return the most frequent characters that cover a fraction of all.
+
+    SentencePiece chooses them in the same way.
+    """
     counts = _count(lines)
     total, found, kept = counts.total(), 0, set()
     for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
