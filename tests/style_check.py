@@ -60,7 +60,7 @@ def faults_of_page(path: Path) -> Iterator[tuple[int, str]]:
     prose, code = [], False
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         code ^= line.lstrip().startswith("```")
-        if code or line.lstrip().startswith(("```", "|", "<", "[", "    ", "#", "!")):
+        if code or line.startswith("    ") or line.lstrip().startswith(("```", "|", "<", "[", "#", "!")):
             prose.append("")
             continue
         if len(line) > MAX_PAGE_LINE and "](" not in line:
