@@ -24,6 +24,7 @@ CHINESE = ("sit/cmn", "characters", [*"一三五六八九好天"], "")
 LEARNED = [
     "features.fbank.num_mel_bins=40", "features.speeds=1.0", "features.num_jobs=1",
     "model.lstm.num_layers=1", "model.lstm.hidden_size=64", "model.lstm.dropout=0",
+    "model.lstm.conv_channels=0", "model.ctc.consistency=0",
     "train.num_epochs=11", "train.peak_lr=0.007", "train.batch_s=8",
     "decode.methods=greedy,graph", "decode.graph.lm_weights=0.3", "decode.num_jobs=1",
 ]  # fmt: skip
