@@ -1,12 +1,11 @@
-"""What a model is, an encoder and an objective, and the file it is kept in.
+"""Acoustic model: an encoder, an objective, and the model file.
 
 A model file holds ``format``; ``info`` = {``model``: the section of the settings, with the tables of encoder and
-objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``; ``tokenizer``: the digest
-of its file; ``speaker_vectors``: that of their extractor, where frames have some; ``tree``: arrays of a decision tree,
-where the objective uses one}; ``weights``.
+objective; ``features``: the section of its features; ``num_features``, ``num_tokens``; ``tokenizer``: the digest of
+its file; ``tree``: arrays of a decision tree, if the objective uses one}; ``weights``.
 
-Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an utterance,
-V tokens.
+Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an
+utterance, V tokens.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ FORMAT = 2
 
 
 class Encoder(nn.Module, ABC):
-    """Features to hidden rows, one for every `subsampling` frames, the last of them filled up.
+    """Module from features to hidden rows, one for every `subsampling` frames.
 
-    It is built with its settings and the number of features of a frame. What an utterance is padded with, and how far,
-    has no influence on its rows.
+    The last frames of an utterance are filled up to a row. An encoder is built with its settings and the number of
+    features of a frame. Padding has no influence on the rows of an utterance.
     """
 
     subsampling: int  # feature frames a row
@@ -51,17 +50,17 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden rows (N, ceil(T / subsampling), C), and how many of them each utterance has (N,)."""
+        """Return hidden rows (N, ceil(T / subsampling), C) and their numbers (N,)."""
 
     def parts(self) -> Sequence[Part]:
-        """What `forward` does, cut where neighbouring devices may share it; here all of it is one part."""
+        """Return `forward` cut into parts that devices may share; here one part."""
         return [Part(self.forward, self)]
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The rows of the next frames, and the state behind them; `state` is None where an utterance begins.
+        """Return the rows of the next frames, and the state after them.
 
-        All but the last frames of an utterance come as multiples of `subsampling`. Raises AsrtoolError where a row
-        depends on later frames.
+        `state` is None at the start of an utterance. All but the last frames come as multiples of `subsampling`.
+        Raises AsrtoolError if a row depends on later frames.
         """
         what = f"{_path_of(self)} with these settings needs whole utterances"
         raise AsrtoolError(what, "train one that does not: model.lstm with bidirectional = false and conv_channels = 0")
@@ -73,7 +72,7 @@ class Encoder(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Loss:
-    """Of a batch. Sums are divided once, over all batches of a step or of an evaluation."""
+    """Loss of a batch as sums, which are divided once a step or evaluation."""
 
     total: Tensor  # nats, summed over the utterances; a scalar
     normaliser: int  # what the total is divided by: targets, or rows
@@ -81,9 +80,10 @@ class Loss:
 
 
 class Objective(nn.Module, ABC):
-    """Built with its settings, the channels of a row and the number of tokens; it may have parameters.
+    """Module from hidden rows to a loss and to the scores of a search.
 
-    Its settings name the searches that its scores are for (`searches`) and the stages whose outputs it needs (`needs`).
+    It is built with its settings, the channels of a row and the number of tokens. Its settings name the searches that
+    use its scores (`searches`) and the stages whose outputs it needs (`needs`).
     """
 
     targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what an own source has
@@ -94,44 +94,47 @@ class Objective(nn.Module, ABC):
         """The loss of a batch, in float32 whatever the precision of the rows."""
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """As `loss`, where `views` is 2: (2 N, T, C), the second views of all utterances behind the first."""
+        """Return the loss for `views` of 2: (2 N, T, C), second views after the first."""
         raise NotImplementedError  # an objective that asks for two views compares them
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
-        """The fewest rows that an utterance with each of these `targets` is trained on with, int64; here one for each.
+        """Return the minimum number of rows for each of these `targets`, int64.
 
-        It is asked of the texts of a whole set, so by arrays.
+        It works on arrays since it is called for a whole set. Here one row each.
         """
         return np.maximum(targets.lens, 1)
 
     def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
-        """The part of each utterance in the normaliser of `loss`, int64, known before anything is computed."""
+        """Return the part of each utterance in the normaliser of `loss`, int64."""
         return num_targets_N
 
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Why an utterance of `num_rows` rows cannot be trained on with these `targets`; nothing where it can.
+        """Return why an utterance of `num_rows` rows cannot be trained on, or ''.
 
-        An objective of which `rows_needed` cannot tell has this instead: it is asked of each utterance, which takes
+        An objective without a minimum by `rows_needed` has this instead. It is called for each utterance, which takes
         minutes for millions.
         """
         needed = int(self.rows_needed(Targets.of([targets]))[0])
         return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
 
     def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
-        """The part of one utterance in the normaliser; as `fits`, an objective may have this instead of that of all."""
+        """Return the part of one utterance in the normaliser, in place of `counts`."""
         return int(self.counts(np.array([num_rows]), np.array([len(targets)]))[0])
 
     def prepare(self, sequences: Iterable[np.ndarray]) -> None:
-        """Before training on leaves: the tokens (U,) of each utterance of the training set, silence among them."""
+        """Prepare training on pdfs with the tokens (U,) of each training utterance.
+
+        Silence is one of the tokens.
+        """
         return
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """What a search reads, a row for each hidden row, float32; here these themselves."""
+        """Return the input of a search, a row for each hidden row, float32."""
         return hidden_NTC.float()
 
 
 class AcousticModel(nn.Module):
-    """What is trained, averaged and saved."""
+    """Model that is trained, averaged and saved."""
 
     def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0, speaker_vector: int = 0) -> None:
         """`deltas`: the orders that the encoder gets beside the features.
@@ -153,9 +156,9 @@ class AcousticModel(nn.Module):
         target_lens_N: Tensor,
         others_NTF: Tensor | None = None,
     ) -> Loss:
-        """The loss of a batch; `others_NTF` are second views of it, which an objective of two `views` compares.
+        """Return the loss of a batch; `others_NTF` are second views of it.
 
-        Raises AsrtoolError where, in the first one, a part returns what is not its protocol.
+        Raises AsrtoolError if a part returns something else than its protocol in the first batch.
         """
         if others_NTF is not None:
             feats_NTF, num_frames_N = torch.cat([feats_NTF, others_NTF]), feat_lens_N.repeat(2)
@@ -165,7 +168,7 @@ class AcousticModel(nn.Module):
         return self.loss_of(rows, feat_lens_N, targets_NU, target_lens_N)
 
     def loss_of(self, rows: Any, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """That of what the encoder has made of a batch."""
+        """Return the loss for the output of the encoder."""
         is_first, self.is_checked = not self.is_checked, True
         if is_first:
             check_rows(self.encoder, feat_lens_N, rows)
@@ -176,12 +179,15 @@ class AcousticModel(nn.Module):
         return loss
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores of the objective (N, T', V), float32, and the rows of each utterance (N,)."""
+        """Return the scores (N, T', V), float32, and the rows of each utterance (N,)."""
         hidden_NTC, lens_N = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)
         return self.objective.scores(hidden_NTC), lens_N
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The scores of the next frames, as Encoder.stream; AsrtoolError as there, and where there are deltas."""
+        """Return the scores of the next frames, as Encoder.stream.
+
+        Raises AsrtoolError as there, and for a model with deltas.
+        """
         if self.deltas:
             what = f"a model with model.deltas = {self.deltas} needs later frames"
             raise AsrtoolError(what, "train one without deltas to use it while somebody speaks")
@@ -189,7 +195,7 @@ class AcousticModel(nn.Module):
         return self.objective.scores(hidden_NTC), state
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
-        """What the encoder gets; differences of masked features, as they come behind SpecAugment."""
+        """Return the input of the encoder, with deltas of the masked features."""
         if not self.deltas:
             return feats_NTF
         num_features = feats_NTF.shape[2] - self.speaker_vector
@@ -216,7 +222,7 @@ def build_model(
 
 
 def check_encoder(encoder: Encoder, name: str) -> None:
-    """Raises AsrtoolError where the encoder of this name has not set what all encoders say of their rows."""
+    """Raise AsrtoolError if an encoder lacks the attributes that describe its rows."""
     for part in ("subsampling", "output_size"):
         if not isinstance(getattr(encoder, part, None), int):
             hint = "set it to a whole number in __init__, see docs/guide/extending.md"
@@ -224,7 +230,7 @@ def check_encoder(encoder: Encoder, name: str) -> None:
 
 
 def check_rows(encoder: Encoder, feat_lens_N: Tensor, rows: Any) -> None:
-    """Raises AsrtoolError where `rows`, what the encoder made of these frames, are not as many as it says of itself."""
+    """Raise AsrtoolError if the number of `rows` differs from the encoder's formula."""
     name, by = _path_of(encoder), encoder.subsampling
     check_returned(name, rows, tuple)
     hidden_NTC, lens_N = rows
@@ -240,7 +246,7 @@ def check_rows(encoder: Encoder, feat_lens_N: Tensor, rows: Any) -> None:
 
 
 def check_loss(objective: Objective, loss: Any) -> None:
-    """Raises AsrtoolError where `loss`, what the objective made of a batch, is none that can be added up."""
+    """Raise AsrtoolError if `loss` of an objective is not a Loss of sums."""
     name = _path_of(objective)
     check_returned(name, loss, Loss)
     if not (isinstance(loss.total, Tensor) and loss.total.ndim == 0):
@@ -277,7 +283,10 @@ def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
 
 
 def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
-    """A model of the `info` of a model file, with random weights; `origin` names the file in an AsrtoolError."""
+    """Build a model of the `info` of a model file, with random weights.
+
+    `origin` names the file in an AsrtoolError.
+    """
     model = load_section("model", info["model"], origin)
     return build_model(model, info["num_features"], info["num_tokens"], tree_of(info), speaker_vector_of(info))
 
@@ -288,7 +297,7 @@ def speaker_vector_of(info: Mapping[str, Any]) -> int:
 
 
 def tree_to_info(tree: Tree | None) -> dict[str, Any]:
-    """What `info` says of a decision tree; nothing of none."""
+    """Return the arrays of a decision tree for `info`; an empty dict for None."""
     if tree is None:
         return {}
     arrays = dataclasses.asdict(tree)
@@ -296,7 +305,7 @@ def tree_to_info(tree: Tree | None) -> dict[str, Any]:
 
 
 def tree_of(info: Mapping[str, Any]) -> Tree | None:
-    """The decision tree of the `info` of a model file, None where the objective uses none."""
+    """Return the decision tree of the `info` of a model file, or None."""
     return Tree(**{name: array.numpy() for name, array in info["tree"].items()}) if "tree" in info else None
 
 

@@ -1,4 +1,4 @@
-"""Where and in which number format a model is computed."""
+"""Device and number format of a model's computation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAJOR_WITH_BF16 = 8  # of the compute capability of a GPU: Ampere
 
 @dataclass(frozen=True)
 class Precision:
-    """A device, and the format of its matrix products; weights, loss and log-probabilities are float32 always."""
+    """Device and format of matrix products; weights and losses stay float32."""
 
     device: torch.device
     name: str  # fp32, bf16 or fp16
@@ -31,7 +31,10 @@ class Precision:
         return torch.autocast(self.device.type, half, enabled=self.name != "fp32")
 
     def prepare_process(self) -> None:
-        """Of all threads: oneDNN has no LSTM in fp16 on a CPU, and none in bf16 on some; torch's own has, slowly."""
+        """Turn off oneDNN's LSTM for formats that it lacks on this CPU.
+
+        torch's own kernel is slow but has them.
+        """
         if self.device.type != "cpu" or self.name == "fp32":
             return
         if self.name == "fp16" or not self._onednn_has_lstm():
@@ -52,7 +55,10 @@ class Precision:
 
 
 def choose_precision(name: str) -> Precision:
-    """`fp32`, `bf16`, `fp16`, or with `auto` bf16 where the device computes it; on a GPU when torch sees one."""
+    """Choose `fp32`, `bf16` or `fp16`; `auto` is bf16 if the device computes it.
+
+    A GPU is used if torch sees one.
+    """
     device = choose_device()
     if name == "auto":
         name = "bf16" if _has_bf16(device) else "fp32"
@@ -72,7 +78,7 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def has_bf16_flag(cpu_info: str) -> bool:
-    """Whether the CPU described by the text of /proc/cpuinfo multiplies bf16; others emulate it slowly."""
+    """Return whether /proc/cpuinfo lists bf16 products; other CPUs emulate them."""
     flags = [line.partition(":")[2].split() for line in cpu_info.splitlines() if line.startswith("flags")]
     return any(BF16_FLAGS & set(words) for words in flags)
 
@@ -90,7 +96,7 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", 
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Of a GPU or of the host."""
+    """Return whether an error is out of memory, on a GPU or the host."""
     return any(text in str(error) for text in OUT_OF_MEMORY)
 
 

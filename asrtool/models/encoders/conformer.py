@@ -1,4 +1,4 @@
-"""Conformer (Gulati et al. 2020, arXiv 2005.08100): self-attention for what is far, convolutions for what is near.
+"""Conformer (Gulati et al. 2020, arXiv 2005.08100): self-attention and convolutions.
 
 Letters in names: N utterances, T frames or rows, F features of a frame, D values of a row, P distances.
 """
@@ -32,7 +32,10 @@ class RelativeAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, rows_NTD: Tensor, distances_PD: Tensor, is_padding_NT: Tensor) -> Tensor:
-        """The same shape; `distances_PD` are `distances` of T. Rows of padding are not attended to."""
+        """Return rows of the same shape; `distances_PD` are `distances` of T.
+
+        Padding is not attended to.
+        """
         query_NHTE, key_NHTE, value_NHTE = (
             self._split(projection(rows_NTD)) for projection in (self.query, self.key, self.value)
         )
@@ -51,7 +54,10 @@ class RelativeAttention(nn.Module):
 
 
 def of_pairs(by_distance_NHTP: Tensor) -> Tensor:
-    """(N, H, T, T): for rows i and j the value of i for the distance i - j; P are T - 1, T - 2, ... 1 - T."""
+    """Return (N, H, T, T): the value of row i for the distance i - j.
+
+    P counts the distances T - 1, T - 2, ... 1 - T.
+    """
     num_rows = by_distance_NHTP.shape[2]
     row_T = torch.arange(num_rows, device=by_distance_NHTP.device)
     place_TT = num_rows - 1 - row_T[:, None] + row_T
@@ -59,8 +65,10 @@ def of_pairs(by_distance_NHTP: Tensor) -> Tensor:
 
 
 def distances(num_rows: int, like: Tensor) -> Tensor:
-    """(P, D), of the type and on the device of `like`, whose last axis is D: the distances T - 1 to 1 - T as sines and
-    cosines (Vaswani et al. 2017, section 3.5)."""
+    """Return the distances T - 1 to 1 - T as sines and cosines, (P, D).
+
+    Source: Vaswani et al. 2017, section 3.5. Type, device and D are taken from `like`.
+    """
     size = like.shape[-1]
     distance_P = torch.arange(num_rows - 1, -num_rows, -1, device=like.device, dtype=torch.float32)
     rate_d = torch.exp(torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size))
@@ -79,7 +87,7 @@ class Conformer(Encoder):
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.num_layers))
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """As Encoder.forward."""
+        """Encode features, as Encoder.forward."""
         rows_NTD, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
         return rows_NTD, lens_N
 
@@ -104,7 +112,7 @@ class Conformer(Encoder):
 
 
 class Block(nn.Module):
-    """Half a feed-forward network, attention, convolution, the other half; each adds to the rows."""
+    """Half a feed-forward network, attention, convolution, the other half, residual."""
 
     def __init__(self, settings: ConformerSettings) -> None:
         super().__init__()
@@ -117,7 +125,7 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(size)
 
     def forward(self, rows_NTD: Tensor, distances_PD: Tensor, is_padding_NT: Tensor) -> Tensor:
-        """The same shape."""
+        """Return rows of the same shape."""
         rows_NTD = rows_NTD + 0.5 * self.before(rows_NTD)
         attended_NTD = self.attention(self.attention_norm(rows_NTD), distances_PD, is_padding_NT)
         rows_NTD = rows_NTD + self.dropout(attended_NTD)
@@ -149,7 +157,7 @@ class Convolution(nn.Module):
         self.output = nn.Sequential(nn.LayerNorm(size), nn.SiLU(), nn.Linear(size, size), nn.Dropout(dropout))
 
     def forward(self, rows_NTD: Tensor, is_padding_NT: Tensor) -> Tensor:
-        """The same shape."""
+        """Return rows of the same shape."""
         gated_NTD = self.gate(self.norm(rows_NTD)).masked_fill(is_padding_NT[:, :, None], 0.0)
         seen_NTD: Tensor = self.output(self.over_time(self.edges(gated_NTD.transpose(1, 2))).transpose(1, 2))
         return seen_NTD

@@ -1,4 +1,4 @@
-"""Deep Speech 2 (Amodei et al. 2015, arXiv 1512.02595): convolutions over time and frequency, then LSTMs.
+"""Deep Speech 2 (Amodei et al. 2015, arXiv 1512.02595): convolutions, then LSTMs.
 
 Letters in names: N utterances, T frames or rows, F features of a frame or bins of a convolution, C channels.
 """
@@ -23,9 +23,9 @@ EPSILON = 1e-5
 
 
 class MaskedBatchNorm(nn.Module):
-    """Of values (..., C) those that are padding neither count nor are changed by others; all in float32.
+    """Batch normalisation of (..., C) that ignores padding, in float32.
 
-    The running statistics are float buffers, which learners average as they do weights. Where its weights are frozen
+    The running statistics are float buffers, which learners average as weights. If its weights are frozen
     (`train.frozen`), so are they, and training normalises by them as decoding does.
     """
 
@@ -40,7 +40,7 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var_C", torch.ones(num_channels))
 
     def forward(self, values: Tensor, is_padding: Tensor) -> Tensor:
-        """The same shape, float32; `is_padding` expands to the shape of `values` without channels."""
+        """Return the same shape, float32; `is_padding` expands to it without channels."""
         with torch.autocast(values.device.type, enabled=False):
             values = values.float()
             is_trained = self.training and self.weight.requires_grad
@@ -51,9 +51,9 @@ class MaskedBatchNorm(nn.Module):
         return self.running_mean_C, self.running_var_C
 
     def _statistics(self, values: Tensor, is_padding: Tensor) -> tuple[Tensor, Tensor]:
-        """Of this batch; the running ones follow them, with the unbiased variance, as torch has it.
+        """Return mean and variance of this batch, and update the running ones.
 
-        A batch of one value a channel has no variance, and leaves the running one.
+        The running variance is unbiased, as in torch. A batch of one value a channel leaves it as it is.
         """
         axes = tuple(range(values.ndim - 1))
         is_out = is_padding.expand(values.shape[:-1])[..., None]
@@ -73,7 +73,7 @@ MOST = 20.0  # of what a convolution gives, section 3
 
 
 class DeepSpeech2(Encoder):
-    """A row for every two frames; batch normalisation behind each convolution and before each LSTM layer."""
+    """Encoder with a row for two frames and batch normalisation before each layer."""
 
     def __init__(self, settings: DeepSpeech2Settings, num_features: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class DeepSpeech2(Encoder):
         self.output_size = width
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """As Encoder.forward."""
+        """Encode features, as Encoder.forward."""
         hidden_NTC, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
         return hidden_NTC, lens_N
 
@@ -144,7 +144,7 @@ class Convolution(nn.Module):
         self.norm = MaskedBatchNorm(num_channels)
 
     def forward(self, values_NTFC: Tensor, lens_N: Tensor, output_lens_N: Tensor) -> Tensor:
-        """(N, T, F, C) to (N, T', F', C'); what is behind the end of an utterance has no influence."""
+        """Convolve (N, T, F, C) to (N, T', F', C'); padding has no influence."""
         values_NTFC = values_NTFC.masked_fill(is_padding(lens_N, values_NTFC.shape[1])[..., None, None], 0.0)
         seen_NTFC = self.convolution(values_NTFC.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         is_padding_NT1 = is_padding(output_lens_N, seen_NTFC.shape[1])[..., None]
@@ -153,7 +153,10 @@ class Convolution(nn.Module):
 
 
 class Lookahead(nn.Module):
-    """Of each channel a weighted sum of a row and of the next ones (section 3.7; Wang et al. 2016)."""
+    """Weighted sum of a row and the next ones, per channel.
+
+    Source: section 3.7; Wang et al. 2016.
+    """
 
     def __init__(self, size: int, num_ahead: int) -> None:
         super().__init__()
@@ -161,7 +164,7 @@ class Lookahead(nn.Module):
         self.convolution = nn.Conv1d(size, size, num_ahead + 1, groups=size, bias=False)
 
     def forward(self, hidden_TNC: Tensor, is_padding_TN: Tensor) -> Tensor:
-        """The same shape; behind the end there are zeros."""
+        """Return the same shape; rows after the end count as zeros."""
         hidden_NCT = hidden_TNC.masked_fill(is_padding_TN[..., None], 0.0).permute(1, 2, 0)
         seen_NCT: Tensor = self.convolution(nn.functional.pad(hidden_NCT, (0, self.num_ahead)))
         return seen_NCT.permute(2, 0, 1)

@@ -19,10 +19,10 @@ from asrtool.settings.models import Lstm
 
 
 class LstmEncoder(Encoder):
-    """Rows of a few frames pass `num_layers` LSTM layers, bidirectional or not, then a linear layer if there is one.
+    """LSTM layers over rows of a few frames, then an optional linear layer.
 
-    Frames are stacked, or pass two convolutions, which give a row as many values as a layer has cells. What these and
-    each layer give is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
+    Frames are stacked, or pass two convolutions. Outputs of these and of each layer are normalised (Ba et al., 2016):
+    without it CTC spends the first epochs on blanks alone.
     """
 
     def __init__(self, settings: Lstm, num_features: int) -> None:
@@ -45,12 +45,12 @@ class LstmEncoder(Encoder):
         self.streams = not (settings.bidirectional or settings.conv_channels)
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """As Encoder.forward."""
+        """Encode features, as Encoder.forward."""
         hidden_NTC, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
         return hidden_NTC, lens_N
 
     def parts(self) -> Sequence[Part]:
-        """What makes rows of frames, then the layers."""
+        """Return the part that makes rows of frames, then the layers."""
         layers = [
             Part(functools.partial(self._apply_layer, layer, norm), layer, norm)
             for layer, norm in zip(self.layers, self.norms, strict=True)
@@ -59,7 +59,7 @@ class LstmEncoder(Encoder):
         return [Part(self._begin, *of_rows), *layers, Part(self._end, self.bottleneck)]
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """As Encoder.stream; the state is that of each layer."""
+        """Encode the next frames, as Encoder.stream; the state has one of each layer."""
         if not self.streams:
             return super().stream(feats_NTF, state)
         hidden_TNC, states = self._stack(feats_NTF).transpose(0, 1), []
@@ -114,7 +114,10 @@ class LstmLayer(nn.Module):
             self.backward_lstm = nn.LSTM(input_size, settings.hidden_size, proj_size=settings.projection_size)
 
     def forward(self, hidden_TNC: Tensor, backward_TN: Tensor) -> Tensor:
-        """(T, N, input_size) to (T, N, C); `backward_TN` is the frame that the backward one reads instead of each."""
+        """Map (T, N, input_size) to (T, N, C).
+
+        `backward_TN` is the frame that the backward LSTM reads in place of each.
+        """
         ahead_TNC = self._apply_lstm(self.forward_lstm, hidden_TNC)
         if self.backward_lstm is None:
             return ahead_TNC
@@ -130,10 +133,10 @@ class LstmLayer(nn.Module):
 
 
 def drop_weights(lstm: nn.LSTM, hidden_TNC: Tensor, fraction: float) -> Tensor:
-    """The output of `lstm`, of one layer, with so much of its recurrent weights zeroed (Merity et al. 2018).
+    """Return the output of a one-layer `lstm` with a fraction of recurrent weights zeroed.
 
-    One mask for all frames, and the others are scaled up. It is the call that nn.LSTM makes, with other weights: so
-    the fused kernels are used, and parameters keep their names.
+    Source: Merity et al. 2018. One mask serves all frames, and the other weights are scaled up. The call is the one
+    of nn.LSTM, so fused kernels are used and parameters keep their names.
     """
     weights = [getattr(lstm, name) for name in lstm._flat_weights_names]
     weights[1] = nn.functional.dropout(weights[1], fraction)
@@ -152,11 +155,11 @@ class SequenceDropout(nn.Module):
         self.fraction = fraction
 
     def forward(self, hidden_TNC: Tensor) -> Tensor:
-        """The same shape."""
+        """Return the same shape."""
         return hidden_TNC * nn.functional.dropout(torch.ones_like(hidden_TNC[:1]), self.fraction, self.training)
 
 
 def backward_frames(lens_N: Tensor, num_frames: int) -> Tensor:
-    """(T, N): the frames of each utterance in reverse order, then its padding as it is."""
+    """Return (T, N): frames of each utterance in reverse, then its padding."""
     frame_T1 = torch.arange(num_frames, device=lens_N.device)[:, None]
     return torch.where(frame_T1 < lens_N, lens_N - 1 - frame_T1, frame_T1)

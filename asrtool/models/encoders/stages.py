@@ -1,4 +1,4 @@
-"""An encoder as parts that are computed one after another, and which of them neighbouring devices compute."""
+"""Encoder as parts that are computed in turn, and their division over devices."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ Carry = tuple[Tensor, ...]  # what passes from one part to the next
 
 
 class Part:
-    """What is made of `run(*carry)`, by the weights of `modules`; the device is that of what it gets."""
+    """Part of an encoder: `run(*carry)` by the weights of `modules`.
+
+    It runs on the device of its input.
+    """
 
     def __init__(self, run: Callable[..., Carry], *modules: nn.Module) -> None:
         self.run = run
         self.modules = modules
 
     def num_weights(self) -> int:
-        """Of all its modules."""
+        """Number of weights in all its modules."""
         return sum(weight.numel() for module in self.modules for weight in module.parameters())
 
 
 def run_parts(parts: Sequence[Part], *carry: Tensor) -> Carry:
-    """What the last part gives; the first one gets `carry`."""
+    """Run all parts in turn on `carry`; return the output of the last."""
     for part in parts:
         carry = part.run(*carry)
     return carry
 
 
 def split_evenly(sizes: Sequence[int], num: int) -> list[slice]:
-    """`num` groups of neighbours, none of size 0, whose largest is as small as it can be.
+    """Return `num` groups of neighbours whose largest is as small as possible.
 
-    At least `num` of the `sizes` are more than 0.
+    No group has size 0; at least `num` of the `sizes` must be more than 0.
     """
 
     @functools.cache
     def best(begin: int, num: int) -> tuple[float, tuple[int, ...]]:
-        """The size of the largest of so many groups from `begin` on, and where each of them ends."""
+        """Return the largest size of `num` groups from `begin` on, and their ends."""
         if num == 1:
             return _size(sizes[begin:]), (len(sizes),)
         return min(

@@ -18,11 +18,11 @@ def is_padding(lens_N: Tensor, num: int) -> Tensor:
 
 
 class ConvSubsampling(nn.Module):
-    """Two convolutions of 3 x 3 over time and frequency, each with a stride of 2 over frequency, then a linear layer.
+    """Two 3 x 3 convolutions with frequency stride 2, then a linear layer.
 
-    Over time their strides make a row of `num_frames` frames, 1 to 4; of 3 frames a row the last one of an utterance
-    that fills all its rows is not seen. What is behind the end of an utterance is 0
-    before each of them, as what they are padded with, so it has no influence.
+    Over time their strides make a row of `num_frames` frames, 1 to 4. With 3 frames a row, the last frame of an
+    utterance that fills all its rows is not used. Values after the end of an utterance are 0 before each convolution,
+    so padding has no influence.
     """
 
     def __init__(self, num_features: int, num_channels: int, size: int, num_frames: int) -> None:

@@ -1,4 +1,4 @@
-"""What a file of `write_torch` or `write_safe` says of itself, read without torch: all but its tensors."""
+"""Read the description in a model file without torch: all but its tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ PIECE_BYTES = 1 << 20
 
 
 def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
-    """``info`` of the file `path`. AsrtoolError, naming `kind`, where it cannot be read, is damaged or has none."""
+    """Read ``info`` of the file `path`.
+
+    Raises AsrtoolError, naming `kind`, if it cannot be read, is damaged or has none.
+    """
     if Path(path).suffix == SUFFIX:
         return read_safe_info(path, kind)
     data = read_checked(path, kind)
@@ -34,7 +37,7 @@ def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
 
 
 def read_checked(path: Path | str, kind: str) -> memoryview:
-    """The bytes of the file; AsrtoolError, naming `kind`, where it cannot be read or its digest does not match."""
+    """Read the bytes of a file and check its digest; AsrtoolError naming `kind`."""
     try:
         data = memoryview(Path(path).read_bytes())
     except OSError as error:
@@ -45,7 +48,7 @@ def read_checked(path: Path | str, kind: str) -> memoryview:
 
 
 def check_digest(path: Path | str, kind: str) -> None:
-    """As `read_checked`, with a piece of the file in memory at a time."""
+    """Check the digest of a file piece by piece; AsrtoolError naming `kind`."""
     digest, last = hashlib.sha256(), b""
     try:
         with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""Files of tensors and plain data that other programs read: safetensors, with the plain data in its metadata.
+"""Model files as safetensors, with plain data in the metadata.
 
-The content is what torch_file.py keeps, a dict of tensors, numbers, texts, and lists and dicts of them. A tensor is
-stored under the keys that lead to it, joined by dots (``weights.encoder.lstm.weight_ih_l0``); the rest is JSON under
-the key ``asrtool`` of the metadata, in which ``{"tensor": NAME}`` stands for a tensor.
+The content is the one of torch_file.py: a dict of tensors, numbers, texts, and lists and dicts of them. A tensor is
+stored under its keys joined by dots (``weights.encoder.lstm.weight_ih_l0``); the rest is JSON under the key
+``asrtool`` of the metadata, in which ``{"tensor": NAME}`` stands for a tensor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def damaged(path: Path | str, kind: str) -> AsrtoolError:
 
 
 def hint_for(kind: str) -> str:
-    """What to do about a damaged one."""
+    """Return the advice for a damaged file of `kind`."""
     return f"make the {kind} again, or copy it again from where it is whole"
 
 
@@ -44,13 +44,16 @@ TENSOR = "tensor"
 
 
 def model_in(folder: Path) -> Path:
-    """The model file of a folder: of a bundle model.safetensors, of what training has written model.pt."""
+    """Return the model file in a folder: model.safetensors of a bundle, or model.pt."""
     safe = folder / f"model{SUFFIX}"
     return safe if safe.exists() else folder / "model.pt"
 
 
 def write_safe(path: Path, content: dict[str, Any]) -> None:
-    """Write `content`, atomically; the same content gives the same bytes. AsrtoolError when the disk is full."""
+    """Write `content` atomically; equal content gives equal bytes.
+
+    Raises AsrtoolError if the disk is full.
+    """
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {}
@@ -60,15 +63,18 @@ def write_safe(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_safe(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    """What `write_safe` wrote, on the CPU.
+    """Read a file of `write_safe` to the CPU.
 
-    Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
+    Raises AsrtoolError, naming `kind`, if the file cannot be read, is damaged, or lacks one of the `keys`.
     """
     return _read(path, kind, keys, "pt")
 
 
 def read_safe_info(path: Path | str, kind: str) -> dict[str, Any]:
-    """``info`` of the file, without torch, None for its tensors; AsrtoolError as `read_safe`."""
+    """Read ``info`` of a file without torch; its tensors are None.
+
+    Raises AsrtoolError as `read_safe`.
+    """
     info: dict[str, Any] = _read(path, kind, ("info",), "np")["info"]
     return info
 

@@ -28,12 +28,11 @@ IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of 
 
 
 def write_torch(path: Path, content: dict[str, Any], before_it_is_there: Callable[[], None] = lambda: None) -> None:
-    """Write `content` (tensors, numbers, texts, and lists and dicts of them), atomically.
+    """Write `content` (tensors, numbers, texts, lists and dicts) atomically.
 
-    It needs no memory for the file, and threads beside it compute: torch, the hash and the file let them while they
-    work on the bytes of a tensor. The tensors must not change meanwhile. On the disk the file is whole before it has
-    its name, so also after a power cut. Between the two `before_it_is_there` is called; where it raises, there is no
-    file. Raises AsrtoolError when the disk is full.
+    It needs no memory for the file, and other threads compute meanwhile. The tensors must not change. The file is
+    synced before it gets its name, so it is whole after a power cut. `before_it_is_there` is called before the
+    rename; if it raises, there is no file. Raises AsrtoolError if the disk is full.
     """
     with write_beside(path) as temporary:
         with open(temporary, "wb") as file:
@@ -46,7 +45,7 @@ def write_torch(path: Path, content: dict[str, Any], before_it_is_there: Callabl
 
 
 class _Archive:
-    """The file that torch.save writes to, from the first byte to the last: hashes what passes and adds the digest."""
+    """File object for torch.save that hashes the bytes and appends the digest."""
 
     def __init__(self, file: BinaryIO):
         self.file = file
@@ -95,11 +94,10 @@ class _Archive:
 
 
 def read_torch(path: Path | str, kind: str, keys: tuple[str, ...], mapped: bool = False) -> dict[str, Any]:
-    """The content of a file that `write_torch` wrote, or `write_safe`, on the CPU; no code in it is run.
+    """Read a file of `write_torch` or `write_safe` to the CPU without running code.
 
-    Tensors that are `mapped` are read where they are used, and count as memory of no process forked from this one that
-    does not use them. Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the
-    `keys`.
+    `mapped` tensors are read when they are used, and cost memory only in processes that use them. Raises
+    AsrtoolError, naming `kind`, if the file cannot be read, is damaged, or lacks one of the `keys`.
     """
     if Path(path).suffix == SUFFIX:
         return read_safe(path, kind, keys)
@@ -120,7 +118,7 @@ def read_torch(path: Path | str, kind: str, keys: tuple[str, ...], mapped: bool 
 
 
 def map_torch(path: Path | str) -> dict[str, Any]:
-    """The content of a file that is known to be whole, read when it is used; on torch 2."""
+    """Map a file that was already checked; needs torch 2."""
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     assert isinstance(content, dict)
     return content

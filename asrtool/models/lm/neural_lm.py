@@ -1,8 +1,8 @@
-"""A word language model: an encoder over words, and the prediction of the next one by weights of the encoder.
+"""Word language model: an encoder over words and the prediction of the next word.
 
 Letters in names: N sentences, T positions, C channels, V words, R nodes of a tree of words, W distinct words, S cells
-of a layer, G of its gates, four times as many. A model file has
-``format``, ``info`` = {``nnlm``: the section of the settings, ``words``: the vocabulary} and ``weights``.
+of a layer, G of its gates, four times as many. A model file has ``format``, ``info`` = {``nnlm``: the section of the
+settings, ``words``: the vocabulary} and ``weights``.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ MOST_WORDS = 8192  # of sentences that are scored together: their hidden rows an
 
 
 class WordEncoder(Encoder):
-    """Words to hidden rows, one a word, of which each depends on the words up to it and none behind.
+    """Module from words to hidden rows, each of which depends on no later word.
 
-    It is built with its settings and the number of words, and gets their numbers (N, T) in the place of features.
+    It is built with its settings and the number of words, and gets word numbers (N, T) in place of features.
     """
 
     subsampling = 1
     embedding: nn.Embedding  # V words of `output_size` values
 
     def read_tree(self, tree: WordTree) -> Tensor:
-        """The hidden rows of all nodes, (R, C): here those of whole sentences, batched with others of like length."""
+        """Return the hidden rows of all nodes, (R, C), here from whole sentences."""
         device = self.embedding.weight.device
         parent_R, word_R = torch.from_numpy(tree.parent_R), torch.from_numpy(tree.word_R)
         rows_RC = torch.empty(len(word_R), self.output_size, device=device)
@@ -72,16 +72,16 @@ class WordLstm(WordEncoder):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, words_NT: Tensor, lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """As Encoder.forward."""
+        """Encode words, as Encoder.forward."""
         hidden_NTC = self.dropout(self.embedding(words_NT))
         for layer in self.layers:
             hidden_NTC = self.dropout(layer(hidden_NTC)[0])
         return hidden_NTC, lens_N
 
     def read_tree(self, tree: WordTree) -> Tensor:
-        """As WordEncoder.read_tree: each beginning is read once, by a step from the one without its last word.
+        """Return the rows of all nodes: each prefix takes one step from its parent.
 
-        What the first layer takes from a word is computed once a word.
+        The input product of the first layer is computed once a word.
         """
         weight_VC = self.embedding.weight
         parent_R = torch.from_numpy(tree.parent_R).to(weight_VC.device)
@@ -105,7 +105,7 @@ class WordLstm(WordEncoder):
 
 
 class _Cell:
-    """A step of an LSTM layer, with or without a projection; the equations are those of torch.nn.LSTM."""
+    """Step of an LSTM layer, with or without projection, as torch.nn.LSTM."""
 
     def __init__(self, layer: nn.Module) -> None:
         assert isinstance(layer, nn.LSTM)
@@ -123,7 +123,7 @@ class _Cell:
         return nn.functional.linear(inputs_NC, self.in_GC, self.bias_G)
 
     def step(self, gates_NG: Tensor, hidden_NC: Tensor, memory_NS: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden rows (N, C) and cells (N, S) behind those given; `gates_NG` of `read` is changed."""
+        """Return the next hidden rows (N, C) and cells (N, S); changes `gates_NG`."""
         gates_NG += nn.functional.linear(hidden_NC, self.back_GC)  # not addmm_, which autocast leaves alone
         enters_NS, stays_NS, new_NS, leaves_NS = gates_NG.chunk(4, dim=1)
         memory_NS = stays_NS.sigmoid() * memory_NS + enters_NS.sigmoid() * new_NS.tanh()
@@ -134,7 +134,7 @@ class _Cell:
 
 
 class NeuralLm(AcousticModel):
-    """p(word | all words before it) over the vocabulary `words`, in which ``<unk>`` and ``<s>`` must be."""
+    """p(word | all words before it) over `words`, which include ``<unk>`` and ``<s>``."""
 
     encoder: WordEncoder
     objective: NextWord
@@ -145,16 +145,19 @@ class NeuralLm(AcousticModel):
         self.ids = {word: number for number, word in enumerate(self.words)}
 
     def number(self, words: Sequence[str]) -> list[int]:
-        """The numbers of the words of a sentence between two ``<s>``: all but the last are read, all but the first
-        predicted."""
+        """Return the numbers of a sentence between two ``<s>``.
+
+        All but the last are read, all but the first predicted.
+        """
         unknown = self.ids[UNK]
         return [self.ids[EDGE], *(self.ids.get(word, unknown) for word in words), self.ids[EDGE]]
 
     def log_probs(self, sentences: Sequence[Sequence[str]]) -> list[float]:
-        """Natural log probability of each sentence, its end included; words outside the vocabulary are ``<unk>``.
+        """Return the natural log probability of each sentence with its end.
 
-        What sentences begin with alike is computed once; so it is worth giving many that are similar. Under autocast
-        matrix products and the gates that they make are in its format; cells, sums and logarithms are in float32.
+        Words outside the vocabulary are ``<unk>``. Common prefixes are computed once, so it pays to give many similar
+        sentences. Under autocast matrix products and gates are in its format; cells, sums and logarithms are in
+        float32.
         """
         numbers = [tuple(self.number(words)[1:-1]) for words in sentences]
         found: dict[tuple[int, ...], float] = {}
@@ -178,7 +181,7 @@ class NeuralLm(AcousticModel):
 
 
 def _by_size(sentences: Sequence[tuple[int, ...]], most: int) -> Iterator[list[tuple[int, ...]]]:
-    """`sentences` in parts, in order, of at most `most` words with their ends, but at least one sentence."""
+    """Yield `sentences` in parts of at most `most` words, at least one sentence each."""
     part: list[tuple[int, ...]] = []
     size = 0
     for sentence in sentences:
@@ -192,14 +195,14 @@ def _by_size(sentences: Sequence[tuple[int, ...]], most: int) -> Iterator[list[t
 
 
 def pad_sentences(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """What is read (N, T), how many words of each (N,), and what is predicted (N, T), for sentences of `number`."""
+    """Return input (N, T), lengths (N,) and targets (N, T) of numbered sentences."""
     lens_N = torch.tensor([len(numbers) - 1 for numbers in sentences])
     padded_NT = nn.utils.rnn.pad_sequence([torch.tensor(numbers) for numbers in sentences], batch_first=True)
     return padded_NT[:, :-1], lens_N, padded_NT[:, 1:]
 
 
 def build_neural_lm(encoder: Choice, output: Choice, words: Sequence[str]) -> NeuralLm:
-    """A model with random weights drawn from torch's generator; AsrtoolError where a part cannot be loaded."""
+    """Build a model with random weights; AsrtoolError if a part cannot be loaded."""
     built: WordEncoder = encoder.load()(encoder.settings, len(words))
     check_encoder(built, encoder.name)
     return NeuralLm(built, output.load()(output.settings, built.embedding), words)
@@ -211,7 +214,7 @@ def save_neural_lm(path: Path, info: dict[str, Any], weights: dict[str, Tensor])
 
 
 def load_neural_lm(path: Path | str) -> NeuralLm:
-    """The model, ready to be applied; AsrtoolError when the file is missing, damaged or of another format."""
+    """Load a model; AsrtoolError if it is missing, damaged or of another format."""
     content = read_torch(path, "neural language model", ("format", "info", "weights"))
     if content["format"] != FORMAT:
         raise AsrtoolError(f"{path}: format {content['format']}, expected {FORMAT}", "run the stage nnlm again")

@@ -1,6 +1,7 @@
-"""Outputs of a neural language model: hidden rows to the probabilities of the next word.
+"""Outputs of a neural language model: hidden rows to next-word probabilities.
 
-Letters in names: N sentences, T positions, C channels, V words, R rows, G groups of words, P pairs of a row and a word.
+Letters in names: N sentences, T positions, C channels, V words, R rows, G groups of words, P pairs of a row and a
+word.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ CHUNK_ROWS, CHUNK_WORDS = 512, 1024  # of logits that are held at once, 2 MiB, s
 
 
 class NextWord(Objective):
-    """Cross-entropy of the word behind each position; the probabilities of all words behind a row sum to 1.
+    """Cross-entropy of the next word; probabilities of all words sum to 1.
 
-    It is built with its settings and the embedding, whose weights are those of the words here as well (Press and Wolf,
-    2017).
+    It is built with its settings and the embedding, whose weights it shares (Press and Wolf, 2017).
     """
 
     def __init__(self, embedding: nn.Embedding) -> None:
@@ -42,14 +42,17 @@ class NextWord(Objective):
 
     @abstractmethod
     def word_scores(self, rows_RC: Tensor, row_P: Tensor, word_P: Tensor) -> Tensor:
-        """ln p of word `word_P` behind row number `row_P`, (P,), in float32; few logits are held at once."""
+        """Return ln p of `word_P` after row `row_P`, (P,), float32.
+
+        Few logits are held at once.
+        """
 
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
         """Every position has a word behind it."""
         return "" if num_rows == len(targets) else f"{num_rows} rows, {len(targets)} words"
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a word, the ends of sentences included."""
+        """Return the loss in nats a word, with the ends of sentences."""
         return Loss(self.losses(hidden_NTC, targets_NU, target_lens_N).sum(), int(target_lens_N.sum()))
 
     def losses(self, hidden_NTC: Tensor, targets_NT: Tensor, target_lens_N: Tensor) -> Tensor:
@@ -71,20 +74,20 @@ class Softmax(NextWord):
         return _logits(hidden_NTC, self.weight_VC, self.bias_V).log_softmax(dim=-1)
 
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
-        """As NextWord.row_losses."""
+        """Return the loss of each row, as NextWord.row_losses."""
         return nn.functional.cross_entropy(_logits(rows_RC, self.weight_VC, self.bias_V), words_R, reduction="none")
 
     def word_scores(self, rows_RC: Tensor, row_P: Tensor, word_P: Tensor) -> Tensor:
-        """As NextWord.word_scores."""
+        """Return log probabilities, as NextWord.word_scores."""
         sums_R = _log_sums(rows_RC, self.weight_VC, self.bias_V)
         return _logits_of(rows_RC[row_P], self.weight_VC[word_P], self.bias_V[word_P]) - sums_R[row_P]
 
 
 class Adaptive(NextWord):
-    """A softmax over the frequent words and the groups of rare ones, and one in each group (Grave et al., 2017).
+    """Softmax over frequent words and groups of rare ones, and one in each group.
 
-    Words are numbered by frequency, the most frequent 0. ln p of a rare word is that of its group plus that of the
-    word within it, so the words of a group are looked at only where one of them is behind the row.
+    Source: Grave et al., 2017. Words are numbered by frequency, the most frequent 0. ln p of a rare word is ln p of
+    its group plus ln p in the group, so a group is computed only if one of its words is needed.
     """
 
     def __init__(self, settings: AdaptiveSettings, embedding: nn.Embedding) -> None:
@@ -98,7 +101,7 @@ class Adaptive(NextWord):
 
     @property
     def words_a_row(self) -> float:
-        """As NextWord.words_a_row, in the mean where frequencies are as in Zipf's law."""
+        """Mean number of words computed a row, if frequencies follow Zipf's law."""
         shares = [math.log(group.stop / group.start) / math.log(len(self.bias_V)) for group in self.groups]
         rare = sum(share * (group.stop - group.start) for share, group in zip(shares, self.groups, strict=True))
         return self.num_frequent + len(self.groups) + rare
@@ -113,7 +116,7 @@ class Adaptive(NextWord):
         return torch.cat(parts, dim=-1)
 
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
-        """As NextWord.row_losses."""
+        """Return the loss of each row, as NextWord.row_losses."""
         first_R, group_R = self._find(words_R)
         losses_R = nn.functional.cross_entropy(_logits(rows_RC, *self._first()), first_R, reduction="none")
         for i, group in enumerate(self.groups):
@@ -124,7 +127,7 @@ class Adaptive(NextWord):
         return losses_R
 
     def word_scores(self, rows_RC: Tensor, row_P: Tensor, word_P: Tensor) -> Tensor:
-        """As NextWord.word_scores."""
+        """Return log probabilities, as NextWord.word_scores."""
         weight_FC, bias_F = self._first()
         first_P, group_P = self._find(word_P)
         sums_R = _log_sums(rows_RC, weight_FC, bias_F)
@@ -143,7 +146,7 @@ class Adaptive(NextWord):
         return weight_FC, torch.cat([self.bias_V[: self.num_frequent], self.group_bias_G])
 
     def _find(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """What of the first softmax stands for each word, and its group, -1 of the frequent ones."""
+        """Return the output of the first softmax for each word, and its group or -1."""
         group = torch.full_like(words, -1)
         for each in self.groups:
             group += words >= each.start
@@ -155,7 +158,7 @@ def _logits(rows: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
 
 
 def _logits_of(rows_PC: Tensor, weight_PC: Tensor, bias_P: Tensor) -> Tensor:
-    """That of one word a row, (P,)."""
+    """Return the logit of one word a row, (P,)."""
     return (rows_PC * weight_PC).sum(dim=1).float() + bias_P
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WordTree:
-    """Every distinct beginning of some sentences as a node, the empty one first and the shorter ones before the longer.
+    """Prefix tree of sentences: a node for each distinct prefix, shorter ones first.
 
-    The nodes of `depth` words are those from ``starts[depth]`` up to ``starts[depth + 1]``.
+    Node 0 is the empty prefix. Nodes of `depth` words are ``starts[depth]`` up to ``starts[depth + 1]``.
     """
 
     word_R: np.ndarray  # the last word, int64; of the empty beginning what stands before every sentence

@@ -1,16 +1,16 @@
-"""An encoder-decoder with attention (Chan et al. 2016, arXiv 1508.01211), its decoder as in Tueske et al. 2020.
+"""Encoder-decoder with attention (Chan et al. 2016, arXiv 1508.01211).
 
-Of the two LSTM layers of the decoder the lower one sees the tokens before alone, like a language model; the upper one
-sees that and the last context, a mean of rows. Attention is additive and knows where it has been (Chorowski et al.
+The decoder follows Tueske et al. 2020: its lower LSTM layer reads previous tokens alone, like a language model; the
+upper one reads that and the last context, a mean of rows. Attention is additive and location-aware (Chorowski et al.
 2015, arXiv 1506.07503): a convolution of the sum of its weights so far is part of each energy
 
     e_t = v . tanh(Q q + K h_t + (F * sum of weights)_t)
 
-for the output q of the upper layer. END, column 0, stands before the first token and behind the last one. With
-`ctc_weight` w the loss is (1 - w) that of the decoder + w that of CTC on the same rows (Watanabe et al. 2017).
+for the output q of the upper layer. END, column 0, comes before the first token and after the last one. With
+`ctc_weight` w the loss is (1 - w) times the decoder's plus w times CTC on the same rows (Watanabe et al. 2017).
 
-Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens, H cells, A values of an
-energy.
+Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens, H cells, A values of
+an energy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ END = 0
 
 
 class Energies(nn.Module):
-    """Where to look: weights of rows, by what is asked for, what rows hold, and where it was looked before."""
+    """Attention weights from the query, the rows, and the weights so far."""
 
     def __init__(self, num_channels: int, query_size: int, size: int, kernel_size: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Energies(nn.Module):
 
 
 class State(NamedTuple):
-    """What a step of the decoder leaves to the next one."""
+    """State of the decoder between two steps."""
 
     lower: tuple[Tensor, Tensor]  # output and cells (N, H)
     upper: tuple[Tensor, Tensor]
@@ -59,7 +59,7 @@ class State(NamedTuple):
 
 
 class Attention(Objective):
-    """-ln P(tokens | features), token by token, each given those before it; scores are the rows themselves."""
+    """-ln P(tokens | features), token by token; its scores are the rows themselves."""
 
     def __init__(self, settings: AttentionSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
@@ -82,9 +82,10 @@ class Attention(Objective):
         return num_targets_N + 1
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a token or end; `errors` are those of them where another one is more probable.
+        """Return the loss in nats a token or end.
 
-        In training labels are smoothed: `label_smoothing` of the target is given to all tokens alike.
+        `errors` counts tokens where another one is more probable. In training `label_smoothing` of the target is
+        spread over all tokens.
         """
         ends_N1 = targets_NU.new_full((len(targets_NU), 1), END)
         wanted_NU = torch.cat([targets_NU, ends_N1], dim=1)  # padded with END as well
@@ -135,7 +136,10 @@ class Attention(Objective):
         is_row_NT: Tensor,
         weights: Sequence[Tensor],
     ) -> tuple[Tensor, State]:
-        """What the output layer gets after a token (N, H + C), and the state; `weights` are those of recurrences."""
+        """Return the input of the output layer after a token (N, H + C), and the state.
+
+        `weights` are the recurrent weights.
+        """
         lower = run_cell(self.lower, weights[0], self.dropout(self.embedding(token_N)), state.lower)
         seen_NI = torch.cat([self.dropout(lower[0]), state.context_NC], dim=1)
         upper = run_cell(self.upper, weights[1], seen_NI, state.upper)
@@ -145,13 +149,13 @@ class Attention(Objective):
         return output_NO, State(lower, upper, context_NC, state.sum_NT + weights_NT)
 
     def _draw(self, output_NO: Tensor) -> Tensor:
-        """Tokens (N,) as the model gives them behind what it has read, for scheduled sampling (Bengio et al. 2015)."""
+        """Draw tokens (N,) from the model for scheduled sampling (Bengio et al. 2015)."""
         # Not under no_grad: autocast of older torch keeps weights that it rounded there, and they get no gradient
         logits_NV = self.output(output_NO.detach()).detach()
         return torch.multinomial(logits_NV.float().softmax(dim=1), 1).squeeze(1)
 
     def _dropped(self, weight: Tensor) -> Tensor:
-        """A recurrent weight, some of it zeroed for all steps of a batch (Wan et al. 2013)."""
+        """Return a recurrent weight with entries zeroed for the batch (Wan et al. 2013)."""
         return nn.functional.dropout(weight, self.settings.weight_drop, self.training)
 
 

@@ -1,7 +1,7 @@
-"""Connectionist temporal classification (Graves et al., 2006), by torch or by k2; ctc_topology.py has the paths.
+"""Connectionist temporal classification (Graves et al., 2006), by torch or k2.
 
-With `consistency` each utterance is trained on twice, masked differently, and the posteriors of one copy are drawn
-towards those of the other (CR-CTC: Yao et al., 2024, arXiv 2410.05101, equations 3 and 4).
+ctc_topology.py has the paths. With `consistency` each utterance is trained on twice with other masks, and the
+posteriors of each copy are drawn towards the other's (CR-CTC: Yao et al., 2024, arXiv 2410.05101, equations 3 and 4).
 
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
 """
@@ -22,7 +22,7 @@ NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 1
 
 
 class Ctc(Objective):
-    """-ln P(tokens | features), summed over all paths; scores are log-probabilities of tokens."""
+    """-ln P(tokens | features), summed over paths; scores are log posteriors."""
 
     def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
@@ -33,16 +33,16 @@ class Ctc(Objective):
         self.output = nn.Linear(num_channels, num_tokens)
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
-        """Of the shortest path, as CtcTopology: with fewer rows there is none, and the loss would be infinite."""
+        """Return the rows of the shortest path; with fewer the loss would be infinite."""
         return np.maximum(targets.lens + targets.repeats(), 1)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a token; of utterances that fit."""
+        """Return the loss in nats a token, of utterances that fit."""
         total = self.path_loss(self.scores(hidden_NTC), lens_N, targets_NU, target_lens_N)
         return Loss(total, int(target_lens_N.sum()))
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """The mean of both copies' losses, and `consistency` times their divergence, which is reported besides."""
+        """Return the mean loss of both copies plus `consistency` times their divergence."""
         losses = [self.loss(view_NTC, lens_N, targets_NU, target_lens_N) for view_NTC in hidden_NTC.chunk(2)]
         divergence = divergence_of_views(self.scores(hidden_NTC), lens_N)
         total = (losses[0].total + losses[1].total) / 2 + self.consistency * divergence
@@ -62,9 +62,10 @@ class Ctc(Objective):
 
 
 def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:
-    """Of posteriors of a first view of some utterances and, behind them, of a second one, summed over rows, in nats.
+    """Return the divergence of posteriors of two views, in nats, summed over rows.
 
-    Half of D(second || first) + D(first || second), where what stands first is a target and gets no gradient.
+    The second views come after the first. It is half of D(second || first) + D(first || second); the first argument
+    is a target without gradient.
     """
     first_NTV, second_NTV = scores_NTV.chunk(2)
     is_row_NT = torch.arange(scores_NTV.shape[1], device=lens_N.device) < lens_N[:, None]
@@ -78,7 +79,7 @@ def _divergence(of_NTV: Tensor, from_NTV: Tensor) -> Tensor:
 
 
 class K2Ctc(Ctc):
-    """The same loss, as the total weight of the CTC graphs of the texts intersected with the log-probabilities."""
+    """CTC loss by k2: CTC graphs of the texts intersected with log posteriors."""
 
     def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
         """Raises AsrtoolError where k2 is missing."""
@@ -86,7 +87,7 @@ class K2Ctc(Ctc):
         super().__init__(settings, num_channels, num_tokens)
 
     def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
-        """As Ctc.path_loss."""
+        """Return the loss of each utterance, as Ctc.path_loss."""
         import k2
 
         order_N = lens_N.cpu().argsort(descending=True)  # k2 wants the longest first

@@ -1,7 +1,6 @@
-"""CTC paths: runs of equal tokens are one token unless a blank is between, and blanks stand for nothing.
+"""CTC paths: equal tokens in a row are one unless a blank is between.
 
 This is the map B of Graves et al. 2006, section 3.1. Column i of the scores is token i, and column 0 is the blank.
-
 Shapes: T rows, V tokens, U tokens of a sequence.
 """
 
@@ -18,7 +17,7 @@ BLANK = 0
 
 
 class CtcTopology(Topology):
-    """Of all objectives whose scores are log posteriors of tokens and of a blank."""
+    """Topology of scores that are log posteriors of tokens and of a blank."""
 
     blank = BLANK
 

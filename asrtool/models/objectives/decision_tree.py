@@ -1,10 +1,10 @@
-"""States of tokens in context, tied to leaves by a decision tree: the classes of a hybrid model. Needs no torch.
+"""Decision tree that ties HMM states of tokens in context to pdfs (leaves).
 
-A token, after the one before it (its left context), has two places: its first row, and all further ones, if there are
-any (the topology of Povey et al. 2016, section 4). Token 0 is silence, which has one class and no context. A sequence
-of leaves says which tokens it is of, as a first row always begins one.
+A token with its left context has two HMM states: its first row, and all further ones (the topology of Povey et al.
+2016, section 4). Token 0 is silence, which has one pdf and no context. A sequence of pdfs determines its tokens, as a
+first row always begins one. Needs no torch.
 
-Letters in names: V tokens, L leaves, R rows, S segments.
+Letters in names: V tokens, L pdfs, R rows, S segments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "tree.npz"
 
 @dataclass(frozen=True)
 class Tree:
-    """The leaf of each token in context, and how often each leaf is a target in training."""
+    """Pdf of each token in context, and its count in training."""
 
     leaves_VV2: np.ndarray  # int32: of a left context, a token and a place
     counts_L: np.ndarray  # int64, rows
@@ -47,7 +47,10 @@ class Tree:
 
     @cached_property
     def log_priors_L(self) -> np.ndarray:
-        """Natural logarithms of the relative frequencies, float32; 0 for what was never a target, so it never wins."""
+        """Natural logarithms of relative frequencies, float32; 0 for unseen pdfs.
+
+        An unseen pdf thus never wins.
+        """
         share_L = np.where(self.counts_L > 0, self.counts_L, self.counts_L.sum()) / max(self.counts_L.sum(), 1)
         return np.log(np.maximum(share_L, np.finfo(np.float32).tiny)).astype(np.float32)
 
@@ -61,7 +64,7 @@ class Tree:
         return self.leaves_VV2[lefts_R, tokens_R, places_R].astype(np.int64)
 
     def is_same(self, other: Tree) -> bool:
-        """Whether it has the same leaves in the same places."""
+        """Return whether both trees have the same pdfs."""
         return np.array_equal(self.leaves_VV2, other.leaves_VV2)
 
     def save(self, folder: Path) -> None:
@@ -69,7 +72,7 @@ class Tree:
 
     @classmethod
     def load(cls, folder: Path) -> Tree:
-        """That of `folder`, of frame targets or of a graph; AsrtoolError where there is none."""
+        """Load the tree of frame targets or a graph in `folder`; AsrtoolError if missing."""
         path = folder / FILE
         try:
             with np.load(path) as arrays:

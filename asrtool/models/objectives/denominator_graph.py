@@ -1,8 +1,8 @@
-"""All that an n-gram over tokens allows, as states of rows: the denominator of sequence training. Needs no torch.
+"""Denominator graph of sequence training: an n-gram over tokens as pdf states.
 
-Composed as the topology of a hybrid model composes H and the context of tokens: a state is a history and the pair of
-leaves of its last token, for its first row and for all further ones. From each state an arc leads to that of the next
-token, and begins it. Further rows stay. Of silence both leaves are the same one.
+It is composed as the topology of a hybrid model composes H and the context of tokens: a state is a history and the
+two pdfs of its last token, for its first row and further ones. An arc leads to the state of the next token and begins
+it. Silence has one pdf. Needs no torch.
 
 Letters in names: S states, A arcs, I tokens of an utterance, R rows.
 """
@@ -70,7 +70,7 @@ def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
 
 @dataclass(frozen=True)
 class Chain:
-    """The tokens of an utterance in their order, silence among them: where an alignment has them, and their leaves."""
+    """Tokens of an aligned utterance in order, with silence, and their pdfs."""
 
     tokens: list[int]
     begins_I: np.ndarray  # rows
@@ -79,7 +79,10 @@ class Chain:
 
 
 def chain_of(leaves_R: np.ndarray, tree: Tree) -> Chain:
-    """What the leaf of each row says of an utterance; its first row begins a token whatever its place is."""
+    """Return the tokens of an utterance from the pdf of each row.
+
+    The first row always begins a token.
+    """
     tokens_R, places_R = tree.tokens_L[leaves_R], tree.places_L[leaves_R]
     begins = np.diff(tokens_R, prepend=-1) != 0
     begins |= (places_R == FIRST) & (tokens_R != SILENCE)

@@ -1,9 +1,9 @@
-"""The hybrid model of the papers (Bourlard and Morgan 1994): a classifier of rows over leaves of a decision tree.
+"""Hybrid model of the papers (Bourlard and Morgan 1994): a classifier of frames.
 
-A search wants p(features | leaf), which by Bayes is the posterior over the prior, but for a factor that all leaves
-share. Priors are the relative frequencies of leaves among the targets; the tree in the model file has their counts.
+A search needs p(features | pdf), the posterior divided by the prior up to a common factor. Priors are relative
+frequencies in the targets; the tree in the model file has their counts.
 
-Letters in names: N utterances, T rows, C channels of a row, U targets of an utterance, L leaves.
+Letters in names: N utterances, T rows, C channels of a row, U targets of an utterance, L pdfs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asrtool.settings.models import Hybrid
 
 
 class FrameCe(Objective):
-    """-ln P(leaf | features), summed over rows; scores are log posteriors less the scaled log priors."""
+    """-ln P(pdf | features) summed over rows; scores subtract scaled log priors."""
 
     targets = "leaves"
 
@@ -37,7 +37,10 @@ class FrameCe(Objective):
         return num_rows_N
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a row; `errors` are the rows whose best leaf is another one. There is a target for each row."""
+        """Return the loss in nats a row, with a target for each row.
+
+        `errors` counts rows whose best pdf is another one.
+        """
         row_T = torch.arange(hidden_NTC.shape[1], device=lens_N.device)
         is_row_NT = row_T < lens_N[:, None]
         logits_RL = self.output(hidden_NTC[is_row_NT]).float()

@@ -1,16 +1,17 @@
-"""ln P of the rows of utterances by all paths of a graph of leaves, or of a chain of tokens; with gradients.
+"""ln P of utterances over all paths of a pdf graph or a token chain, with gradients.
 
-Forward and backward over the rows of a batch at once. With x(t, s) the probability of all paths of rows 0 to t that end
-in state s, e(t, l) the exponential of the score of leaf l, and p(r, s) that of the arc from r to s:
+Forward and backward run over the rows of a batch at once. With x(t, s) the probability of all paths of rows 0 to t
+that end in state s, e(t, l) the exponential of the score of pdf l, and p(r, s) the probability of the arc from r to
+s:
 
     y(t, s) = x(t, s) + leak share(s) sum_r x(t, r)
     x(t + 1, s) = e(t + 1, first(s)) sum_r y(t, r) p(r, s) + e(t + 1, further(s)) y(t, s)
 
-The leak, from each state to each, lets a path forget what was said before (the leaky HMM of Povey et al. 2016, section
-3.4); behind the last row P is the sum of y(t, s) end(s). Probabilities are divided by their sum after each row, whose
-logarithms add up; in float64, so that a path may be e^700 times less likely than others for a time.
+The leaky HMM coefficient `leak` lets a path forget its history (Povey et al. 2016, section 3.4); after the last row P
+is the sum of y(t, s) end(s). Probabilities are divided by their sum after each row, whose logarithms add up, in
+float64.
 
-Letters in names: N utterances, T rows, L leaves, S states of the graph, I tokens of an utterance.
+Letters in names: N utterances, T rows, L pdfs, S states of the graph, I tokens of an utterance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NO_PATH = -1e30  # ln P; finite, since differences of infinite ones are no numbe
 
 
 class Denominator:
-    """A LeafGraph on a device; matrices are sparse ones in rows, as products with those are the quickest on a CPU."""
+    """Denominator graph on a device, as sparse matrices in rows."""
 
     def __init__(self, graph: LeafGraph, num_leaves: int, leak: float, device: torch.device) -> None:
         """`leak` is the probability of a leak after a row, against 1 of none."""
@@ -59,12 +60,18 @@ class Denominator:
         return self
 
     def log_probs(self, scores_NTL: Tensor, lens_N: Tensor) -> Tensor:
-        """ln P of each utterance (N,), float64, by `scores_NTL` of leaves, of which the first `lens_N` rows count."""
+        """Return ln P of each utterance (N,), float64, by pdf scores.
+
+        The first `lens_N` rows count.
+        """
         found: Tensor = _Paths.apply(scores_NTL, lens_N, self)
         return found
 
     def emit(self, scores_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a row: e of first and further leaves (S, N), divided by that of the best leaf, whose ln is the third."""
+        """Return e of first and further pdfs (S, N) of a row, and the ln of the scale.
+
+        Both are divided by e of the best pdf.
+        """
         best_N = scores_NL.max(dim=1).values.double()
         emit_LN = (scores_NL.double() - best_N[:, None]).exp().t().contiguous()
         return emit_LN[self.first_S], emit_LN[self.further_S], best_N
@@ -97,7 +104,7 @@ class _Paths(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """How probable it is that a path has a leaf in a row."""
+        """Return the posterior probability of each pdf in each row as the gradient."""
         graph: Denominator = ctx.graph
         scores_NTL, lens_N, *rows = ctx.saved_tensors
         grad_NTL = torch.zeros_like(scores_NTL)
@@ -142,7 +149,7 @@ class Chains:
 
 
 def chain_log_probs(scores_NTL: Tensor, lens_N: Tensor, chains: Chains) -> Tensor:
-    """ln P of each utterance (N,), float64: all ways of saying its tokens one after another in its rows."""
+    """Return ln P (N,), float64, of the token chain of each utterance."""
     num_rows = scores_NTL.shape[1]
     first_NTI, further_NTI = (
         scores_NTL.gather(2, leaves_NI[:, None].expand(-1, num_rows, -1)).double()

@@ -1,9 +1,9 @@
-"""Paths of a hybrid model: rows are leaves of the decision tree; silence may stand before each token and at the end.
+"""Paths of a hybrid model: rows are pdfs; silence is optional around tokens.
 
-Between two tokens of a word as well, as a blank of CTC does. Silence is a left context like any other. What a leaf
-stands for is in asrtool/models/objectives/decision_tree.py; column i of the scores is leaf i.
+Silence may also be between two tokens of a word, as a blank of CTC may. It is a left context like any other.
+decision_tree.py defines pdfs; column i of the scores is pdf i.
 
-Letters in names: R rows, L leaves, X states of an alignment, U tokens.
+Letters in names: R rows, L pdfs, X states of an alignment, U tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NONE = -1  # no state
 
 
 class LeafTopology(Topology):
-    """Of `frame-ce`: scores are log posteriors less the scaled log priors of leaves."""
+    """Topology of `frame-ce`: scores are log posteriors minus scaled log priors."""
 
     margin_s = 0.0
 
@@ -49,10 +49,10 @@ class LeafTopology(Topology):
         return path[::-1]
 
     def _chain(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[int], list[int]]:
-        """Leaves of the states (X,), up to five states each is entered from (X, 5), the first states, and the last.
+        """Return pdfs of states (X,), their predecessors (X, 5), and first and last states.
 
-        Token i has states 5 i and on: silence before it, first and further rows behind silence, and these two behind
-        the token before it. A last state is the silence at the end.
+        Token i has states 5 i and on: silence before it, first and further rows after silence, and these two after
+        the previous token. A last state is the silence at the end.
         """
         leaves: list[int] = []
         before: list[list[int]] = []
@@ -69,7 +69,7 @@ class LeafTopology(Topology):
         return np.array([*leaves, SILENCE]), before_X5, [0, 1] if tokens else [0], [end, *spoken]
 
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
-        """The token of each first row and the further rows behind it; the highest score is that of the posteriors."""
+        """Return the tokens of a path with their rows and highest log posterior."""
         tokens_L, places_L = self.tree.tokens_L, self.tree.places_L
         spans: list[Span] = []
         last = SILENCE
@@ -89,7 +89,10 @@ class LeafTopology(Topology):
         return len(tokens)
 
     def transducer(self, tokens: Sequence[int]) -> str:
-        """H and the context in one: state 0 has read silence or nothing, each other a token by its pair of leaves."""
+        """Return H and the context in one automaton.
+
+        State 0 has read silence or nothing, each other one a token by its two pdfs.
+        """
         pairs = {(token, *self._pair(left, token)) for token in tokens for left in (SILENCE, *tokens)}
         states = {key: number for number, key in enumerate(sorted(pairs), 1)}
         lines = [f"0 0 {SILENCE + 1} 0"]

@@ -1,13 +1,13 @@
-"""Lattice-free maximum mutual information (Povey et al. 2016): the right tokens against all sequences of tokens.
+"""Lattice-free maximum mutual information (Povey et al. 2016).
 
     -ln P(tokens | features) = ln sum over all sequences of p(features, tokens) - ln p(features, right tokens)
 
-p(features | leaf) is what a search reads of a hybrid model, and P(tokens) an n-gram that is estimated on the alignment
-of the training set, silence being a token. The denominator has all alignments of all sequences; the numerator the
-tokens of the utterance's own alignment, each of which may begin some rows earlier or later. Parameters are those of
-`frame-ce`, whose loss is added with a small weight.
+p(features | pdf) is the score of a hybrid model, and P(tokens) an n-gram of the training alignment with silence as a
+token. The denominator has all alignments of all sequences; the numerator has the tokens of the utterance's own
+alignment, each of which may begin some rows earlier or later. Parameters are the ones of `frame-ce`, whose loss is
+added with a small weight.
 
-Letters in names: N utterances, T rows, C channels of a row, L leaves, I tokens of an utterance, U its targets.
+Letters in names: N utterances, T rows, C channels of a row, L pdfs, I tokens of an utterance, U its targets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asrtool.settings.models import LfMmi as LfMmiSettings
 
 
 class LfMmi(FrameCe):
-    """In nats a row; `cross_entropy` and `errors` are what `frame-ce` reports."""
+    """LF-MMI loss in nats a row; also reports `cross_entropy` and `errors`."""
 
     def __init__(self, settings: LfMmiSettings, num_channels: int, num_tokens: int, tree: Tree) -> None:
         super().__init__(settings, num_channels, num_tokens, tree)
@@ -49,7 +49,7 @@ class LfMmi(FrameCe):
         logging.info("denominator: %d histories, %d states, %d arcs", *sizes)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """Of all sequences less that of the right one, and of frames; there is a target for each row."""
+        """Return the LF-MMI loss plus the weighted frame loss; one target a row."""
         by_frames = super().loss(hidden_NTC, lens_N, targets_NU, target_lens_N)
         scores_NTL = self.scores(hidden_NTC)
         chains = [
@@ -77,7 +77,7 @@ class LfMmi(FrameCe):
         return Chains(*(part.to(device) for part in (*parts, torch.from_numpy(is_allowed_NTI))))
 
     def _log_prior(self, chain: Chain) -> float:
-        """ln P(tokens); what training does not have, as a set to evaluate with may, costs a leak."""
+        """Return ln P(tokens); tokens that training lacks cost a leak."""
         assert self.ngrams is not None, "prepare() comes before the first loss"
         return math.fsum(self.ngrams.log_probs(chain.tokens, math.log(self.settings.leak)))
 

@@ -1,4 +1,4 @@
-"""The targets of many utterances as two arrays, for what an objective says of all of them at once.
+"""Targets of many utterances as two arrays.
 
 Letters in names: N sequences, U targets of one.
 """
@@ -20,7 +20,7 @@ class Targets:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Targets:
-        """Of lists of them."""
+        """Build from lists of targets."""
         ends = np.cumsum([0, *map(len, sequences)], dtype=np.uint64)
         return cls(np.array([value for sequence in sequences for value in sequence], np.uint32), ends)
 
@@ -33,11 +33,11 @@ class Targets:
 
     @property
     def lens(self) -> np.ndarray:
-        """How many each has, (N,) int64."""
+        """Number of targets of each, (N,) int64."""
         return np.diff(self.ends.astype(np.int64))
 
     def repeats(self) -> np.ndarray:
-        """How many in each are equal to the one before, (N,) int64."""
+        """Number of targets equal to the one before, (N,) int64."""
         places = np.flatnonzero(self.values[1:] == self.values[:-1]) + 1
         behind = np.searchsorted(self.ends, places, side="right")
         is_inside = self.ends[behind - 1] < places  # others begin a sequence

@@ -1,10 +1,8 @@
-"""An n-gram over tokens, for the denominator of sequence training: unsmoothed, as an automaton. Needs no torch.
+"""Unsmoothed n-gram over tokens as an automaton, for sequence training.
 
-Its histories are all of one token and, of longer ones, the most frequent; behind another one the longest end of it
-counts that is one of these. A token that was never seen behind a history has no arc there (after Povey et al. 2016,
-section 3.2): with smoothing each state would have an arc for each token. Both the beginning and the end of a history
-are seen at least as often as the whole, so they are kept where it is, and each state needs to know no more than its
-history to find the next one.
+Its histories are all of one token and the most frequent longer ones; another history is cut to its longest known end.
+A token that was never seen after a history has no arc there (after Povey et al. 2016, section 3.2): with smoothing
+each state would have an arc for each token. Needs no torch.
 
 Letters in names: U tokens of an utterance, K different n-grams, O tokens of an n-gram.
 """
@@ -27,7 +25,7 @@ History = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Arc:
-    """From a history by a token."""
+    """Arc from a history by a token."""
 
     target: int  # state
     count: int  # in training
@@ -36,7 +34,7 @@ class Arc:
 
 @dataclass(frozen=True)
 class TokenNgrams:
-    """State i has seen `histories[i]`, of which the first token may be `begin`, the beginning of the utterance."""
+    """Automaton: state i is `histories[i]`, which may start with `begin`."""
 
     begin: int
     histories: list[History]  # the first one is that of the beginning
@@ -54,7 +52,10 @@ class TokenNgrams:
         return default if last == self.begin else last
 
     def log_probs(self, tokens: Sequence[int], unseen: float) -> list[float]:
-        """ln P of each of `tokens` behind those before it, and of the end; `unseen` for what training does not have."""
+        """Return ln P of each token given those before it, and of the end.
+
+        `unseen` is the value of tokens that training lacks.
+        """
         state, found = 0, []
         for token in tokens:
             arc = self.arcs[state].get(token)
@@ -67,7 +68,10 @@ class TokenNgrams:
 
 
 def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int, max_histories: int) -> TokenNgrams:
-    """The n-gram of `order` of the tokens (U,) of all utterances, with `max_histories` of two tokens or more."""
+    """Estimate the n-gram of `order` from the tokens (U,) of all utterances.
+
+    `max_histories` limits histories of two tokens or more.
+    """
     begin, end = num_tokens, num_tokens + 1
     ngrams_KO, counts_K = count_ngrams(sequences, num_tokens, order)
     seen = list(zip(map(tuple, ngrams_KO.tolist()), counts_K.tolist(), strict=True))
@@ -125,9 +129,10 @@ def _pieces(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
 
 
 def _choose_histories(seen: Iterable[tuple[History, int]], begin: int, max_longer: int) -> list[History]:
-    """That of the beginning, all others of one token, and `max_longer` of more, where the shorter of two comes first.
+    """Return the initial history, all of one token, and `max_longer` longer ones.
 
-    The beginning is in a history once at most, as nothing is before it.
+    Of two equally frequent ones the shorter is first. The utterance's beginning is at most the first token of a
+    history.
     """
     counts: defaultdict[History, int] = defaultdict(int)
     for ngram, count in seen:

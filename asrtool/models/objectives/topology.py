@@ -1,6 +1,6 @@
-"""How rows of an objective's scores stand for tokens: what search and forced alignment ask of it. Needs no torch.
+"""Topology: how rows of scores map to tokens, for search and forced alignment.
 
-Letters in names: T rows, V columns of the scores. A path is a list of one column a row.
+Needs no torch. Letters in names: T rows, V columns of the scores. A path is a list of one column a row.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Span = tuple[int, int, int, float]
 
 
 class Topology(ABC):
-    """The settings of an objective name theirs as `topology`, ``package.module:Class``.
+    """Interface of topologies; settings name one as `topology`.
 
-    Built without arguments, or with a decision tree and the scale of priors where the settings say that the objective
-    `uses_tree`. Scores are natural logarithms, higher is better.
+    It is built without arguments, or with a decision tree and the scale of priors if the objective `uses_tree`.
+    Scores are natural logarithms, higher is better.
     """
 
     margin_s: ClassVar[float] = 0.1  # how far tokens reach beyond their spans; CTC emits one for a moment inside it
@@ -48,14 +48,14 @@ class Topology(ABC):
 
     @abstractmethod
     def transducer(self, tokens: Sequence[int]) -> str:
-        """H of a decoding graph as OpenFst text: columns of rows to `tokens`, those of a word.
+        """Return H of a decoding graph as OpenFst text: columns of rows to `tokens`.
 
-        Input label i + 1 reads column i, output label i + 1 is token i, and 0 is epsilon; state 0 is the first.
+        Input label i + 1 reads column i, output label i + 1 is token i, and 0 is epsilon; state 0 is the start.
         """
 
 
 def uses_tree(objective: Choice) -> bool:
-    """Whether rows of its scores stand for leaves of a decision tree rather than for tokens."""
+    """Return whether rows of scores are pdfs of a decision tree, not tokens."""
     return bool(getattr(objective.settings, "uses_tree", False))
 
 

@@ -1,8 +1,8 @@
-"""The recurrent neural network transducer (Graves 2012, arXiv 1211.3711), with a predictor of limited context.
+"""Recurrent neural network transducer (Graves 2012, arXiv 1211.3711).
 
-The predictor sees the last `context` tokens alone (Ghodsi et al. 2020), so a search needs no recurrent state, and the
-distributions of a context can be kept. A row and a prediction, both of `joint_size` values, are added and pass a tanh
-and a linear layer to the probabilities of blank, column 0, and of tokens.
+Its predictor reads the last `context` tokens alone (Ghodsi et al. 2020), so a search needs no recurrent state and can
+cache predictions. A row and a prediction, both of `joint_size` values, are added and pass a tanh and a linear layer
+to the probabilities of blank, column 0, and of tokens.
 
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens, J joint values.
 """
@@ -35,7 +35,10 @@ def transducer_loss(
 
 
 class _Paths(torch.autograd.Function):
-    """By the recurrences, in float64: sums of a few hundred logarithms cancel in them."""
+    """Forward and backward recurrences in float64.
+
+    Sums of a few hundred logarithms cancel in them.
+    """
 
     @staticmethod
     def forward(ctx: Any, blank_NTU: Tensor, token_NTU: Tensor, *lens_and_kind: Any) -> Tensor:
@@ -77,7 +80,10 @@ def _forward(blank: Tensor, token: Tensor, one_a_row: bool) -> Tensor:
 
 
 def _backward(blank: Tensor, token: Tensor, lens_N: Tensor, target_lens_N: Tensor, one_a_row: bool) -> Tensor:
-    """ln beta (N, T + 1, U + 1); of an utterance of T_n rows row T_n is 0 where all tokens are out, else -inf."""
+    """Return ln beta (N, T + 1, U + 1).
+
+    For an utterance of T_n rows, row T_n is 0 if all tokens are out, else -inf.
+    """
     num_utterances, num_rows, num_nodes = blank.shape
     emitted = _cumulate(token)
     beta = torch.full((num_utterances, num_rows + 1, num_nodes), -torch.inf, dtype=blank.dtype, device=blank.device)
@@ -101,7 +107,7 @@ BLANK = 0
 
 
 class Predictor(nn.Module):
-    """The last `context` tokens to a prediction; before the first token there are blanks."""
+    """Module from the last `context` tokens to a prediction; blanks come first."""
 
     def __init__(self, num_tokens: int, context: int, joint_size: int) -> None:
         super().__init__()
@@ -110,7 +116,7 @@ class Predictor(nn.Module):
         self.output = nn.Linear(context * joint_size, joint_size)
 
     def forward(self, tokens_NU: Tensor) -> Tensor:
-        """(N, U) to (N, U + 1, J): what is predicted before the first token, and behind each."""
+        """Map (N, U) to (N, U + 1, J): predictions before the first and after each token."""
         padded_NU = nn.functional.pad(tokens_NU, (self.context, 0), value=BLANK)
         last_NUc = padded_NU.unfold(1, self.context, 1)
         predicted: Tensor = self.output(self.embedding(last_NUc).flatten(2))
@@ -118,7 +124,7 @@ class Predictor(nn.Module):
 
 
 class Transducer(Objective):
-    """-ln P(tokens | features), summed over all alignments; what a search reads are the rows for the joint network."""
+    """-ln P(tokens | features) over all alignments; scores are rows for the joint network."""
 
     def __init__(self, settings: TransducerSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
@@ -132,7 +138,7 @@ class Transducer(Objective):
         return super().rows_needed(targets) if self.one_a_row else np.ones(len(targets), np.int64)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a token."""
+        """Return the loss in nats a token."""
         rows_NTJ, predicted_NUJ = self.encoded(hidden_NTC), self.predictor(targets_NU)
         logits_NTUV = self.output((rows_NTJ[:, :, None] + predicted_NUJ[:, None]).tanh()).float()
         norm_NTU = logits_NTUV.logsumexp(3)

@@ -1,8 +1,8 @@
-"""Growing a decision tree: which left contexts of a token share a leaf (Young, Odell and Woodland 1994).
+"""Grow a decision tree of left contexts (Young, Odell and Woodland 1994).
 
-A set of rows is as likely as its best diagonal Gaussian makes it, and a question is worth by how much two Gaussians
-make its rows more likely than one. Questions are from the data: tokens are merged, always the two sets that lose least
-by it, and each set on the way is a question about the left context.
+The likelihood of a set of rows is by its best diagonal Gaussian; the gain of a question is the likelihood of two
+Gaussians minus one. Questions come from the data: tokens are merged bottom-up by least loss, and each set on the way
+is a question about the left context.
 
 Letters in names: K contexts, F features of a row, M moments of rows, 1 + 2 F: their number, sums and sums of squares;
 Q questions, V tokens.
@@ -25,13 +25,13 @@ Moments = np.ndarray
 
 
 def moments(rows_KF: np.ndarray) -> Moments:
-    """Of rows each for itself (K, M); those of a set are their sum."""
+    """Return the moments of each row (K, M); a set's moments are their sum."""
     rows_KF = rows_KF.astype(np.float64)
     return np.concatenate([np.ones((len(rows_KF), 1)), rows_KF, rows_KF**2], axis=1)
 
 
 def log_likelihood(moments_M: Moments) -> np.ndarray:
-    """ln p of rows of these moments by the diagonal Gaussian of their means and variances; (..., M) to (...)."""
+    """Return ln p of rows by the Gaussian of their moments; (..., M) to (...)."""
     num_features = (moments_M.shape[-1] - 1) // 2
     count = np.maximum(moments_M[..., :1], 1e-10)
     mean = moments_M[..., 1 : 1 + num_features] / count
@@ -43,7 +43,7 @@ def log_likelihood(moments_M: Moments) -> np.ndarray:
 
 @dataclass(order=True)
 class _Node:
-    """Left contexts of a token in a place that share a leaf, so far; ordered by what its best question gains."""
+    """Left contexts of an HMM state that share a pdf; ordered by the best gain."""
 
     loss: float  # minus that gain
     number: int
@@ -54,11 +54,10 @@ class _Node:
 
 
 def grow_tree(found: Mapping[Context, Moments], num_tokens: int, num_leaves: int, min_count: int) -> Tree:
-    """Split, always what gains most, until there are `num_leaves` or nothing is gained.
+    """Split the node of most gain until there are `num_leaves` or no gain is left.
 
-    `found` has the moments (M,) of the rows of each context in training; silence has one, whatever is before it. A leaf
-    that is split off has `min_count` rows or more. Each place of each token has a leaf at least, so there can be more
-    than `num_leaves`.
+    `found` has the moments (M,) of the rows of each context in training; silence has one. A new leaf has `min_count`
+    rows or more. Each HMM state of each token has a leaf, so there can be more than `num_leaves`.
     """
     grower = _Grower(found, num_tokens, min_count)
     nodes = [grower.root(token, place) for token in range(1, num_tokens) for place in (FIRST, FURTHER)]
@@ -77,7 +76,7 @@ def grow_tree(found: Mapping[Context, Moments], num_tokens: int, num_leaves: int
 
 
 class _Grower:
-    """What nodes are made from."""
+    """Data and questions that nodes are made from."""
 
     def __init__(self, found: Mapping[Context, Moments], num_tokens: int, min_count: int) -> None:
         self.min_count = min_count
@@ -97,7 +96,7 @@ class _Grower:
         return self.node(token, place, np.ones(self.num_tokens, dtype=bool))
 
     def node(self, token: int, place: int, lefts_V: np.ndarray) -> _Node:
-        """These left contexts, and the question about them that gains most; none where all gain nothing."""
+        """Return the node of these left contexts with its best question, if any."""
         lefts_K, moments_KM = self.of_place.get((token, place), (np.zeros(0, np.int64), np.zeros((0, 3))))
         inside_K = lefts_V[lefts_K]
         moments_KM, questions_QK = moments_KM[inside_K], self.questions_QV[:, lefts_K[inside_K]]
@@ -114,7 +113,7 @@ class _Grower:
 
 
 def find_questions(of_token: Mapping[int, Moments], num_tokens: int) -> np.ndarray:
-    """Sets of tokens (Q, V), bool: each token, and each set that comes of merging but the last, which is all."""
+    """Return sets of tokens (Q, V), bool: each token and each merged set but all."""
     sets = [np.arange(num_tokens) == token for token in of_token]
     questions = list(sets)
     moments_KM = np.stack(list(of_token.values())) if sets else np.zeros((0, 3))
@@ -134,5 +133,5 @@ def find_questions(of_token: Mapping[int, Moments], num_tokens: int) -> np.ndarr
 
 
 def _loss_of_merging(moments_KM: Moments, k: int) -> np.ndarray:
-    """What is lost by merging each set with set `k`, in nats (K,)."""
+    """Return the loss of merging each set with set `k`, in nats (K,)."""
     return log_likelihood(moments_KM) + log_likelihood(moments_KM[k]) - log_likelihood(moments_KM + moments_KM[k])
