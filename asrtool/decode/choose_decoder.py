@@ -1,4 +1,4 @@
-"""Who decodes: this machine, or the workers of a cluster."""
+"""Choose the decoder: processes of this machine, or workers of a cluster."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Decoder(Protocol):
 def start_decoder(
     methods: Mapping[str, SearchMethod], resources: Resources, values: Values, keep: Path | None = None
 ) -> Iterator[Decoder]:
-    """Open the `methods`, made with `resources`, where decode.executor says, for these `values` of their axes.
+    """Open `methods` where decode.executor says, for these `values` of their axes.
 
-    With a folder `keep` one set alone is decoded: its scores are computed once, and lie there until the end. Raises
-    AsrtoolError as SearchMethod.open, and as dask_map.
+    With `keep`, scores of one set are computed once and stored there. Raises AsrtoolError as SearchMethod.open, and
+    as dask_map.
     """
     executor = resources.config.decode.executor
     if executor.startswith(DASK):

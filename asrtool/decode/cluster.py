@@ -1,8 +1,7 @@
-"""Decoding by the workers of a cluster: a piece is a batch of utterances, from their features to their words.
+"""Decode on the workers of a cluster: a task is a batch of utterances.
 
-A worker reads model, graph and language models from their files when its first piece names them, and holds them for the
-pieces that follow; so it needs to see the same files under the same names. Batches are those of a local run, so that
-what is found is the same.
+A worker reads model, graph and language models when its first task names them, and keeps them; it needs to see the
+same files under the same names. Batches are as in a local run, so results are the same.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Values = Mapping[str, Mapping[str, Sequence[float]]]  # method -> axis -> the va
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker opens to decode: model, folders and settings, and a digest of all of it."""
+    """Model, folders and settings that a worker opens, and their digest."""
 
     model: Path
     folders: Mapping[str, Path | None]
@@ -67,7 +66,7 @@ class Task:
         return cls(model, folders, config, values, digest.hexdigest())
 
     def open(self) -> Opened:
-        """Raises AsrtoolError when a file is missing or broken, or when parts do not belong together."""
+        """Open all parts; AsrtoolError if one is missing, broken, or does not fit."""
         acoustic = load_searched_model(self.model, self.config.decode)
         methods = make_methods(self.config.decode, Resources(acoustic, self.folders, self.config))
         for name, method in methods.items():
@@ -85,7 +84,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Part:
-    """A batch of the set in the folder `features`, which has the digest, and its scores where they are kept."""
+    """Batch of the set in the folder `features`, and where its scores are kept."""
 
     features: Path
     digest: str
@@ -94,7 +93,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """For errors."""
+        """Title for error messages."""
         return f"batch {self.batch.number} of {self.features}"
 
 
@@ -108,9 +107,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterDecoder:
-    """`map_pieces` is that of an executor. Scores are kept in the folder `kept`, which workers see, where it is given.
+    """Decoder on the workers of an executor; its `methods` are not open here.
 
-    `methods` are not open here.
+    Scores are kept in the folder `kept`, which workers see, if given.
     """
 
     acoustic: AcousticModel
@@ -120,7 +119,7 @@ class ClusterDecoder:
     kept: Path | None = None
 
     def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
-        """Decode the set of `reader` with each of `parameters`; where scores are kept, it is the same set each time."""
+        """Decode a set with each of `parameters`; kept scores are of one set."""
         decoded = Decoded.by(parameters)
         max_frames = round(self.task.config.decode.batch_s * 1000 / self.acoustic.frame_shift_ms)
         folder = reader.directory.absolute()
@@ -151,7 +150,7 @@ def decode_part(part: Part, task: Task, parameters: Tried) -> list[Row]:
 
 
 def _scores(part: Part, acoustic: AcousticModel, digest: str) -> Iterator[Scored]:
-    """Those of a batch, computed by the first worker that is asked for them where they are kept."""
+    """Yield the scores of a batch; the first worker computes kept ones."""
     path = part.kept and part.kept / f"{part.batch.number}.pickle"
     if path and path.exists():
         yield from pickle.loads(path.read_bytes())

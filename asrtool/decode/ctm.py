@@ -1,4 +1,4 @@
-"""The ctm form: one word a line, ``recording channel start duration word confidence``, times in seconds."""
+"""Ctm format: ``recording channel start duration word confidence`` a line, in s."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_CS = 1  # centiseconds; a word has a duration even where rounding leaves non
 
 @dataclass(frozen=True)
 class Segment:
-    """A decoded stretch of one side of a recording; the times of `words` count from `start_s`."""
+    """Decoded part of one side of a recording; word times count from `start_s`."""
 
     recording: str
     channel: str  # A or B
@@ -25,7 +25,7 @@ class Segment:
 
 
 def ctm_name(recording: str) -> str:
-    """Escape what a ctm cannot hold in a name: blanks, signs of mark-up, and what would begin a comment."""
+    """Escape blanks, mark-up signs and comment signs in a name."""
     return re.sub(r"^;;|[\s<>{}]+", lambda match: escape(match[0]), recording)
 
 
@@ -60,7 +60,7 @@ def _place_side(side: Sequence[Segment]) -> list[tuple[int, int, Word]]:
 
 
 def _place(segment: Segment, low_cs: int, high_cs: int) -> list[tuple[int, int, Word]]:
-    """(begin, end, word) in centiseconds, in order, without overlap, inside low to high where there is room."""
+    """Return (begin, end, word) in centiseconds without overlap, if there is room."""
     times = []
     cursor = low_cs
     for word in segment.words:

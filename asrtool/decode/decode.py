@@ -32,10 +32,10 @@ TRAIN = "train"  # the set that is not decoded
 def decode_run(
     model: Path, features: Path, tuning: Path, out: Path, folders: Mapping[str, Path | None], config: Config
 ) -> None:
-    """Decode the set or the sets of `features` into the folder `out`, which appears whole or not at all.
+    """Decode the set or sets of `features` into the folder `out` atomically.
 
-    `tuning` is what tune_run wrote; of `folders`, named as settings.SEARCHED, the methods need some. Raises
-    AsrtoolError when an input is missing or broken, or when inputs do not belong together.
+    `tuning` is the output of tune_run; methods need some of `folders` (settings.SEARCHED). Raises AsrtoolError if an
+    input is missing or broken, or if inputs do not belong together.
     """
     sets = find_sets(features)
     acoustic = load_searched_model(model, config.decode)
@@ -63,7 +63,7 @@ def decode_run(
 
 
 def find_sets(features: Path) -> list[Path]:
-    """`features` itself where it is a set, else the sets in it but train, by name; AsrtoolError where there is none."""
+    """Return `features` if it is a set, else its sets but train; AsrtoolError if none."""
     if (features / INDEX).exists():
         return [Path(os.path.abspath(features))]  # which has a name where `features` is a dot
     found = sorted(path.parent for path in features.glob(f"*/{INDEX}") if path.parent.name != TRAIN)
@@ -75,7 +75,7 @@ def find_sets(features: Path) -> list[Path]:
 
 
 def read_tuning(path: Path, methods: Mapping[str, SearchMethod]) -> dict[str, DecodingParameters]:
-    """The parameters of each method by its name, in the order of `methods`; raises AsrtoolError as TuningFile does."""
+    """Return the parameters of each method; AsrtoolError as TuningFile."""
     tuning = TuningFile(path)
     found: dict[str, DecodingParameters] = {}
     for group in bases_first(methods):

@@ -1,4 +1,4 @@
-"""The acoustic model and the searches side by side: sets of utterances to what was found in them."""
+"""Run the acoustic model and the searches side by side."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TOGETHER = 64  # utterances whose searches are completed side by side in this pr
 
 
 class Timed(NamedTuple):
-    """What a search found, and the CPU seconds it took."""
+    """Result of a search, and its CPU seconds."""
 
     result: SearchResult
     cpu_s: float
 
 
 class Chosen(NamedTuple):
-    """The words of an utterance by some parameters, and the CPU seconds that all took which share its search."""
+    """Words of an utterance, and the CPU seconds of all that share its search."""
 
     parameters: DecodingParameters
     words: tuple[Word, ...]
@@ -64,7 +64,10 @@ class Searches:
                 method.prepare(own)
 
     def __call__(self, items: list[Item]) -> list[list[Timed]]:
-        """Search the scores of utterances, float32 (T, V), with each of the parameters; without rows no words."""
+        """Search the scores of utterances, float32 (T, V), with each of the parameters.
+
+        An utterance without rows has no words.
+        """
         found = [[self._search(scores_TV, each) for each in parameters] for scores_TV, parameters in items]
         return self.complete(found, items[0][1], in_main=False)
 
@@ -76,7 +79,7 @@ class Searches:
         return Timed(result, time.thread_time() - start_s)
 
     def complete(self, found: list[list[Timed]], parameters: Tried, in_main: bool) -> list[list[Timed]]:
-        """What was found in utterances, by parameters, after those methods have completed it that do so here."""
+        """Complete the results of utterances by methods that do so in this process."""
         columns = []
         for column, each in zip(zip(*found, strict=True), parameters, strict=True):
             method = self.methods[each.method]
@@ -102,7 +105,7 @@ def _complete(method: SearchMethod, column: Sequence[Timed]) -> list[Timed]:
 
 @dataclass
 class Decoded:
-    """A set after decoding: its utterances, and by parameters what was found in them, in the same order."""
+    """Decoded set: its utterances, and the results by parameters in the same order."""
 
     utterances: list[Utterance] = field(default_factory=list)
     words: dict[DecodingParameters, list[tuple[Word, ...]]] = field(default_factory=dict)
@@ -115,7 +118,7 @@ class Decoded:
         return cls(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
 
     def collect(self, scored: Iterable[Scored], searches: Tried) -> Iterator[Item]:
-        """What is sent to the searches, noting whose scores they are."""
+        """Yield the items for the searches, and note their utterances."""
         for item in scored:
             self.begin(item.utterance, item.cpu_s)
             yield item.scores_TV, searches
@@ -126,7 +129,7 @@ class Decoded:
         self.acoustic_cpu_s += cpu_s
 
     def add(self, chosen: Iterable[Chosen]) -> None:
-        """What was found in the next utterance."""
+        """Add the result of the next utterance."""
         for parameters, words, cpu_s in chosen:
             self.words[parameters].append(words)
             self.search_cpu_s[parameters] += cpu_s
@@ -134,9 +137,9 @@ class Decoded:
 
 @dataclass(frozen=True)
 class LocalDecoder:
-    """Searches run in processes that are forked for each set of searches; methods make their last choice here.
+    """Decoder with processes that are forked for each set of searches.
 
-    So they share all that `searches` holds for these. Scores are read again from `kept` where that is given.
+    They share what `searches` holds. Scores are read again from `kept` if given.
     """
 
     acoustic: AcousticModel
@@ -159,9 +162,9 @@ class LocalDecoder:
         return scored if self.kept is None else self.kept.record(scored)
 
     def search(self, scored: Iterable[Scored], parameters: Tried, total: int, shown: Shown) -> Decoded:
-        """Decode the utterances of `scored`, about `total`, with each of `parameters`; `shown` says how far it is.
+        """Decode about `total` utterances with each of `parameters`.
 
-        The processes are forked first, and torch has the cores that they leave.
+        `shown` reports progress. Processes are forked first; torch gets the cores that they leave.
         """
         decoded = Decoded.by(parameters)
         passes = self.searches.passes(parameters)

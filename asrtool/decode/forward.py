@@ -1,4 +1,4 @@
-"""The acoustic model and the features it is applied to, in batches of like length; scores of one utterance come out.
+"""Apply the acoustic model in batches of like length; yield scores by utterance.
 
 Letters in names: N utterances, T rows, V columns of the scores, F features of a frame.
 """
@@ -46,28 +46,28 @@ class AcousticModel:
 
     @property
     def frame_shift_ms(self) -> float:
-        """From one feature frame to the next."""
+        """Time from one feature frame to the next."""
         return float(self.info["features"]["frame_shift_ms"])
 
     @property
     def frame_s(self) -> float:
-        """From one row of scores to the next."""
+        """Time from one row of scores to the next."""
         return self.frame_shift_ms * int(self.model.encoder.subsampling) / 1000
 
     @cached_property
     def objective(self) -> Choice:
-        """What it was trained for."""
+        """Objective that the model was trained for."""
         chosen: Choice = load_section("model", self.info["model"], str(self.path)).objective
         return chosen
 
     @cached_property
     def topology(self) -> Topology:
-        """How rows of its scores stand for tokens."""
+        """Topology of its scores."""
         return load_topology(self.objective, tree_of(self.info))
 
 
 def load_searched_model(path: Path, settings: Decode) -> AcousticModel:
-    """Load `path`; AsrtoolError when it is missing or broken, and where a method cannot search its scores."""
+    """Load `path`; AsrtoolError if it is broken or a method cannot search its scores."""
     acoustic = load_acoustic_model(path)
     try:
         check_searches(settings, acoustic.objective)
@@ -86,9 +86,9 @@ def load_acoustic_model(path: Path) -> AcousticModel:
 def open_features(
     directory: Path, acoustic: AcousticModel, index: Sequence[Utterance] | None = None, on_worker: bool = False
 ) -> FeatureReader:
-    """A reader of one set, normalised as the model was trained, of its `index` where that is open already.
+    """Open one set, normalised as the model was trained, with its `index` if open.
 
-    It keeps no features, which are read once. AsrtoolError when the model expects other features.
+    Features are read once and not kept. Raises AsrtoolError if the model expects other features.
     """
     cmvn = acoustic.info["features"]["cmvn"]
     # torch has the threads of a search here, and one where features are computed, as it has on a worker.
@@ -108,7 +108,7 @@ def open_features(
 
 
 def load_tokenizer(directory: Path, acoustic: AcousticModel) -> Tokenizer:
-    """The tokenizer in the folder `directory`; AsrtoolError unless its tokens are those of the outputs of the model."""
+    """Load a tokenizer; AsrtoolError unless its tokens are the model's outputs."""
     tokenizer, num_tokens = Tokenizer.load(directory), acoustic.info["num_tokens"]
     hint = "use the tokenizer that it was trained with, or train it again with this one"
     if tokenizer.num_tokens != num_tokens:
@@ -121,7 +121,7 @@ def load_tokenizer(directory: Path, acoustic: AcousticModel) -> Tokenizer:
 
 @dataclass(frozen=True)
 class Scored:
-    """What the objective gives for an utterance: its scores, float32 (T, V), and the CPU seconds they took."""
+    """Scores of an utterance, float32 (T, V), and the CPU seconds they took."""
 
     utterance: Utterance
     scores_TV: np.ndarray
@@ -154,16 +154,15 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
 
 
 def plan_batches(reader: FeatureReader, max_frames: int) -> Iterator[Batch]:
-    """Those of compute_scores."""
+    """Yield the batches of compute_scores."""
     return plan_eval(Lengths.of(reader.index), max_frames)
 
 
 def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatch) -> Iterator[Scored]:
-    """Scores of the utterances of a batch of `reader` that have a text, which is joined.
+    """Yield scores of the utterances of a batch, with their texts.
 
-    The model is moved to a GPU where torch sees one, the scores come back to the host. Processes that are forked
-    afterwards must not use it: CUDA does not survive a fork. Raises AsrtoolError naming the utterance whose scores are
-    not numbers.
+    The model moves to a GPU if torch sees one; scores come back to the host. Processes forked afterwards must not use
+    it, since CUDA does not survive a fork. Raises AsrtoolError naming an utterance with NaN.
     """
     device = choose_device()
     model.to(device).eval()
@@ -227,7 +226,7 @@ def apply_model(
 
 
 class ScoreFile:
-    """Scores of a set in an open, empty `file`: recorded once as they arrive, then read as often as wanted."""
+    """Scores of a set in an open file: recorded as they arrive, then read again."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.is_whole = False  # whether all are there

@@ -1,4 +1,4 @@
-"""Work shared among forked processes in pieces of several items, results in order, few pieces under way."""
+"""Share work among forked processes in pieces; results come in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _in_pool = False  # whether this process is one of a pool: all cores have one th
 
 
 def num_cores() -> int:
-    """Cores this process may use; one in a process of a pool, where torch would also wait for threads left behind."""
+    """Return the cores this process may use; one in a process of a pool."""
     if _in_pool:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -57,7 +57,7 @@ def one_by_one(function: Callable[[Any], Any]) -> Work:
 
 
 def cores_left(num_jobs: int) -> int:
-    """Cores that `num_jobs` processes leave for the threads of this one, at least one; all where it does their work."""
+    """Return the cores that `num_jobs` processes leave, at least one."""
     return num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)
 
 
@@ -70,13 +70,12 @@ def pieces_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def process_pool(work: Work, num_jobs: int) -> Iterator[Map]:
-    """Yield a lazy, ordered map of items to results by `work`, in `num_jobs` processes; in this process for one.
+    """Yield a lazy, ordered map by `work` in `num_jobs` forked processes.
 
-    NumPy has one thread in each: its matrices are small, and threads that wait for each other on cores that are taken
-    need several times the CPU time. The processes are forked at once, so `work` may hold what cannot be pickled (a
-    graph) or should not be copied (a language model); items and results are pickled. They end when this one is killed
-    (on Linux). When one of them is killed, its piece is done again by a new one. Raises AsrtoolError when ATTEMPTS of
-    them are killed with one piece.
+    One job runs in this process. NumPy has one thread in each: its matrices are small, and waiting threads need
+    several times the CPU time. `work` may hold objects that cannot be pickled (a graph) or should not be copied (a
+    language model); items and results are pickled. The processes end when this one is killed (on Linux). If one is
+    killed, a new one repeats its piece. Raises AsrtoolError if ATTEMPTS of them are killed with one piece.
     """
     if num_jobs == 1:
         with threadpool_limits(1, "blas"):
@@ -90,7 +89,10 @@ def process_pool(work: Work, num_jobs: int) -> Iterator[Map]:
 
 
 class _Pool:
-    """Threads that give pieces to processes, which this thread alone forks: the kernel ends them with it."""
+    """Threads that pass pieces to processes, which the main thread alone forks.
+
+    The kernel ends a process with the thread that forked it.
+    """
 
     def __init__(self, work: Work, num_jobs: int) -> None:
         self.pieces: queue.SimpleQueue[tuple[list[Any], futures.Future[list[Any]]] | None] = queue.SimpleQueue()
@@ -101,7 +103,7 @@ class _Pool:
             slot.start()
 
     def map(self, items: Iterable[Any], total: int) -> Iterator[Any]:
-        """As Map."""
+        """Map items in order."""
         under_way: deque[futures.Future[list[Any]]] = deque()
         for piece in pieces_of(items, max(1, min(PIECE, total // (PIECES * len(self.slots))))):
             if len(under_way) >= UNDER_WAY * len(self.slots):
@@ -128,7 +130,7 @@ class _Pool:
 
 
 class _Slot(threading.Thread):
-    """A process, or the one in its place after it was killed, and the thread that waits for it."""
+    """Process, or its replacement after a kill, and the thread that waits for it."""
 
     def __init__(self, work: Work, pieces: queue.SimpleQueue[Any]) -> None:
         super().__init__(daemon=True)
@@ -150,7 +152,7 @@ class _Slot(threading.Thread):
         self.has_process.set()
 
     def run(self) -> None:
-        """Pass pieces on until there is none to come."""
+        """Pass pieces on until none is left."""
         while (taken := self.pieces.get()) is not None:
             piece, future = taken
             try:
@@ -186,7 +188,7 @@ class _Slot(threading.Thread):
 
 
 def _serve(work: Work, connection: Connection, parent: int) -> None:
-    """What a process does: pieces to results, or to the error that one of them made."""
+    """Turn pieces into results, or into the error that one raised, in a process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the item, not the process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that is asked to stop ends this one
     global _in_pool

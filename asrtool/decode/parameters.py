@@ -1,4 +1,4 @@
-"""Decoding parameters: what a method weighs, as tuned on dev and handed to decoding in tuning.json."""
+"""Decoding parameters of a method, as tuned on dev and stored in tuning.json."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ POSITIVE = (math.ulp(0.0), sys.float_info.max)
 
 @dataclass(frozen=True)
 class DecodingParameters:
-    """A method and the value of each of its axes, in their order; `base` are those of the method it is based on.
+    """Method and the value of each of its axes; `base` are its base method's.
 
     Hypotheses are ranked by
 
         ln p(words | speech) + lm_weight (ln p(words) - word_penalty number of words) + nnlm_weight ln p_neural(words)
 
-    The penalty is in the scale of the language model, as in Kaldi, and may be negative. `beam` is how many prefixes the
-    prefix beam keeps; of graph search, and of the lattices that are rescored, a range of log probability.
+    The penalty is in the scale of the language model, as in Kaldi, and may be negative. `beam` is the number of
+    prefixes of the prefix beam; of graph search and lattices, a range of log probability.
     """
 
     method: str
@@ -35,7 +35,7 @@ class DecodingParameters:
 
     @classmethod
     def of(cls, method: str, base: DecodingParameters | None = None, /, **values: float) -> DecodingParameters:
-        """Those of `method` with these values."""
+        """Build parameters of `method` with these values."""
         return cls(method, tuple(values.items()), base)
 
     def values(self) -> dict[str, float]:
@@ -43,7 +43,7 @@ class DecodingParameters:
         return dict(self.items)
 
     def vary(self, /, **changed: float) -> DecodingParameters:
-        """The same but for the values `changed`."""
+        """Return a copy with the values `changed`."""
         return DecodingParameters.of(self.method, self.base, **{**self.values(), **changed})
 
     def __getitem__(self, name: str) -> float:
@@ -55,7 +55,7 @@ class DecodingParameters:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a search with an n-gram weighs, see DecodingParameters."""
+    """Weights of a search with an n-gram; see DecodingParameters."""
 
     lm_weight: float
     word_penalty: float = 0.0
@@ -63,13 +63,13 @@ class Weights:
 
     @classmethod
     def of(cls, parameters: DecodingParameters) -> Weights:
-        """Those among `parameters`."""
+        """Select the weights among `parameters`."""
         return cls(parameters["lm_weight"], parameters["word_penalty"], parameters["beam"])
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter of a method and the values that tune tries; without any it has the value of the method's base."""
+    """Parameter of a method and values to tune; without any, its base's value."""
 
     name: str
     values: Sequence[float] = ()
@@ -91,12 +91,12 @@ class Axis:
         return self.tried(base)[0] if self.start is None else float(self.start)
 
     def admits(self, value: float) -> bool:
-        """Whether a method may be given `value`."""
+        """Return whether `value` is allowed."""
         low, high = self.limits
         return low <= value <= high and (not self.whole or value == int(value))
 
     def describe(self) -> str:
-        """What is expected of a value."""
+        """Describe the allowed values."""
         if self.expected:
             return self.expected
         if self.limits in (ANY, POSITIVE):
@@ -142,7 +142,7 @@ class TuningFile:
             raise AsrtoolError(f"{path}: no tuning, expected JSON with methods", self.hint) from error
 
     def read(self, method: str, axes: Sequence[Axis], base: DecodingParameters | None = None) -> DecodingParameters:
-        """The parameters of `method`; AsrtoolError where it is missing, and for a number that may not be."""
+        """Return the parameters of `method`; AsrtoolError if missing or out of range."""
         if not isinstance(self.table, dict) or method not in self.table:
             raise AsrtoolError(f"{self.path}: no results for method {method}", self.hint)
         found, names = self.table[method], [axis.name for axis in axes]

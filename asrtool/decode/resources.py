@@ -1,4 +1,4 @@
-"""What search methods read, each part when the first of them asks for it, and whether the parts fit each other."""
+"""Inputs of search methods, read on demand and checked against each other."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class SearchGraph:
 
 @dataclass
 class Resources:
-    """`folders` are those of settings.SEARCHED that are given; `config` has what other sections say, such as lm.large.
+    """Inputs in the `folders` of settings.SEARCHED, read on demand.
 
-    All that is read raises AsrtoolError when it is missing or broken, or does not belong to the model.
+    `config` has other sections, such as lm.large. Reading raises AsrtoolError if a part is missing, broken, or does
+    not belong to the model.
     """
 
     acoustic: AcousticModel
@@ -56,7 +57,7 @@ class Resources:
 
     @property
     def topology(self) -> Topology:
-        """How rows of the scores stand for tokens."""
+        """Topology of the model's scores."""
         return self.acoustic.topology
 
     @cached_property
@@ -66,7 +67,7 @@ class Resources:
 
     @property
     def mark_words(self) -> bool:
-        """Whether the tokens show where a word begins."""
+        """True if tokens show where a word begins."""
         return any(map(opens_word, self.pieces))
 
     @cached_property
@@ -81,7 +82,7 @@ class Resources:
 
     @cached_property
     def word_reader(self) -> WordReader:
-        """What reads words off paths: off the tokens, or by lexicon and n-gram where tokens mark no words."""
+        """Reader of words from paths: by tokens, or by lexicon and n-gram."""
         groups = WordPieces(self.pieces) if self.mark_words else self._open_parser()
         return WordReader(self.topology, groups, self.acoustic.frame_s)
 
@@ -125,7 +126,7 @@ class Resources:
 
 
 def check_graph_tree(folder: Path, acoustic: AcousticModel) -> int:
-    """The leaves of the decision tree of the model, 0 where it has none; AsrtoolError unless the graph has the same."""
+    """Return the number of pdfs, 0 without a tree; AsrtoolError if the graph differs."""
     tree = tree_of(acoustic.info)
     if tree is None:
         return 0
@@ -136,7 +137,7 @@ def check_graph_tree(folder: Path, acoustic: AcousticModel) -> int:
 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
-    """AsrtoolError unless the graph's symbol table `path` says that label i + 1 is token i."""
+    """Raise AsrtoolError unless label i + 1 of the table `path` is token i."""
     _, *labels = read_symbols(path, "graph")
     if BACKOFF in labels[len(pieces) :]:
         del labels[labels.index(BACKOFF, len(pieces)) :]  # it and the other symbols behind the tokens

@@ -1,9 +1,8 @@
-"""Choosing the decoding parameters of each method by its word errors on the development set.
+"""Choose the decoding parameters of each method by its word errors on dev.
 
-The axes of a method are varied one after the other, each with those before it as chosen and those behind it at their
-start; those of a method that is tuned jointly in all combinations. A method that is based on another comes after it.
-
-Reads a model file and the features of dev, writes `tuning.tsv` (what was tried) and `tuning.json` (what was chosen).
+The axes of a method are varied in turn, earlier ones as chosen and later ones at their start; a method that is tuned
+jointly tries all combinations. A method follows the one it is based on. Reads a model file and the features of dev,
+writes `tuning.tsv` (all trials) and `tuning.json` (the choice).
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class Result:
 
 
 def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> str:
-    """Tune all methods on the set `features`, write the folder `out` and return the table of all that was tried.
+    """Tune all methods on the set `features`; return the table of all trials.
 
-    Of `folders`, named as settings.SEARCHED, the methods need some. The acoustic model is applied once. Raises
-    AsrtoolError when an input is missing or broken, or when inputs do not belong together.
+    Writes the folder `out`. Methods need some of `folders` (settings.SEARCHED). The acoustic model is applied once.
+    Raises AsrtoolError if an input is missing or broken, or if inputs do not belong together.
     """
     acoustic = load_searched_model(model, config.decode)
     resources = Resources(acoustic, folders, config)
@@ -81,7 +80,7 @@ class _Dev:
 def side_by_side(
     methods: Mapping[str, SearchMethod], parameters: Sequence[DecodingParameters]
 ) -> list[list[DecodingParameters]]:
-    """`parameters` in groups: none has two values of an axis that its method wants one at a time."""
+    """Group `parameters` so that none has two values of a one-at-a-time axis."""
     groups: list[list[DecodingParameters]] = []
     values: dict[str, list[float]] = {}
     for each in parameters:
@@ -120,7 +119,10 @@ def tune_methods(
 
 
 def tried(method: SearchMethod, number: int, best: Mapping[str, DecodingParameters]) -> list[DecodingParameters]:
-    """What is tried of `method` in round `number`, in which axis `number` is varied; `best` is what was so far."""
+    """Return the trials of `method` in round `number`, which varies that axis.
+
+    `best` is the choice so far.
+    """
     axes, base = method.axes(), best.get(method.based_on)
     if number == 0:
         return combine(method.name, axes if method.jointly else _first_axis_only(axes, base), base)
@@ -136,12 +138,12 @@ def _first_axis_only(axes: Sequence[Axis], base: DecodingParameters | None) -> l
 
 
 def count_errors(text: str, words: Sequence[str]) -> Counts:
-    """Errors of `words` against a transcript, both without the tags, which no ctm holds."""
+    """Count errors of `words` against a transcript, both without tags."""
     return align_words([word for word in text.split() if is_spoken(word)], list(filter(is_spoken, words))).counts
 
 
 def choose(results: Iterable[Result], axes: Axes) -> dict[str, DecodingParameters]:
-    """The parameters with the fewest errors of each method; among equals the last of its axes decides first."""
+    """Return the parameters of fewest errors; among equals the last axis decides first."""
     best: dict[str, DecodingParameters] = {}
     for result in sorted(results, key=lambda result: _rank(result, axes[result.parameters.method])):
         best.setdefault(result.parameters.method, result.parameters)
@@ -153,7 +155,7 @@ def _rank(result: Result, axes: Sequence[Axis]) -> tuple[float, ...]:
 
 
 def format_tuning(results: Sequence[Result], chosen: Mapping[str, DecodingParameters]) -> str:
-    """A table of all that was tried: method, parameters, words, errors by kind, error rate in percent, if chosen."""
+    """Format all trials: method, parameters, words, errors by kind, rate, choice."""
     named = [*COLUMNS, *(name for result in results for name in result.parameters.values())]
     columns = list(dict.fromkeys(named))
     lines = ["\t".join(("method", *columns, "words", "sub", "del", "ins", "wer_percent", "chosen")) + "\n"]

@@ -1,7 +1,7 @@
-"""Words of tokens without word boundaries, such as phones, by lexicon and language model.
+"""Find words in tokens without word boundaries, by lexicon and language model.
 
-A path through the decoding graph costs what its tokens cost in the posteriors and what its words cost in the language
-model. Its words are therefore the most probable ones of its tokens, and can be found from the tokens alone.
+The cost of a path through the decoding graph is the cost of its tokens plus the cost of its words. Its words are
+therefore the most probable ones of its tokens, and can be found from the tokens alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ Chain = Any  # None or a tuple: the chain before, a word and the number of its t
 
 
 class Said:
-    """A language model of one sentence: any other has probability zero. Its states count the words said."""
+    """Language model of one sentence: any other has probability zero.
+
+    Its states count the words.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = (*words, EOS)
@@ -35,7 +38,7 @@ class Said:
 
 
 class WordParser:
-    """Reads tokens as words of `lexicon`, pairs of a word and its token ids; a word may be there several times."""
+    """Parser of tokens to words of `lexicon`, pairs of a word and its token ids."""
 
     def __init__(self, lexicon: Iterable[tuple[str, Tokens]], lm: WordLm) -> None:
         self.lm = lm
@@ -47,7 +50,10 @@ class WordParser:
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
-        """The words of `spans` but the tags, each with its own spans: `words` if given, else the most probable ones."""
+        """Return the words of `spans` but tags, each with its spans.
+
+        They are `words` if given, else the most probable ones.
+        """
         tokens = [token for token, _, _, _ in spans]
         parsed = self._parse(tokens, self.lm if words is None else Said(words), word_penalty)
         ends = list(itertools.accumulate(length for _, length in parsed))
@@ -58,9 +64,9 @@ class WordParser:
         ]
 
     def _parse(self, tokens: Sequence[int], lm: WordLm, word_penalty: float = 0.0) -> list[tuple[str, int]]:
-        """The words, with the number of their tokens, of the highest ln p(words) - word_penalty * number of words.
+        """Return words of highest ln p(words) - word_penalty * number, with token counts.
 
-        Where the tokens end amid a word, as they do when a search finds no complete path, the words before it.
+        If the tokens end amid a word, as in an incomplete path, it is left out.
         """
         # Viterbi over tokens read and state of the language model.
         reached: list[dict[Any, tuple[float, Chain]]] = [{} for _ in range(len(tokens) + 1)]

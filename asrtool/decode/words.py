@@ -1,4 +1,4 @@
-"""Tokens to words: where a word begins and ends, and how sure the recogniser is of it."""
+"""Convert tokens to words with times and confidences."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece
 
 
 def opens_word(piece: str) -> bool:
-    """Whether `piece` is the first one of a word."""
+    """Return whether `piece` is the first one of a word."""
     return piece.startswith(WORD_MARK)
 
 
 def is_spoken(piece: str) -> bool:
-    """Whether `piece` is speech: a tag such as ``[noise]`` and ``<unk>`` are not, and no ctm holds them."""
+    """Return whether `piece` is speech: tags such as ``[noise]`` and ``<unk>`` are not."""
     return piece[:1] not in ("[", "<")
 
 
 def written(piece: str) -> bytes:
-    """What `piece` writes, in UTF-8: its text without the marks of words; of a token of byte fallback, that byte."""
+    """Return the UTF-8 text of `piece` without word marks, or the byte of a byte token."""
     byte = _BYTE.fullmatch(piece)
     return bytes.fromhex(byte[1]) if byte else piece.replace(WORD_MARK, "").encode()
 
 
 def read_bytes(data: bytes) -> str:
-    """The text that bytes of UTF-8 make, without what is no character, not visible, or mark-up of a ctm."""
+    """Decode UTF-8 bytes without invalid, invisible or mark-up characters."""
     text = data.decode("utf-8", errors="ignore")
     return "".join(c for c in text if c.isprintable() and not c.isspace() and c not in NOT_IN_WORDS)
 
@@ -54,7 +54,7 @@ class Grouping(Protocol):
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
-        """The words of `spans` but the tags, each with its own spans; they are `words` if given."""
+        """Return the words of `spans` but tags with their spans; `words` if given."""
 
 
 class WordPieces:
@@ -70,7 +70,7 @@ class WordPieces:
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
-        """As Grouping.group; the tokens alone decide."""
+        """Return the words of `spans`, as Grouping.group; the tokens alone decide."""
         groups: list[tuple[bytes, list[Span]]] = [(b"", [])]
         for span in spans:
             token = span[0]
@@ -98,7 +98,7 @@ class WordReader:
         word_penalty: float = 0.0,
         words: Sequence[str] | None = None,
     ) -> tuple[Word, ...]:
-        """The words of a path, a column of the scores for each row; they are `words` if given."""
+        """Return the words of a path, a column a row; they are `words` if given."""
         groups = self.grouping.group(self.topology.spans(path, scores_TV), word_penalty, words)
         return tuple(place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s))
 
@@ -111,10 +111,11 @@ def to_confidence(group: Sequence[Span]) -> float:
 def place_words(
     groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int, margin_s: float = Topology.margin_s
 ) -> list[Word]:
-    """Words of an utterance, in order and without overlap, times from its start; `groups` are words and their tokens.
+    """Return the words of an utterance in order, without overlap, with times.
 
-    A word runs from the start of its first token to the end of its last, and at most `margin_s` further on either side:
-    to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
+    `groups` are words and their tokens. A word runs from its first token's start to its last one's end, and up to
+    `margin_s` further on either side: to the ends of the utterance (`num_frames` frames of `frame_s`), and to the
+    middle of the gap to a neighbour.
     """
     words: list[Word] = []
     low_s, last = 0.0, len(groups) - 1

@@ -292,7 +292,7 @@ def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
 
 
 def speaker_vector_of(info: Mapping[str, Any]) -> int:
-    """Of the values of a frame those that say who speaks, by the `info` of a model file."""
+    """Return the size of the speaker vector in a frame, by the `info` of a model file."""
     return int(info.get("features", {}).get("speaker_vector", 0))
 
 

@@ -39,17 +39,16 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Aligner:
-    """`pieces` are the texts of the tokens, `frame_s` is the time from one row of scores to the next."""
+    """Forced aligner for tokens `pieces` and rows of `frame_s`."""
 
     topology: Topology
     pieces: Sequence[str]
     frame_s: float
 
     def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> Aligned | str:
-        """The most probable alignment of the words to the scores (T, V), or why there is none.
+        """Return the best alignment of the words to the scores (T, V), or a reason.
 
-        Words without tokens come as the reason. Tags and what stands for no speech are aligned as all else, and left
-        out of the result.
+        Words without tokens come as the reason. Tags are aligned and left out of the result.
         """
         scores_TV, tokenized = item
         if isinstance(tokenized, str):
@@ -70,12 +69,11 @@ class Aligner:
 
 
 def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:
-    """Align the texts of the set `features` to its speech and write the folder `out`.
+    """Align the texts of the set `features` and write the folder `out`.
 
-    A word has the tokens that it has in training. Utterances with fewer rows of scores than their tokens need, and
-    those with a word that the tokenizer has no tokens for, are listed and left out; speed-perturbed copies are passed
-    over, whose times are not those of the recording. Raises AsrtoolError when an input is missing or broken, when parts
-    do not belong together, and when nothing is left.
+    A word has the tokens of training. Utterances with too few rows, or with a word without tokens, are listed and
+    left out; copies at other speeds are skipped. Raises AsrtoolError if an input is missing or broken, parts do not
+    belong together, or nothing is left.
     """
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)

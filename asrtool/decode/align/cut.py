@@ -1,4 +1,4 @@
-"""Long utterances cut at pauses, which forced alignment finds: training can take the pieces instead of them.
+"""Cut long utterances at pauses found by forced alignment, for training.
 
     asrtool cut exp/cutter/model.pt exp/manifests exp/features exp/tokenizer exp/cut --config conf.toml
 
@@ -57,7 +57,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Piece:
-    """Words that follow each other, and when they were said, in seconds from the start of the utterance."""
+    """Consecutive words, and their times in seconds from the utterance's start."""
 
     begin_s: float
     end_s: float
@@ -65,11 +65,10 @@ class Piece:
 
 
 def cut_at_pauses(words: Sequence[Word], duration_s: float, lengths: Lengths) -> list[Piece]:
-    """The pieces of an utterance of `words`, tags among them; none where its pauses do not allow it.
+    """Return the fewest pieces of an utterance, or none if its pauses do not allow it.
 
-    They are the fewest, of these those with the longest pauses in all. A piece keeps half of a pause, KEPT_S at most,
-    and what is before the first and behind the last word. There is no cut beside a tag: how long its sound lasts is not
-    known.
+    Of equally many, the one with the longest pauses is taken. A piece keeps half of a pause, KEPT_S at most, and all
+    before the first and after the last word. Tags are not cut from words, since their length is unknown.
     """
     cuts = [0, *_pauses(words, lengths.pause_s), len(words)]
     best: dict[int, tuple[int, float, int]] = {0: (0, 0.0, 0)}  # place -> pieces up to it, minus pauses, place before
@@ -104,7 +103,7 @@ def _gap(words: Sequence[Word], i: int) -> float:
 
 
 def _span(words: Sequence[Word], begin: int, end: int, duration_s: float) -> tuple[float, float]:
-    """Of the words from `begin` to `end` (exclusive), with what they keep of the pauses around."""
+    """Return the times of words `begin` to `end` with their share of pauses."""
     begin_s = words[begin].begin_s - min(_gap(words, begin) / 2, KEPT_S) if begin else 0.0
     end_s = words[end - 1].end_s + min(_gap(words, end) / 2, KEPT_S) if end < len(words) else duration_s
     return begin_s, end_s
@@ -124,7 +123,7 @@ class Cutter:
     lengths: Lengths
 
     def __call__(self, item: tuple[np.ndarray, Tokenized | str, float]) -> list[Piece] | tuple[str, str]:
-        """The pieces of an utterance of that duration in s, or why there are none: reason and detail."""
+        """Return the pieces of an utterance, or a reason and a detail."""
         scores_TV, tokenized, duration_s = item
         if isinstance(tokenized, str):
             return "no alignment", tokenized
@@ -193,7 +192,7 @@ def _cut_set(
     settings: Decode,
     drops: list[Drop],
 ) -> dict[str, list[Piece]]:
-    """The pieces of the utterances of a set, by id; those that have none go to `drops`."""
+    """Return the pieces of a set's utterances by id; the others go to `drops`."""
     reader = open_features(directory, acoustic)
     names: list[str] = []
 
@@ -216,7 +215,7 @@ def _cut_set(
 
 
 def _pieces(entry: Entry, found: Sequence[Piece]) -> Iterator[Entry]:
-    """In order of time; their ids are that of the utterance with a number."""
+    """Yield entries of pieces in order of time; ids get a number."""
     digits = max(2, len(str(len(found))))
     kept = {key: value for key, value in entry.items() if key != "alignment"}
     for number, piece in enumerate(found, 1):
@@ -241,7 +240,7 @@ def _write_lists(folder: Path, pieces: Sequence[Entry], drops: Sequence[Drop]) -
 
 
 def _report(out: Path, long: Sequence[Entry], pieces: Sequence[Entry], drops: Sequence[Drop]) -> None:
-    """How much was saved, in the log."""
+    """Log how much speech was saved."""
     reasons = ", ".join(f"{num} {name}" for name, num in sorted(Counter(drop.reason for drop in drops).items()))
     logging.info(
         "%s: %d long utterances, %.3f h; cut into %d pieces, %.3f h; dropped: %s, see %s",

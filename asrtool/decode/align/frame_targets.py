@@ -1,7 +1,7 @@
-"""Frame targets by forced alignment: which token was said in which frames, and the decision tree of its states.
+"""Frame targets by forced alignment, and the decision tree of HMM states.
 
-Every utterance of a set is aligned on its own features, copies at other speeds, too: their rows are other stretches of
-speech than those of the recording, which no scaling of times finds, and the model was trained on them as well.
+Every utterance is aligned on its own features, and so are copies at other speeds: their rows are other parts of
+speech, which no scaling of times finds.
 
 Letters in names: S segments, T frames, R rows, F features, K contexts.
 """
@@ -45,14 +45,17 @@ SETS = ("train", "dev")
 
 @dataclass(frozen=True)
 class Segmenter:
-    """Scores to segments; `margin` is how many rows a token reaches beyond its span, `subsampling` the frames a row."""
+    """Scores to segments; a token reaches `margin` rows beyond its span.
+
+    `subsampling` is frames a row.
+    """
 
     topology: Topology
     margin: int
     subsampling: int
 
     def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> np.ndarray | str:
-        """Tokens and the frames they begin at (S, 2) by the best alignment, or why there is none."""
+        """Return tokens and their first frames (S, 2), or a reason."""
         scores_TV, tokenized = item
         if isinstance(tokenized, str):
             return tokenized
@@ -65,10 +68,10 @@ class Segmenter:
 
 
 def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarray:
-    """Tokens and the rows they begin at (S, 2), silence among them, for the `spans` of an utterance.
+    """Return tokens and their first rows (S, 2) with silence, for `spans`.
 
-    Each token takes up to `margin` rows on either side; two that are no further apart than both margins part what is
-    between them in its middle. All that is left is silence.
+    Each token takes up to `margin` rows on either side; neighbours within both margins are split in the middle. The
+    rest is silence.
     """
     segments: list[tuple[int, int]] = []
     end = 0  # of the token before, with its margin
@@ -90,10 +93,10 @@ def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarr
 def targets_run(
     model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode, tree_settings: TreeSettings
 ) -> None:
-    """Align `features`/train and dev by `model`, grow the tree of train, and write the folder `out`.
+    """Align `features`/train and dev, grow a tree on train, write `out`.
 
-    Utterances that cannot be aligned have no segments, and are counted. Raises AsrtoolError when an input is missing or
-    broken, when parts do not belong together, and when none of a set can be aligned.
+    Utterances that cannot be aligned have no segments, and are counted. Raises AsrtoolError if an input is missing or
+    broken, parts do not belong together, or nothing of a set can be aligned.
     """
     acoustic = load_acoustic_model(model)
     loaded = load_tokenizer(tokenizer, acoustic)
@@ -109,7 +112,7 @@ def targets_run(
 
 
 def _open_index(directory: Path) -> ShardIndex:
-    """Of a set that may be too large to be held."""
+    """Open the index of a set that may not fit in memory."""
     table = ShardTable()
     for utterance, end in scan_index(directory):
         table.add(utterance, end)
@@ -152,7 +155,7 @@ def _align_set(
 
 
 def _grow(acoustic: AcousticModel, directory: Path, aligned: Path, num_tokens: int, settings: TreeSettings) -> Tree:
-    """The tree of the rows of a set; what is held are the moments of each context, not the rows."""
+    """Grow the tree from the moments of each context of a set."""
     index = _open_index(directory)
     reader, alignment = open_features(directory, acoustic, index), Alignment(aligned)
     subsampling = int(acoustic.model.encoder.subsampling)

@@ -1,4 +1,4 @@
-"""Searches of an encoder-decoder: its scores are rows, which the decoder attends to token by token.
+"""Searches of an encoder-decoder: the decoder attends to rows token by token.
 
 Letters in names: T rows, C channels, V tokens, H cells, A values of an energy, B hypotheses, K tokens of each.
 """
@@ -28,12 +28,12 @@ class PrefixState(NamedTuple):
     spoken_BT: np.ndarray  # the last token
 
     def take(self, rows: np.ndarray) -> PrefixState:
-        """Those of some prefixes."""
+        """Return the states of some prefixes."""
         return PrefixState(self.blank_BT[rows], self.spoken_BT[rows])
 
 
 class PrefixScorer:
-    """Of one utterance, by natural logarithms of posteriors (T, V), T at least 1."""
+    """CTC prefix scores of one utterance, from log posteriors (T, V), T at least 1."""
 
     def __init__(self, log_probs_TV: np.ndarray) -> None:
         self.log_probs_TV = log_probs_TV.astype(np.float64)
@@ -44,9 +44,10 @@ class PrefixScorer:
         return PrefixState(blank_T[None], np.full((1, len(blank_T)), -np.inf))
 
     def extend(self, state: PrefixState, last_B: np.ndarray, tokens_BK: np.ndarray) -> tuple[np.ndarray, PrefixState]:
-        """ln P that the tokens begin with each prefix and one of `tokens_BK` (B, K), and the states of these (B K).
+        """Return ln P that the tokens begin with each prefix plus one of `tokens_BK`.
 
-        `last_B` is the last token of each prefix, BLANK of the empty one. Numbers of these states count K first.
+        Shape (B, K), with the states of these (B K). `last_B` is the last token of each prefix, BLANK of the empty
+        one.
         """
         num_rows = len(self.log_probs_TV)
         both_BT = np.logaddexp(state.blank_BT, state.spoken_BT)
@@ -80,7 +81,7 @@ MAX_TOKENS = 12  # tokens that each hypothesis is tried with
 
 
 class State(NamedTuple):
-    """Of some hypotheses, what a step of the decoder leaves to the next one."""
+    """Decoder state of some hypotheses."""
 
     lower: tuple[np.ndarray, np.ndarray]  # output and cells (B, H)
     upper: tuple[np.ndarray, np.ndarray]
@@ -88,16 +89,16 @@ class State(NamedTuple):
     sum_BT: np.ndarray  # of the weights of rows so far
 
     def take(self, rows: np.ndarray) -> State:
-        """Those of some hypotheses."""
+        """Return the states of some hypotheses."""
         lower, upper = ((output_BH[rows], cells_BH[rows]) for output_BH, cells_BH in (self.lower, self.upper))
         return State(lower, upper, self.context_BC[rows], self.sum_BT[rows])
 
 
 class Decoder:
-    """The decoder of a model for one utterance, in NumPy: search processes have no torch."""
+    """Decoder of a model for one utterance, in NumPy: search processes have no torch."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], rows_TC: np.ndarray) -> None:
-        """`weights` are those of asrtool.models.objectives.attention.Attention."""
+        """Take the weights of asrtool.models.objectives.attention.Attention."""
         self.weights = weights
         self.rows_TC = rows_TC
         self.keys_TA = rows_TC @ weights["energies.key.weight"].T + weights["energies.key.bias"]
@@ -112,7 +113,7 @@ class Decoder:
         return State((zeros_1H, zeros_1H), (zeros_1H, zeros_1H), context_1C, sum_1T)
 
     def step(self, tokens_B: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
-        """Natural logarithms (B, V) of what follows `tokens_B`, the weights of rows for it (B, T), and the state."""
+        """Return log probabilities after `tokens_B` (B, V), attention (B, T), and state."""
         lower = self._cell("lower", self.weights["embedding.weight"][tokens_B], state.lower)
         upper = self._cell("upper", np.concatenate([lower[0], state.context_BC], axis=1), state.upper)
         weights_BT = self._attend(upper[0], state.sum_BT)
@@ -142,17 +143,19 @@ class Decoder:
 
 
 class AttentionSearch(SearchMethod):
-    """What both have in common: the decoder, and words by the marks of the tokens."""
+    """Base of both searches: the decoder, and words by the marks of tokens."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         self.resources.check_marks(self.name)
         self.grouping = WordPieces(self.resources.pieces)
         objective: Any = self.resources.acoustic.model.objective
         self.weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
 
     def words_of(self, spans: Sequence[Span], num_rows: int) -> tuple[Word, ...]:
-        """Words and their times; a token is in the row most attended to, and none before the token before it."""
+        """Return words and their times.
+
+        A token is in the row of most attention, never before the previous token.
+        """
         placed: list[Span] = []
         for token, row, _, log_prob in spans:
             row = max(row, placed[-1][1] if placed else 0)
@@ -164,7 +167,6 @@ class Greedy(AttentionSearch):
     """The best token, again until it is the end; at most as many as there are rows."""
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         decoder = Decoder(self.weights, scores_TV)
         state, token = decoder.start(), END
         spans: list[Span] = []
@@ -190,7 +192,7 @@ class Attended(Placed):
 
 
 class Scorer:
-    """Decoder and CTC of one utterance, for the hypotheses of a beam and what may follow them."""
+    """Decoder and CTC scores of one utterance, for the hypotheses of a beam."""
 
     def __init__(self, decoder: Decoder, ctc: PrefixScorer | None, ctc_weight: float) -> None:
         self.decoder, self.ctc, self.ctc_weight = decoder, ctc, ctc_weight
@@ -202,7 +204,7 @@ class Scorer:
         return (1 - self.ctc_weight) * spoken + self.ctc_weight * begins if self.ctc else spoken
 
     def step(self, beam: Sequence[Attended]) -> np.ndarray:
-        """Read the last tokens of the `beam`; the score (B,) of each hypothesis if it ends here."""
+        """Read the last tokens of the `beam`; return scores (B,) if they end here."""
         self.last_B = np.array([node.token for node in beam])
         self.log_probs_BV, weights_BT, self.state = self.decoder.step(self.last_B, self.state)
         self.rows_B = weights_BT.argmax(axis=1)
@@ -211,7 +213,7 @@ class Scorer:
         return result
 
     def extend(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the best tokens behind each hypothesis (B, K): which, their ln P by the decoder, `begins` with them."""
+        """Return the best next tokens (B, K), their ln P by the decoder, and by CTC."""
         self.num = min(MAX_TOKENS, self.log_probs_BV.shape[1] - 1)
         tokens_BK = 1 + np.argpartition(-self.log_probs_BV[:, 1:], self.num - 1, axis=1)[:, : self.num]
         begins_BK = np.zeros(tokens_BK.shape)
@@ -220,22 +222,21 @@ class Scorer:
         return tokens_BK, np.take_along_axis(self.log_probs_BV, tokens_BK, axis=1), begins_BK
 
     def keep(self, numbers: Sequence[int]) -> None:
-        """Of the B times K sequences of `extend` the beam is now those."""
+        """Keep some of the B times K sequences of `extend` as the beam."""
         kept = np.array(numbers)
         self.state = self.state.take(kept // self.num)
         self.paths = self.paths.take(kept) if self.paths else None
 
 
 class Beam(AttentionSearch):
-    """Beam search, token by token, with CTC and the n-gram of words; hypotheses of as many tokens compete.
+    """Beam search over tokens with CTC and a word n-gram.
 
-    They are ranked by (1 - ctc_weight) ln p by the decoder + ctc_weight ln p by CTC, and the n-gram as by the prefix
-    beam. Two things keep a hypothesis from being too short or too long: CTC, which has to explain each row, and the
-    word penalty, which below 0 is a reward for each word.
+    Hypotheses of equal length compete by (1 - ctc_weight) ln p of the decoder + ctc_weight ln p of CTC, and by the
+    n-gram as in the prefix beam. CTC, which has to explain each row, and the word penalty (a reward if negative)
+    control the length.
     """
 
     def axes(self) -> Sequence[Axis]:
-        """As SearchMethod.axes."""
         objective: Any = self.resources.acoustic.model.objective
         weights = self.settings.ctc_weights
         by_ctc = Axis("ctc_weight", weights, start=max(weights), limits=CTC_WEIGHTS)
@@ -245,12 +246,10 @@ class Beam(AttentionSearch):
         return (*prefix_axes(self.settings), by_ctc)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         super().open(values)
         self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words, Attended)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         best = self.best(scores_TV, Weights.of(parameters), parameters["ctc_weight"])
         return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 

@@ -43,9 +43,9 @@ class CtcPrefix(Prefix):
 
 
 class PrefixBeam:
-    """Prefix beam search over posteriors of `pieces`, with a language model over `words` or, if `lm` is None, without.
+    """Prefix beam search over posteriors of `pieces`, with or without an LM.
 
-    `max_tokens` and `min_prob` bound the candidates of a frame; a frame that has none but blank costs nothing.
+    `max_tokens` and `min_prob` bound the candidates of a frame; a frame with only blank costs nothing.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PrefixBeam:
         self.min_prob = min_prob
 
     def search(self, log_probs_TV: np.ndarray, weights: Weights) -> Hypothesis:
-        """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors.
+        """Return the best prefix of an utterance from log posteriors.
 
         `weights.beam` prefixes are kept after each frame.
         """
@@ -82,7 +82,10 @@ class PrefixBeam:
         return self._best(beam, weights, log_scale)
 
     def _steps(self, log_probs_TV: np.ndarray) -> Iterator[tuple[float, list[tuple[int, float]]]]:
-        """(ln p(blank), [(token, p(token) / p(blank))]) of frames; a run of frames that are only blank is one step."""
+        """Yield (ln p(blank), [(token, p(token) / p(blank))]) of frames.
+
+        Consecutive frames of only blank are one step.
+        """
         log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
         tokens_TK = _top_tokens(log_probs_TV, self.blank, self.max_tokens)
         top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
@@ -104,7 +107,7 @@ class PrefixBeam:
     def _extend(
         self, beam: list[CtcPrefix], candidates: list[tuple[int, float]], weights: Weights
     ) -> tuple[list[CtcPrefix], float]:
-        """The beam after a frame with `candidates`, and the factor its probabilities were divided by."""
+        """Return the beam after a frame with `candidates`, and its scale factor."""
         after = _stay(beam, dict(candidates))
         scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
         cutoff = min(score for score, _ in scored) if len(scored) >= weights.beam else -math.inf
@@ -162,7 +165,7 @@ def _stay(beam: list[CtcPrefix], ratio_of: dict[int, float]) -> dict[CtcPrefix, 
 
 
 def _top_tokens(log_probs_TV: np.ndarray, blank: int, num: int) -> np.ndarray:
-    """The `num` most probable tokens of each frame other than `blank`, best first, shape (T, num)."""
+    """Return the `num` most probable tokens of each frame but `blank`, (T, num)."""
     others_V = np.delete(np.arange(log_probs_TV.shape[1]), blank)
     tokens_TV = -log_probs_TV[:, others_V]
     num = min(num, tokens_TV.shape[1])
@@ -172,7 +175,7 @@ def _top_tokens(log_probs_TV: np.ndarray, blank: int, num: int) -> np.ndarray:
 
 
 def prefix_axes(settings: Any) -> Sequence[Axis]:
-    """Those of a search that keeps the best `beam_sizes` sequences."""
+    """Return the axes of a search that keeps the best `beam_sizes` sequences."""
     sizes = settings.beam_sizes
     return (
         lm_weight_axis(settings.lm_weights),
@@ -182,14 +185,12 @@ def prefix_axes(settings: Any) -> Sequence[Axis]:
 
 
 class Beam(SearchMethod):
-    """Times are those of the best path of the tokens found."""
+    """Method beam; times come from the best path of the tokens."""
 
     def axes(self) -> Sequence[Axis]:
-        """As SearchMethod.axes."""
         return prefix_axes(self.settings)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         resources = self.resources
         blank = getattr(resources.topology, "blank", None)
         if blank is None:
@@ -201,6 +202,5 @@ class Beam(SearchMethod):
         self.prefix_beam = PrefixBeam(resources.pieces, resources.ngram, resources.words, blank)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         tokens = self.prefix_beam.search(scores_TV, Weights.of(parameters)).tokens
         return SearchResult(self.reader.read(self.resources.topology.align(scores_TV, tokens), scores_TV))

@@ -1,4 +1,4 @@
-"""Method graph: the best path through the decoding graph HLG, by kaldi-decoder or k2."""
+"""Method graph: best path through the decoding graph, by kaldi-decoder or k2."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ OUTPUT_BEAM = 1.0  # of the lattice, of which only the best path is wanted
 
 
 class K2Search:
-    """One-best search on the graph in the folder `directory`, whose words cost `word_penalty` more.
+    """One-best search by k2 on the graph in `directory` with a word penalty.
 
-    `max_active` and the arguments of `search` are those of GraphSearch.
-    AsrtoolError when the graph is missing or broken.
+    `max_active` and the arguments of `search` are as for GraphSearch. Raises AsrtoolError if the graph is missing or
+    broken.
     """
 
     def __init__(self, directory: Path, max_active: int, word_penalty: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class K2Search:
         self.max_active = max_active
 
     def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
-        """The best path, or None: one into a final state where the beam keeps such, as GraphSearch does."""
+        """Return the best path, one into a final state if the beam has such, or None."""
         scaled_TV = torch.from_numpy((scores_TV / lm_weight).astype(np.float32))
         dense = k2.DenseFsaVec(scaled_TV[None], torch.tensor([[0, 0, len(scores_TV)]], dtype=torch.int32))
         labels = self._search(self.graph, dense, beam)
@@ -80,7 +80,7 @@ class K2Search:
 
 
 def load_fsa(directory: Path, word_penalty: float = 0.0) -> Any:
-    """The graph as k2 searches it: labels are tokens, there are no epsilons, arcs are sorted, words are left out."""
+    """Load the graph for k2: token labels, no epsilons, sorted arcs, no words."""
     fsa = k2.Fsa(torch.from_numpy(_read_arcs(directory, word_penalty)))
     if (fsa.labels == 0).any():
         fsa = k2.connect(k2.remove_epsilon(fsa))
@@ -89,7 +89,10 @@ def load_fsa(directory: Path, word_penalty: float = 0.0) -> Any:
 
 
 def _read_arcs(directory: Path, word_penalty: float) -> np.ndarray:
-    """Arcs as rows of k2, int32: from, to, input label, bits of the score; sorted by `from`, of which 0 is first."""
+    """Return arcs as int32 rows of k2: from, to, input label, bits of the score.
+
+    They are sorted by `from`, of which 0 is first.
+    """
     graph = read_graph(directory)
     num_states = len(graph.states)
     finals = np.flatnonzero(np.isfinite(graph.states["final"]))
@@ -107,16 +110,15 @@ class PathSearch(Protocol):
     """Search on a graph that holds the language model at weight 1."""
 
     def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
-        """The best path, a column a row; None when there is none."""
+        """Return the best path, a column a row, or None."""
 
 
 class Graph(SearchMethod):
-    """It has a graph for each word penalty, with that on its arcs: the one that is searched is in memory."""
+    """Method graph: one graph for each word penalty, one in memory at a time."""
 
     one_at_a_time = "word_penalty"
 
     def axes(self) -> Sequence[Axis]:
-        """As SearchMethod.axes."""
         beams = self.settings.beams
         return (
             lm_weight_axis(self.settings.lm_weights),
@@ -125,13 +127,12 @@ class Graph(SearchMethod):
         )
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         self.reader = self.resources.word_reader
         self.graph = self.resources.graph
         self.searches: dict[float, PathSearch] = {}
 
     def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
-        """As SearchMethod.prepare. Graphs of other word penalties than those of `parameters` go first."""
+        """Load the graph of the word penalty of `parameters`; free the others first."""
         penalties = dict.fromkeys(each["word_penalty"] for each in parameters)
         self.searches = {penalty: search for penalty, search in self.searches.items() if penalty in penalties}
         for penalty in penalties:
@@ -147,14 +148,13 @@ class Graph(SearchMethod):
         return GraphSearch(load_fst(self.graph.arrays, penalty), max_active)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         weights = Weights.of(parameters)
         path = self.searches[weights.word_penalty].search(scores_TV, weights.lm_weight, weights.beam)
         return SearchResult(() if path is None else self.reader.read(path, scores_TV, weights.word_penalty))
 
 
 class GraphSearch:
-    """One-best search on `graph`, a kaldifst transducer whose input label i + 1 reads column i of the scores.
+    """One-best search on a kaldifst `graph`; input label i + 1 reads column i.
 
     `max_active` bounds the states of a frame.
     """

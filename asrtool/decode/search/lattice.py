@@ -1,7 +1,7 @@
-"""Lattices of graph search: every path through the graph that stays near the best one, frame by frame.
+"""Lattices of graph search: all paths near the best one.
 
-Arcs of a lattice carry the cost of the graph apart, so that other language models can later take its place. The search
-is over arrays: a token is a state of the graph after a frame, and the tokens of a frame are sorted by state.
+Arcs of a lattice keep the graph's cost apart, so that other language models can replace it. The search works on
+arrays: a token is a state of the graph after a frame, and the tokens of a frame are sorted by state.
 
 Letters in names: T rows, V columns of the scores, K tokens of the search in a frame.
 """
@@ -26,7 +26,7 @@ NUM_WIDENED = 5  # how often a lattice is doubled in width, at most
 
 @dataclass(frozen=True)
 class Path:
-    """A sentence of a lattice and the best path of it; scores are natural logarithms, not scaled."""
+    """Sentence of a lattice and its best path; unscaled natural logarithms."""
 
     words: tuple[int, ...]  # output labels of the graph
     tokens: list[int]  # a column of the scores for each row
@@ -55,20 +55,21 @@ class Frame:
 
 
 class Lattice:
-    """The arcs of a lattice, and by how much the best path through each is dearer than the best of all."""
+    """Arcs of a lattice, and the excess cost of the best path through each."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self._columns: list[tuple[np.ndarray, ...]] = []
 
     def add(self, ends: tuple[np.ndarray, ...], cost: np.ndarray, graph: np.ndarray, excess: np.ndarray) -> None:
-        """Add arcs: source, target, label and word, all costs, those of the graph, and the excess."""
+        """Add arcs: source, target, label and word, total cost, graph cost, excess."""
         self._columns.append((*ends, cost, graph, excess))
 
     def find_nbest(self, num: int, beam: float) -> list[Entry]:
-        """The `num` cheapest sentences within `beam`, looked for in lattices no wider than it takes to find so many.
+        """Return the `num` cheapest sentences within `beam`.
 
-        What is found within a narrow beam is exact; where that makes the list full, a wider one would not change it.
+        Narrow lattices are searched first. What is found within a narrow beam is exact, so a full list needs no wider
+        one.
         """
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
         entries: list[Entry] = []
@@ -96,7 +97,7 @@ class LatticeSearch:
         self.num_paths = num_paths
 
     def search(self, scores_TV: np.ndarray, weights: Weights) -> list[Path]:
-        """The sentences that rank highest, best first; none when the graph accepts no path.
+        """Return the highest ranked sentences, best first; none if there is no path.
 
         The scores are scaled by 1 / lm_weight and `weights.beam` is in the scale of the graph, as in GraphSearch.
         """
@@ -129,9 +130,9 @@ class LatticeSearch:
         return self._frame(state_K, cost_K, links, weights, beam)
 
     def _find_cutoff(self, cost_K: np.ndarray, beam: float) -> tuple[float, float]:
-        """Which tokens of a frame are followed, and the beam of the next one: wider where there are few, or narrower.
+        """Return the cutoff of a frame's tokens, and the beam of the next frame.
 
-        These are the rules of kaldi-decoder.
+        The rules are the ones of kaldi-decoder.
         """
         lowest = cost_K.min(initial=np.inf)
         cutoff = lowest + beam
@@ -143,7 +144,7 @@ class LatticeSearch:
         return cutoff, beam
 
     def _frame(self, state_K: np.ndarray, cost_K: np.ndarray, entering: Links, weights: Weights, beam: float) -> Frame:
-        """These tokens and those they reach without reading; the targets of `entering` are found here."""
+        """Return these tokens and all they reach by epsilons, with targets of `entering`."""
         cutoff = max(_nearby(cost_K, beam), cost_K.max(initial=-np.inf))
         ahead_K = np.ones(len(state_K), dtype=bool)  # cheaper than when their arcs were last followed
         while ahead_K.any():
@@ -170,7 +171,7 @@ class LatticeSearch:
         return np.repeat(np.arange(len(state_K)), num_K), np.repeat(first_K, num_K) + np.arange(num_K.sum())
 
     def _leave_silently(self, state_K: np.ndarray, chosen_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those arcs of the chosen states that read nothing."""
+        """Return the epsilon arcs of the chosen states."""
         position = np.flatnonzero(chosen_K & (self.states["epsilons"][state_K, 0] > 0))
         source, arc = self._leave(state_K[position])
         silent = self.arcs["input"][arc] == 0
@@ -212,7 +213,10 @@ class LatticeSearch:
     def _add(
         self, lattice: Lattice, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
     ) -> None:
-        """Add `links` from tokens of costs `cost_K` to tokens with `rest_K` to go, numbered from `first` on."""
+        """Add `links` from tokens of costs `cost_K` to tokens with `rest_K` to go.
+
+        Tokens are numbered from `first` on.
+        """
         excess = cost_K[links.source] + links.cost + rest_K[links.target]
         near = np.flatnonzero(excess <= self.lattice_beam + SLACK)
         arc = self.arcs[links.arc[near]]
@@ -229,7 +233,7 @@ def _merge(states: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _nearby(costs: np.ndarray, beam: float) -> float:
-    """The highest cost within `beam` of the lowest, or among the MIN_ARCS lowest; -inf where none is finite."""
+    """Return the highest cost within `beam` or among the MIN_ARCS lowest; or -inf."""
     costs = costs[np.isfinite(costs)]
     if not len(costs):
         return -np.inf
@@ -238,7 +242,7 @@ def _nearby(costs: np.ndarray, beam: float) -> float:
 
 
 def _relax(rest_K: np.ndarray, within: Links) -> np.ndarray:
-    """The costs `rest_K` of the best ways to the end, where these may begin with arcs that read nothing."""
+    """Return the costs to the end if paths may begin with epsilon arcs."""
     while True:
         better_K = rest_K.copy()
         np.minimum.at(better_K, within.source, within.cost + rest_K[within.target])

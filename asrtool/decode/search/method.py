@@ -1,4 +1,4 @@
-"""What every search method offers, scores of an utterance to words, and greedy search, the simplest of them.
+"""Interface of search methods, and greedy search.
 
 Letters in names: T rows, V columns of the scores.
 """
@@ -19,17 +19,17 @@ from asrtool.settings.decode import Decode
 
 
 class SearchResult(NamedTuple):
-    """The words found in an utterance, or where `choose` does the rest, what it chooses from."""
+    """Words of an utterance, or candidates that `choose` selects from."""
 
     words: tuple[Word, ...]
     candidates: tuple[Any, ...] = ()
 
 
 class SearchMethod(ABC):
-    """A method that `decode.methods` names; subclasses are listed in asrtool/settings/registry.py, or a person's own.
+    """Search method that `decode.methods` names; built-in or custom.
 
-    Its settings class may name the objectives whose scores it can search (`objectives`) and the stages whose outputs
-    it reads (`needs`). Nothing is read when it is made.
+    Its settings class may name the objectives whose scores it searches (`objectives`) and the stages whose outputs it
+    reads (`needs`). Nothing is read when it is constructed.
     """
 
     based_on: ClassVar[str] = ""  # a method that is tuned before; its parameters are the `base` of those of this one
@@ -43,37 +43,41 @@ class SearchMethod(ABC):
         self.resources = resources
 
     def axes(self) -> Sequence[Axis]:
-        """What tune may vary, one after the other; among equals the last axis decides first which value wins."""
+        """Return the parameters that tune varies in turn.
+
+        Among equal results the last axis decides first which value wins.
+        """
         return ()
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """Read what is searched, once, before processes are forked; `values` are those each axis can have in this run.
+        """Read all inputs once, before processes are forked.
 
-        Raises AsrtoolError when something is missing or broken, or when parts do not belong together.
+        `values` are the values that each axis can have. Raises AsrtoolError if an input is missing or broken, or if
+        parts do not belong together.
         """
 
     def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
-        """Hold what `search` reads for these; before each set of searches, and before processes are forked for it.
+        """Load what `search` needs for `parameters`, before processes are forked.
 
         `parameters` are first passes of this method that are searched side by side. Raises AsrtoolError as `open`.
         """
 
     @abstractmethod
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """What is found in an utterance of at least one row, float32.
+        """Search an utterance of at least one row, float32.
 
-        Runs in a forked process, or on a worker of a cluster; it uses no GPU.
+        Runs in a forked process or on a worker of a cluster, without a GPU.
         """
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
-        """What `search` found in several utterances, with what is better done for them side by side.
+        """Complete the results of several utterances side by side.
 
-        Runs in the process of the searches, for those of one piece, or where `completes_in_main` says.
+        Runs in the process of the searches for one piece of work, or in the main process if `completes_in_main`.
         """
         return results
 
     def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:
-        """Those that `search` is given: parameters with the same ones share a search, and differ in `choose` alone."""
+        """Return the parameters that `search` gets; equal ones share a search."""
         return parameters
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
@@ -88,11 +92,9 @@ class Greedy(SearchMethod):
     """The best column of each row; no language model, and nothing to tune."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         self.reader = self.resources.word_reader_by_marks(self.name)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         return SearchResult(self.reader.read(self.resources.topology.best_path(scores_TV), scores_TV))
 
 
@@ -114,7 +116,7 @@ def make_methods(settings: Decode, resources: Resources) -> dict[str, SearchMeth
 
 
 def bases_first(methods: Mapping[str, SearchMethod]) -> list[list[SearchMethod]]:
-    """The methods in groups: those based on none, then those based on one of the group before, and so on."""
+    """Return the methods in groups: those without a base, then those based on them."""
     groups: list[list[SearchMethod]] = []
     names = {""}
     while names:

@@ -16,7 +16,7 @@ _cost = attrgetter("cost")
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """An arc of a lattice by the state it leaves; costs are negative natural logarithms, `graph` is a part of them."""
+    """Arc of a lattice; costs are negative logarithms, `graph` is a part of them."""
 
     source: int
     label: int  # 0 reads no frame
@@ -27,7 +27,7 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The best way to say `words` up to a state where several arcs join: on from `before` through `chain`."""
+    """Best way to say `words` up to a joining state, from `before` through `chain`."""
 
     cost: float
     graph: float
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The entries of a state: those of an earlier one, all further by the same arcs."""
+    """Entries of a state: an earlier state's entries extended by the same arcs."""
 
     entries: Sequence[Entry]
     cost: float
@@ -60,11 +60,10 @@ class View:
 
 
 def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int, beam: float) -> list[Entry]:
-    """The `num` cheapest distinct sentences from `start` to FINAL, none of them `beam` dearer than the cheapest.
+    """Return the `num` cheapest distinct sentences from `start` to FINAL in `beam`.
 
-    `arcs` are given by the state they enter, and the states are visited so that each comes after all that lead to it.
-    Where arcs join, the `num` cheapest distinct beginnings are kept that can still end within the beam, which is exact:
-    what follows is the same for all of them.
+    `arcs` are given by the state they enter. At joining states the `num` cheapest distinct prefixes within the beam
+    are kept, which is exact: all have the same continuations.
     """
     order = _in_order(arcs)
     rest = _cost_to_end(order, arcs)
@@ -84,7 +83,7 @@ def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int, beam: fl
 
 
 def _merge(entering: Iterable[tuple[View, Arc]], num: int, limit: float) -> list[Entry]:
-    """The cheapest beginnings of those that enter a state, as far as they cost no more than `limit`."""
+    """Return the cheapest prefixes entering a state, up to a cost of `limit`."""
     best: dict[tuple[int, ...], Entry] = {}
     for view, arc in entering:
         cost, graph = view.cost + arc.cost, view.graph + arc.graph
@@ -111,7 +110,7 @@ def _cost_to_end(order: Sequence[int], arcs: Mapping[int, Sequence[Arc]]) -> dic
 
 
 def _in_order(arcs: Mapping[int, Sequence[Arc]]) -> list[int]:
-    """The states that arcs enter and that lead to FINAL, sources first; a lattice has no cycles."""
+    """Return the states between the start and FINAL in topological order."""
     order: list[int] = []
     done: set[int] = set()
     stack = [FINAL]

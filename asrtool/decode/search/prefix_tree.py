@@ -1,8 +1,8 @@
-"""The tree of token sequences that a search has come to, and what a word n-gram gives each (shallow fusion).
+"""Prefix tree of token sequences with word n-gram scores (shallow fusion).
 
-A word is closed when a piece opens the next one; after the last row the last word and the end of the sentence follow.
-A word outside the vocabulary is ``<unk>`` with pieces drawn uniformly, p(<unk>) / V ** pieces, and pays for
-them as soon as no word of the vocabulary begins so. Without that, gluing words together would be the cheapest reading.
+A word is closed when a token opens the next one; after the last row the last word and the end of the sentence follow.
+A word outside the vocabulary is ``<unk>`` with uniformly drawn pieces, p(<unk>) / V ** pieces, and pays for them as
+soon as no vocabulary word begins so. Otherwise joining words would be the cheapest reading.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from asrtool.models.objectives.topology import Span
 
 
 class WordLm(Protocol):
-    """What the search asks of a language model; states are opaque."""
+    """Interface of a language model for a search; states are opaque."""
 
     def start(self) -> Any:
         """The state before the first word."""
 
     def step(self, state: Any, word: str) -> tuple[float, Any]:
-        """Natural log probability of `word` (``</s>`` ends the sentence) and the state after it."""
+        """Return ln p of `word` (``</s>`` ends the sentence) and the next state."""
 
 
 class Prefix:
@@ -73,7 +73,7 @@ Node = TypeVar("Node", bound=Prefix)
 
 
 class PrefixTree(Generic[Node]):
-    """Sequences of `pieces`, with a language model over `words` or, if `lm` is None, without; nodes are of `node`."""
+    """Token sequences with language model scores, or without if `lm` is None."""
 
     def __init__(self, pieces: Sequence[str], lm: WordLm | None, words: Iterable[str], node: type[Node]) -> None:
         self.texts = [written(piece) for piece in pieces]
@@ -85,7 +85,7 @@ class PrefixTree(Generic[Node]):
         self.node = node
 
     def root(self, no_token: int) -> Node:
-        """Before the first token; `no_token` stands for one that is none."""
+        """Return the node before the first token, with a dummy token."""
         return self.node(None, no_token, self.lm.start() if self.lm else None)
 
     def add(self, prefix: Node, token: int, weights: Weights) -> Node:
@@ -108,14 +108,14 @@ class PrefixTree(Generic[Node]):
         return child
 
     def end(self, prefix: Node, weights: Weights) -> float:
-        """What its last word and the end of the sentence add to `lm` of `prefix`."""
+        """Return the score of the last word and the end of the sentence."""
         if not self.lm:
             return 0.0
         last, state = self._close(prefix, weights.word_penalty)
         return weights.lm_weight * (last + self.lm.step(state, "</s>")[0])
 
     def _close(self, prefix: Node, word_penalty: float) -> tuple[float, Any]:
-        """What the open word of `prefix` still costs, ln p less its penalty, and the state after it."""
+        """Return ln p of the open word minus its penalty, and the state after it."""
         if not prefix.word or not self.lm:
             return 0.0, prefix.lm_state
         log_prob, state = self.lm.step(prefix.lm_state, prefix.word.decode(errors="replace"))

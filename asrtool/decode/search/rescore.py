@@ -1,4 +1,4 @@
-"""Method rescore: n-best lists from the lattices of graph search, ranked by other language models.
+"""Method rescore: n-best lists of lattices, ranked by other language models.
 
 Letters in names: H candidates of a list.
 """
@@ -34,7 +34,7 @@ from asrtool.settings.decode import NNLM_WEIGHTS, settings_of
 
 
 class Rescore(SearchMethod):
-    """A lattice is made with the weights that were tuned for graph, which all weights of this method share."""
+    """Method rescore; its lattices use the weights that were tuned for graph."""
 
     based_on = "graph"
     jointly = True
@@ -42,7 +42,6 @@ class Rescore(SearchMethod):
     neural: NeuralScorer | None = None
 
     def axes(self) -> Sequence[Axis]:
-        """As SearchMethod.axes."""
         neural = Axis("nnlm_weight", self.settings.nnlm_weights, limits=NNLM_WEIGHTS)
         if not self.resources.config.nnlm.enabled:
             neural = Axis("nnlm_weight", (0.0,), limits=(0, 0), expected="0, because nnlm.enabled is false")
@@ -54,7 +53,6 @@ class Rescore(SearchMethod):
         )
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         resources = self.resources
         graph = resources.graph
         self.reader, self.graph_words = resources.word_reader, graph.words
@@ -82,7 +80,7 @@ class Rescore(SearchMethod):
         return SearchResult((), tuple(candidates))
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
-        """The lists with the scores of other language models: `ngram` in place of that of the graph, and `neural`."""
+        """Replace the graph's scores by `ngram` ones, and add `neural` ones."""
         if self.completes_in_main and isinstance(self.neural, NeuralLm):
             self.neural.to(choose_device())  # only now: CUDA does not survive a fork
         with self._format():
@@ -90,9 +88,9 @@ class Rescore(SearchMethod):
         return [SearchResult((), candidates) for candidates in lists]
 
     def _format(self) -> AbstractContextManager[object]:
-        """That of the neural model: what was trained in bf16 is applied in it as well.
+        """Return the autocast format of the neural model: the one it was trained in.
 
-        A GPU is asked only now, for the reason above, and not without such a model, when this is a forked process.
+        The GPU is looked for only now, and not in a forked process without such a model.
         """
         if self.neural is None:
             return nullcontext()
@@ -100,7 +98,6 @@ class Rescore(SearchMethod):
         return choose_precision("fp32" if trained == "fp32" else "auto").autocast()
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
-        """As SearchMethod.choose."""
         scored = ScoredList.of(result.candidates)
         best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
         return [candidate.words if candidate else () for candidate in best]
@@ -133,7 +130,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ScoredList:
-    """An n-best list, best of the search first, as the columns its ranking needs, shape (H,) each."""
+    """N-best list as the columns of its ranking, shape (H,) each, best first."""
 
     candidates: Sequence[Candidate]
     acoustic_H: np.ndarray
@@ -148,10 +145,7 @@ class ScoredList:
         return cls(candidates, *np.array(scores, dtype=np.float64).reshape(-1, 4).T)
 
     def best(self, weights: Weights, nnlm_weight: float = 0.0) -> Candidate | None:
-        """The candidate that scores highest by the equation of DecodingParameters, the first among equals.
-
-        None of an empty list.
-        """
+        """Return the best candidate by the equation of DecodingParameters, or None."""
         if not self.candidates:
             return None
         lm_H = self.lm_H - weights.word_penalty * self.num_words_H
@@ -161,7 +155,7 @@ class ScoredList:
 def score_lists(
     lists: Sequence[Sequence[Candidate]], ngram: NgramScorer | None = None, neural: NeuralScorer | None = None
 ) -> list[tuple[Candidate, ...]]:
-    """The candidates with other scores: of `ngram` in place of the one of the search, and of `neural` beside it."""
+    """Return candidates with `ngram` scores in place of the search's, and `neural`."""
     if ngram is not None:
         lists = [[replace(each, lm=ngram.log_prob(list(each.sentence))) for each in some] for some in lists]
     if neural is not None:

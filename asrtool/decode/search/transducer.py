@@ -1,4 +1,4 @@
-"""Searches of a transducer: its scores are rows, of which the joint network makes distributions of the next token.
+"""Searches of a transducer: the joint network gives the next token of each row.
 
 Letters in names: T rows, J joint values, V tokens and blank, B hypotheses.
 """
@@ -26,11 +26,10 @@ MOST_CONTEXTS = 100_000  # whose predictions are kept
 
 
 class Joint:
-    """The predictor and the joint network of a model, in NumPy: search processes have no torch."""
+    """Predictor and joint network in NumPy: search processes have no torch."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], context: int) -> None:
-        """`weights` are those of asrtool.models.objectives.transducer.Transducer; `context` are the tokens
-        that predict."""
+        """Take weights of objectives.transducer.Transducer, and its `context`."""
         self.context = context
         self.embedding_VJ = weights["predictor.embedding.weight"]
         self.predict_JC, self.predict_J = weights["predictor.output.weight"], weights["predictor.output.bias"]
@@ -38,7 +37,7 @@ class Joint:
         self._kept: dict[tuple[int, ...], np.ndarray] = {}
 
     def log_probs(self, row_J: np.ndarray, contexts: Iterable[tuple[int, ...]]) -> np.ndarray:
-        """Natural logarithms (B, V) of what follows each of `contexts`, the last tokens, in a row."""
+        """Return log probabilities (B, V) of a row after each of `contexts`."""
         predicted_BJ = np.stack([self._predict(context) for context in contexts])
         logits_BV = np.tanh(row_J + predicted_BJ) @ self.output_VJ.T + self.output_V
         logits_BV -= logits_BV.max(axis=1, keepdims=True)
@@ -60,17 +59,16 @@ class Joint:
 
 
 def open_joint(resources: Resources) -> Joint:
-    """That of the model."""
+    """Return the joint network of the model."""
     objective: Any = resources.acoustic.model.objective
     weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
     return Joint(weights, objective.predictor.context)
 
 
 class TransducerSearch(SearchMethod):
-    """What both have in common: the joint network, and words by the marks of the tokens."""
+    """Base of both searches: the joint network, and words by the marks of tokens."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         self.resources.check_marks(self.name)
         self.grouping = WordPieces(self.resources.pieces)
         self.joint = open_joint(self.resources)
@@ -81,16 +79,14 @@ class TransducerSearch(SearchMethod):
 
 
 class Greedy(TransducerSearch):
-    """The best token of each row; again until the blank is best where the model was trained so."""
+    """Best token of each row; repeated until blank if the model was trained so."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         super().open(values)
         objective: Any = self.resources.acoustic.model.objective
         self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         spans: list[Span] = []
         context = self.joint.start()
         for t, row_J in enumerate(scores_TV):
@@ -115,22 +111,20 @@ class Emitted(Placed):
 
 
 class Beam(TransducerSearch):
-    """Beam search that emits at most one token a row (Kang et al. 2023, arXiv 2211.00484), with the n-gram of words.
+    """Beam search of at most one token a row, with a word n-gram.
 
-    Alignments of a sequence are summed as far as the beam holds them. Hypotheses are ranked as by the prefix beam.
+    Source: Kang et al. 2023, arXiv 2211.00484. Alignments of a sequence are summed within the beam. Hypotheses are
+    ranked as by the prefix beam.
     """
 
     def axes(self) -> Sequence[Axis]:
-        """As SearchMethod.axes."""
         return prefix_axes(self.settings)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        """As SearchMethod.open."""
         super().open(values)
         self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words, Emitted)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """As SearchMethod.search."""
         best = self.best(scores_TV, Weights.of(parameters))
         return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 

@@ -1,4 +1,4 @@
-"""Conformer (Gulati et al. 2020, arXiv 2005.08100): self-attention and convolutions.
+"""Conformer (Gulati et al. 2020, arXiv 2005.08100): attention and convolutions.
 
 Letters in names: N utterances, T frames or rows, F features of a frame, D values of a row, P distances.
 """

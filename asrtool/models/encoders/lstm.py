@@ -133,7 +133,7 @@ class LstmLayer(nn.Module):
 
 
 def drop_weights(lstm: nn.LSTM, hidden_TNC: Tensor, fraction: float) -> Tensor:
-    """Return the output of a one-layer `lstm` with a fraction of recurrent weights zeroed.
+    """Run a one-layer `lstm` with a fraction of its recurrent weights zeroed.
 
     Source: Merity et al. 2018. One mask serves all frames, and the other weights are scaled up. The call is the one
     of nn.LSTM, so fused kernels are used and parameters keep their names.

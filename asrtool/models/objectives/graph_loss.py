@@ -1,8 +1,7 @@
-"""ln P of utterances over all paths of a pdf graph or a token chain, with gradients.
+"""ln P of utterances over all paths of a pdf graph or token chain, with gradients.
 
-Forward and backward run over the rows of a batch at once. With x(t, s) the probability of all paths of rows 0 to t
-that end in state s, e(t, l) the exponential of the score of pdf l, and p(r, s) the probability of the arc from r to
-s:
+Forward and backward run over the rows of a batch at once. x(t, s) is the probability of all paths of rows 0 to t that
+end in state s. e(t, l) is the exponential of the score of pdf l, and p(r, s) the probability of the arc from r to s.
 
     y(t, s) = x(t, s) + leak share(s) sum_r x(t, r)
     x(t + 1, s) = e(t + 1, first(s)) sum_r y(t, r) p(r, s) + e(t + 1, further(s)) y(t, s)

@@ -49,7 +49,7 @@ class LeafTopology(Topology):
         return path[::-1]
 
     def _chain(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[int], list[int]]:
-        """Return pdfs of states (X,), their predecessors (X, 5), and first and last states.
+        """Return state pdfs (X,), predecessors (X, 5), first and last states.
 
         Token i has states 5 i and on: silence before it, first and further rows after silence, and these two after
         the previous token. A last state is the silence at the end.

@@ -124,7 +124,7 @@ class Predictor(nn.Module):
 
 
 class Transducer(Objective):
-    """-ln P(tokens | features) over all alignments; scores are rows for the joint network."""
+    """-ln P(tokens | features) over all alignments; scores feed the joint network."""
 
     def __init__(self, settings: TransducerSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
