@@ -1,7 +1,7 @@
-"""Batches of utterances of like length: the plan of an epoch, and loading it ahead of training.
+"""Batches of utterances of like length: the plan of an epoch, and loading ahead.
 
-A plan is a pure function of the index, the seed and the epoch, so a resumed training finds batch 4711 of epoch 3 again,
-and several learners agree on the plan without exchanging it.
+A plan is a pure function of index, seed and epoch, so a resumed training finds batch 4711 of epoch 3 again, and
+learners agree on the plan without exchanging it.
 
 Letters in names: N utterances of a batch, T frames, F filterbank bins.
 """
@@ -31,7 +31,7 @@ LENGTH_JITTER = 0.02  # lengths closer than this fraction count as equal, so tha
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a plan needs to know of utterances, which are in storage order."""
+    """Lengths and shards of utterances in storage order, for a plan."""
 
     num_frames: np.ndarray  # of each utterance
     first: np.ndarray  # of each shard, the position of its first utterance
@@ -39,7 +39,7 @@ class Lengths:
 
     @classmethod
     def of(cls, index: Sequence[Utterance]) -> Lengths:
-        """Of a list of them."""
+        """Build from a list of utterances."""
         frames = np.array([utterance.num_frames for utterance in index], dtype=np.int64)
         _, first = np.unique([utterance.shard for utterance in index], return_index=True)
         return cls(frames, first, lambda i: index[i].id)
@@ -47,7 +47,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Utterances trained together, as positions in the index; `number` counts the batches of an epoch from 0."""
+    """Utterances trained together, as index positions; `number` counts from 0."""
 
     number: int
     indices: Sequence[int]
@@ -73,9 +73,7 @@ def plan_epoch(
     window_shards: int = WINDOW_SHARDS,
     windows: Iterable[np.ndarray] | None = None,
 ) -> Iterator[Batch]:
-    """Every utterance once, in batches of at most `max_frames_per_batch` frames, padding included.
-
-    Or those of `windows`, each of which has the positions of some.
+    """Yield batches of all utterances, or of `windows`, with padding in the limit.
 
     Shards are shuffled and taken `window_shards` at a time; the utterances of such a window are sorted by length
     (give or take LENGTH_JITTER), cut into batches, and the batches shuffled. So reading stays sequential, padding
@@ -97,7 +95,7 @@ def plan_epoch(
 def plan_windows(
     lengths: Lengths, window_shards: int = WINDOW_SHARDS, random: np.random.Generator | None = None
 ) -> Iterator[np.ndarray]:
-    """Positions in the index, window by window; shards in storage order, or shuffled by `random`."""
+    """Yield index positions by window; shards in storage order, or shuffled."""
     num_shards = len(lengths.first)
     ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
     order = random.permutation(num_shards) if random else np.arange(num_shards)
@@ -117,9 +115,10 @@ def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:
 
 
 def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
-    """Every utterance once, sorted by length within each window of shards; always the same.
+    """Yield batches of all utterances, sorted by length in each window of shards.
 
-    An utterance longer than `max_frames_per_batch` is a batch of its own: a test set cannot choose.
+    The order is always the same. An utterance longer than `max_frames_per_batch` is a batch of its own, since a test
+    set cannot choose.
     """
     frames = lengths.num_frames
     number = itertools.count()
@@ -129,16 +128,17 @@ def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
 
 
 def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
-    """Load `batches` of the utterances of `reader`, up to `prefetch` ahead; as load_ahead."""
+    """Load `batches` of `reader`, up to `prefetch` ahead; as load_ahead."""
     return load_ahead(functools.partial(load_batch, reader), batches, prefetch)
 
 
 def load_ahead(
     load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: int, num_threads: int = 1
 ) -> Generator[Loaded, None, None]:
-    """`load` of each of `items`, up to `prefetch` ahead, in threads; they are taken in the caller's thread.
+    """Yield `load` of each item, up to `prefetch` ahead, in threads.
 
-    What goes wrong in a thread is raised here. Closing the iterator early ends the threads.
+    Items are taken in the caller's thread. Errors in a thread are raised here. Closing the iterator early ends the
+    threads.
     """
     pending: deque[Future[Loaded]] = deque()
     executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="batches")
@@ -164,9 +164,9 @@ def load_batch(
     zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF,
     feats: Sequence[np.ndarray] | None = None,
 ) -> LoadedBatch:
-    """One batch, with its features, which `zeros` makes room for: float32; `feats` instead of those of `reader`.
+    """Load a batch; `zeros` allocates its float32 features, `feats` replace them.
 
-    In every frame the vector of the speaker stands behind them, where there is one.
+    A speaker vector, if any, comes after the features of each frame.
     """
     feats = reader.read_several(batch.indices) if feats is None else feats
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
@@ -180,16 +180,16 @@ def load_batch(
 
 
 def stable_order(keys: np.ndarray) -> np.ndarray:
-    """Of a stable sort. Where no two are equal any sort finds it, and NumPy's default is twice as fast."""
+    """Return a stable sort order, by NumPy's faster default if no keys are equal."""
     order = np.argsort(keys)
     in_order = keys[order]
     return np.argsort(keys, kind="stable") if (in_order[1:] == in_order[:-1]).any() else order
 
 
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
-    """Cut `order` into runs whose size times longest utterance is at most `max_frames_per_batch`.
+    """Cut `order` into runs whose size times longest utterance fits a batch.
 
-    Runs are arrays: those of an epoch of seven million utterances take 28 MB, tuples of integers ten times that.
+    Runs are arrays: an epoch of seven million utterances takes 28 MB, tuples of integers ten times that.
     """
     begins = _begins(frames[order], max_frames_per_batch)
     numbers = array("I", order.astype(np.uint32).tobytes())
@@ -197,10 +197,10 @@ def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> l
 
 
 def _begins(lengths: np.ndarray, max_frames: int) -> list[int]:
-    """Where the runs of `_pack` begin, each as long as it can be; an utterance without a frame counts as one of one.
+    """Return the starts of the runs of `_pack`, each as long as possible.
 
-    For all places at once: where a run from there on ends if the longest so far of all is in it. That is nearly always
-    so, since lengths grow; where it is not, the lengths of the run are looked at one by one.
+    An utterance without frames counts as one frame. Ends are computed for all starts at once with the longest so far,
+    which is nearly always right since lengths grow; other runs are checked one by one.
     """
     places, lengths = np.arange(len(lengths)), np.maximum(lengths, 1)
     longest = np.maximum.accumulate(lengths)

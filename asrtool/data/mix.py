@@ -1,7 +1,7 @@
-"""Training on several corpora: how many utterances of each an epoch has, and which.
+"""Training on several corpora: how many and which utterances of each an epoch has.
 
-A corpus is walked through pass after pass, and each epoch continues the walk: so all its utterances are heard equally
-often, give or take one pass, whatever its part of an epoch is.
+A corpus is walked pass after pass, and each epoch continues the walk: so all its utterances are used equally often,
+give or take one pass.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STREAM = 3  # of random numbers, apart from others that are drawn from the seed
 
 
 def fractions_of(mix: Mix, num_utterances: Mapping[str, int], num_frames: Mapping[str, int]) -> dict[str, float]:
-    """Corpus -> fraction of the utterances of an epoch, of the numbers of its utterances and frames.
+    """Return the fraction of an epoch's utterances for each corpus.
 
     By temperature T it is proportional to n^(1/T) for n utterances (Arivazhagan et al. 2019, "Massively Multilingual
-    Neural Machine Translation in the Wild", arXiv:1907.05019). Raises ValueError unless given weights are those of
-    these corpora.
+    Neural Machine Translation in the Wild", arXiv:1907.05019). Raises ValueError unless given weights are for these
+    corpora.
     """
     mix.check_names(num_utterances)
     weights: Mapping[str, float]
@@ -37,7 +37,7 @@ def fractions_of(mix: Mix, num_utterances: Mapping[str, int], num_frames: Mappin
 
 
 def apportion(total: int, fractions: Mapping[str, float]) -> dict[str, int]:
-    """Whole numbers that add up to `total`, each within one of its fraction: the largest remainders are raised."""
+    """Divide `total` by `fractions`, rounding up the largest remainders."""
     quotas = {name: total * fraction for name, fraction in fractions.items()}
     numbers = {name: int(quota) for name, quota in quotas.items()}
     by_remainder = sorted(quotas, key=lambda name: numbers[name] - quotas[name])
@@ -47,17 +47,17 @@ def apportion(total: int, fractions: Mapping[str, float]) -> dict[str, int]:
 
 
 class Walk:
-    """The utterances of a corpus without end: each once a pass, shard by shard, in an order drawn for the pass."""
+    """Endless walk over a corpus: shards and utterances shuffled in each pass."""
 
     def __init__(self, rows: np.ndarray, first: np.ndarray, key: tuple[int, int]) -> None:
-        """`rows` are its utterances, growing; shards begin at the rows `first`; `key` are the seed and its number."""
+        """Take utterances `rows`, first rows of shards, and the seed with a number."""
         self._shards = [shard for shard in np.split(rows, np.searchsorted(rows, first[1:])) if len(shard)]
         self._size = len(rows)
         self._key = key
         self._pass = functools.lru_cache(1)(self._draw)
 
     def take(self, begin: int, end: int) -> np.ndarray:
-        """From place `begin` of the walk to `end`."""
+        """Return the walk from position `begin` to `end`."""
         parts = [np.empty(0, np.uint32)]
         while begin < end:
             number, offset = divmod(begin, self._size)
@@ -78,7 +78,7 @@ class Mixture:
     def __init__(
         self, mix: Mix, names: Sequence[str], corpora: np.ndarray, num_frames: np.ndarray, first: np.ndarray, seed: int
     ) -> None:
-        """`corpora` has the place of each utterance's corpus in `names`, `first` the first utterance of each shard.
+        """Take each utterance's corpus, as a position in `names`, and first rows of shards.
 
         Raises ValueError as fractions_of.
         """
@@ -90,7 +90,7 @@ class Mixture:
         self._walks = [Walk(rows, first, (seed, i)) for i, rows in enumerate(walked)]
 
     def windows(self, epoch: int, num_windows: int) -> Iterator[np.ndarray]:
-        """The utterances of `epoch` in so many windows, each with about its part of each corpus."""
+        """Yield the utterances of `epoch` in windows with like shares of each corpus."""
         for window in range(num_windows):
             parts = []
             for walk, num in zip(self._walks, self._numbers, strict=True):

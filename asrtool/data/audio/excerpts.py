@@ -18,9 +18,9 @@ class Clips:
         self._recordings = {entry["id"]: entry for entry in read_lines(manifests / RECORDINGS, Entry)}
 
     def read(self, recording: str, channel: str, begin_s: float, end_s: float) -> tuple[np.ndarray, int] | None:
-        """Float32 samples (S,) in [-1, 1] of a channel, A or B, and their rate in Hz; None where there is no audio.
+        """Return float32 samples (S,) of channel A or B, and their rate; None without audio.
 
-        Lhotse is loaded by the first call that finds the recording.
+        Samples are in [-1, 1]. Lhotse is loaded by the first call that finds the recording.
         """
         entry = self._recordings.get(recording)
         if entry is None:

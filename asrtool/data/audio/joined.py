@@ -1,4 +1,4 @@
-"""Parts of an audio file that was joined or cut off, of which libsndfile reads the first part and reports no fault.
+"""Find the parts of a joined or cut-off audio file, of which libsndfile reads one.
 
 Layouts: RFC 3533 (Ogg), RFC 9639 (FLAC), Multimedia Programming Interface and Data Specifications 1.0 (WAV), Audio
 Interchange File Format 1.3, ISO/IEC 11172-3 and 13818-3 (frames of MP3).
@@ -45,7 +45,7 @@ def parts_of(path: Path) -> list[Part]:
 
 
 def parts_in(data: Bytes) -> list[Part]:
-    """The parts of the bytes of an audio file in their order; one of all, if its format is not one of these."""
+    """Return the parts of an audio file in order; one part for other formats."""
     begin = _after_tag(data, 0)
     start = data[begin : begin + 4]
     if start in (b"RIFF", b"FORM"):
@@ -62,7 +62,7 @@ def parts_in(data: Bytes) -> list[Part]:
 
 
 def why_not_whole(parts: list[Part]) -> str:
-    """Why readers that know one part hear less than the file declares or holds; empty if they hear all."""
+    """Return why a reader of one part misses audio, or ''."""
     fault = next((f"cut off: {part.fault}" for part in parts if part.fault), "")
     return fault or (f"{len(parts)} audio files joined in one, of which the first alone is read" if parts[1:] else "")
 
@@ -80,7 +80,7 @@ def open_parts(source: Path | bytes, parts: list[Part]) -> Iterator[Any]:
 
 
 def kind_of(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]:
-    """Samples of a channel in all parts, samples a second, and channels. Raises AsrtoolError if the parts differ."""
+    """Return samples of a channel, rate and channels; AsrtoolError if parts differ."""
     import soundfile
 
     where = f"{source}: " if isinstance(source, Path) else ""
@@ -98,7 +98,7 @@ def kind_of(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]:
 
 
 def read_parts(source: Path | bytes) -> tuple[Any, int]:
-    """Samples of all parts, of shape (num_samples, num_channels), and how many a second there are.
+    """Return the samples of all parts (num_samples, num_channels), and the rate.
 
     They are int16 if that loses nothing, else float32, which may be beyond full scale. Raises AsrtoolError for a file
     that is cut off or cannot be read.
@@ -117,7 +117,7 @@ def read_parts(source: Path | bytes) -> tuple[Any, int]:
 
 
 def encode(samples_SC: Any, rate_hz: int) -> bytes:
-    """The bytes of an audio file that keeps the samples as they are: FLAC of int16, WAV of float32."""
+    """Return the bytes of a lossless audio file: FLAC of int16, WAV of float32."""
     import soundfile
 
     kind = ("FLAC", "PCM_16") if samples_SC.dtype == "int16" else ("RF64", "FLOAT")  # WAV of any size
@@ -144,7 +144,7 @@ def _kept_as(stem: Path) -> tuple[Path, Path]:
 
 
 def _chunked(data: Bytes, order: str) -> list[Part]:
-    """Those of WAV and AIFF."""
+    """Return the parts of WAV and AIFF."""
     parts: list[Part] = []
     place, kinds = 0, (b"WAVE", b"AIFF", b"AIFC")
     while data[place : place + 4] in (b"RIFF", b"FORM") and data[place + 8 : place + 12] in kinds:
@@ -177,7 +177,7 @@ def _missing(declared: int, there: int) -> str:
 
 
 def _flac(data: Bytes) -> list[Part]:
-    """Those that begin with STREAMINFO; whole where the last of the declared samples can be decoded."""
+    """Return the parts that begin with STREAMINFO; whole if all samples decode."""
     import soundfile
 
     begins: list[int] = []
@@ -202,7 +202,7 @@ def _has_sample(data: bytes, number: int, soundfile: Any) -> bool:
 
 
 def _ogg(data: Bytes) -> Iterator[Part]:
-    """Those that begin with pages of a beginning after others, each whole where it has a last page."""
+    """Yield the parts that begin with begin pages, whole if they have a last page."""
     part: Part | None = None
     place, heading, flags = 0, False, 0
     while (place := data.find(b"OggS", place)) >= 0:
@@ -237,7 +237,7 @@ def _after_tag(data: Bytes, place: int) -> int:
 
 
 def _frame(data: Bytes, place: int) -> tuple[int, int, int, int] | None:
-    """Size, samples a second, channels and begin of the Xing heading of a frame of MP3; None where there is none."""
+    """Return size, rate, channels and Xing position of an MP3 frame, or None."""
     head = int.from_bytes(data[place : place + 4], "big")
     version, kbits, rate = head >> 19 & 3, head >> 12 & 15, head >> 10 & 3
     if head >> 21 != 0x7FF or version == 1 or head >> 17 & 3 != 1 or kbits in (0, 15) or rate == 3:
@@ -251,7 +251,7 @@ def _frame(data: Bytes, place: int) -> tuple[int, int, int, int] | None:
 
 
 def _mp3(data: Bytes) -> Iterator[Part]:
-    """Those with a heading of their own, of another rate or number of channels, or after what the heading declares."""
+    """Yield parts with a Xing header, another format, or after the declared length."""
     part, found, declared, kind, place = None, 0, 0, None, 0
     while place + 4 <= len(data):
         if (after := _after_tag(data, place)) > place:
@@ -281,7 +281,7 @@ def _counted(part: Part, found: int, declared: int) -> Part:
 
 
 def _syncs(data: Bytes, place: int) -> Iterator[int]:
-    """Begins of frames that another one, a tag or the end of the file follows, and of tags."""
+    """Yield positions of tags and of frames followed by a frame, a tag or the end."""
     tag = data.find(b"ID3", place)  # once: each search may go to the end
     while place < len(data):
         sync = data.find(b"\xff", place)
@@ -296,7 +296,7 @@ def _syncs(data: Bytes, place: int) -> Iterator[int]:
 
 
 def _declared(data: Bytes, place: int, xing: int) -> int | None:
-    """Frames that the heading in a frame declares, 0 where it does not say; None where there is no heading."""
+    """Return the frames that a Xing header declares, 0 if unknown, None without one."""
     if data[xing : xing + 4] in (b"Xing", b"Info"):
         return (
             int.from_bytes(data[xing + 8 : xing + 12], "big")

@@ -1,4 +1,4 @@
-"""What is measured of the sound of an utterance.
+"""Measure the audio of an utterance.
 
 Letters in names: S samples, W windows.
 """
@@ -20,7 +20,7 @@ BAND_DB = 50.0  # below the strongest band, at which one is empty
 
 @dataclass(frozen=True)
 class Measures:
-    """Of an utterance; levels in dB below full scale, so 0 or less."""
+    """Measures of an utterance; levels in dB of full scale, so 0 or less."""
 
     id: str
     recording: str
@@ -43,7 +43,7 @@ COLUMNS = (*(field.name for field in fields(Measures)), "characters_a_s")
 
 
 def levels_of(samples_S: np.ndarray, rate_hz: int) -> tuple[float, float, float]:
-    """Of float samples in [-1, 1]: the peak, and the levels of loud and of quiet windows, in dB of full scale."""
+    """Return the peak and the levels of loud and quiet windows, in dB of full scale."""
     size = max(1, round(WINDOW_S * rate_hz))
     whole_S = samples_S[: len(samples_S) // size * size] if len(samples_S) >= size else samples_S
     power_W = np.square(whole_S, dtype=np.float64).reshape(-1, min(size, len(whole_S))).mean(axis=1)
@@ -52,9 +52,9 @@ def levels_of(samples_S: np.ndarray, rate_hz: int) -> tuple[float, float, float]
 
 
 def clipped_fraction(samples_S: np.ndarray) -> float:
-    """Of the samples those in runs of at least CLIP_RUN equal ones at the highest or the lowest value.
+    """Return the fraction of samples in runs of CLIP_RUN at the extreme values.
 
-    The highest value of a sound that is not cut off is that of one sample. Quiet sounds repeat few values anyway.
+    The peak of unclipped audio is one sample. Quiet audio repeats few values anyway.
     """
     clipped = 0
     for extreme in {float(samples_S.max()), float(samples_S.min())}:
@@ -67,7 +67,7 @@ def clipped_fraction(samples_S: np.ndarray) -> float:
 
 
 def bandwidth_hz(samples_S: np.ndarray, rate_hz: int) -> float:
-    """The frequency above which the mean power of every band is BAND_DB or more below the strongest one."""
+    """Return the frequency above which every band is BAND_DB below the strongest."""
     size = 4 * BANDS
     if len(samples_S) < size:
         return rate_hz / 2

@@ -34,7 +34,7 @@ Spoken = tuple[Entry, list[Entry]]  # a recording, and its utterances
 
 
 def measure_manifests(manifests: Path, num_jobs: int = 0) -> Iterator[Measures | Unreadable]:
-    """Of all utterances of the manifest folder, in its order; Unreadable where audio is not what its header says.
+    """Yield measures of all utterances in order; Unreadable for broken audio.
 
     Raises AsrtoolError for a missing or half-written manifest.
     """

@@ -1,4 +1,4 @@
-"""Audio at addresses: sources of lhotse's type `url`, which may be a part of a file (`URL#bytes=BEGIN-END`)."""
+"""Audio at URLs: lhotse sources of type `url`, also parts (`URL#bytes=BEGIN-END`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def fetched(recording: Recording) -> Recording:
 
 
 def fetched_ahead(recordings: Sequence[Recording]) -> Iterator[Recording | OSError]:
-    """Each of them as `fetched`, some in advance, or the error in its place. Raises AsrtoolError as that does."""
+    """Yield each recording as `fetched`, some in advance, or its error.
+
+    Raises AsrtoolError as that does.
+    """
     if any(source.type == "url" for recording in recordings for source in recording.sources):
         with contextlib.closing(load_ahead(_or_error, recordings, 2 * NUM_THREADS, NUM_THREADS)) as loaded:
             yield from loaded
@@ -56,9 +59,9 @@ def _or_error(recording: Recording) -> Recording | OSError:
 
 
 def look_at_address(url: str) -> tuple[int, int, int]:
-    """Samples of a channel, sampling rate in Hz and channels that the heading of an audio file says; it alone is read.
+    """Read only the header at a URL; return samples, rate in Hz and channels.
 
-    Raises as `fetched`, and soundfile.LibsndfileError where it is no audio.
+    Raises as `fetched`, and soundfile.LibsndfileError if it is no audio.
     """
     info = soundfile.info(RemoteFile(url, HEADING))
     return info.frames, info.samplerate, info.channels

@@ -1,6 +1,6 @@
-"""NIST SPHERE audio: read the header, refuse broken files, decode shorten compression.
+"""NIST SPHERE audio: read and check headers, decode shorten.
 
-libsndfile reads uncompressed SPHERE files itself; only those compressed with shorten (Fisher) need `read_sphere`.
+libsndfile reads uncompressed SPHERE files itself; only files compressed with shorten (Fisher) need `read_sphere`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OtherChannels(AsrtoolError):
 
 @dataclass(frozen=True)
 class SphereHeader:
-    """What the header declares. `num_samples` is of one channel; `coding` is pcm, ulaw or alaw."""
+    """Header of a SPHERE file; `num_samples` a channel, `coding` pcm, ulaw or alaw."""
 
     num_channels: int
     num_samples: int
@@ -49,7 +49,7 @@ class SphereHeader:
 
 
 def read_header(path: Path) -> SphereHeader:
-    """Read and check the header. Raises AsrtoolError for a file that is no SPHERE file or has an unknown coding."""
+    """Read a header; AsrtoolError for other files and unknown codings."""
     fields, header_bytes = _read_fields(path)
     coding, _, compression = fields.get("sample_coding", "pcm").partition(",")
     if coding not in CODINGS or compression not in ("", SHORTEN):
@@ -70,10 +70,10 @@ def read_header(path: Path) -> SphereHeader:
 
 
 def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) -> SphereHeader:
-    """The header of a file that has the expected rate, or any, and channels, and as many bytes as it declares.
+    """Check rate, channels and size of a file; return its header.
 
-    Raises AsrtoolError naming the file, what was found and what was expected; of channels OtherChannels. The
-    length of a shorten-compressed file shows only when it is decoded.
+    Raises AsrtoolError naming the file, what was found and what was expected; OtherChannels for channels. The length
+    of a shorten-compressed file shows only when it is decoded.
     """
     header = read_header(path)
     if sampling_rate_hz not in (None, header.sampling_rate_hz):
@@ -103,10 +103,10 @@ def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) ->
 
 
 def read_sphere(path: Path) -> tuple[np.ndarray, int]:
-    """Samples, int16 of shape (num_samples, num_channels), and the sampling rate in Hz; shorten is decoded.
+    """Return int16 samples (num_samples, num_channels) and the rate; decodes shorten.
 
-    Uses the program sph2pipe where it is installed, which is about a hundred times faster, else the package desphere.
-    Raises AsrtoolError for a file that cannot be decoded or holds fewer samples than its header declares.
+    Uses sph2pipe if installed, about a hundred times faster, else the package desphere. Raises AsrtoolError for a
+    file that cannot be decoded or is shorter than declared.
     """
     import soundfile
 
@@ -126,7 +126,7 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
 
 
 def decode(source: Path, stem: Path) -> str:
-    """Keep the audio of `source` at `stem`, without loss; what is wrong with it, or an empty text."""
+    """Write the audio of `source` losslessly to `stem`; return a fault or ''."""
     import soundfile
 
     try:

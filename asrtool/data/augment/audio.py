@@ -1,7 +1,6 @@
-"""Changes of the audio of an utterance: tempo, reverberation, noise, band, codec, in the order of a telephone call.
+"""Augment audio: tempo, reverberation, noise, band, codec, in a call's order.
 
-Each is drawn by a random generator that belongs to one utterance in one epoch. None but the tempo changes the length,
-nor when anything is said.
+Each is drawn by a random generator of one utterance in one epoch. Only tempo changes the length and times.
 
 Letters in names: S samples.
 """
@@ -24,7 +23,7 @@ SHIFT_S = 0.008  # either way: together more than a period of a low voice
 
 
 def change_tempo(samples_S: np.ndarray, num_samples: int, rate_hz: int) -> np.ndarray:
-    """`num_samples` samples, float32, in which all of `samples_S` is said: their ratio is the tempo."""
+    """Stretch samples to `num_samples`, float32, at the same pitch."""
     if num_samples == len(samples_S):
         return samples_S
     half, shift = round(WINDOW_S / 2 * rate_hz), round(SHIFT_S * rate_hz)
@@ -42,9 +41,9 @@ def change_tempo(samples_S: np.ndarray, num_samples: int, rate_hz: int) -> np.nd
 
 
 def _best_begin(padded: np.ndarray, wanted: int, natural: int, size: int, shift: int) -> int:
-    """Where, at most `shift` from `wanted`, the `size` samples begin that are most like those at `natural`.
+    """Return the most similar `size` samples at most `shift` from `wanted`.
 
-    By the correlation over the norm of the candidate: a loud one would win by its loudness.
+    Similarity is correlation over the norm of the candidate: a loud one would win by its loudness.
     """
     first = max(0, wanted - shift)
     region = padded[first : wanted + shift + size]
@@ -61,10 +60,10 @@ MOST_COMPRESSION = 0.9999  # LAME refuses more
 
 
 class Augmentation:
-    """What settings say of each utterance; other processes get it by pickle."""
+    """Augmentation by settings; other processes get it by pickle."""
 
     def __init__(self, settings: Augment, rate_hz: int) -> None:
-        """Raises AsrtoolError where a folder is missing or empty, or a file in it is of no use."""
+        """Open the folders of sounds; AsrtoolError if one is missing, empty or unusable."""
         self._settings = settings
         self._rate_hz = rate_hz
         sounds = {key: open_sounds(Path(folder), key, rate_hz) for key, folder in settings.folders.items()}
@@ -72,7 +71,10 @@ class Augmentation:
         self._noises = sounds.get("augment.noise_dir", [])
 
     def change(self, samples_S: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
-        """`num_samples` samples, float32 in [-1, 1], of those of an utterance; the array itself where none is drawn."""
+        """Return `num_samples` augmented samples, float32 in [-1, 1].
+
+        It is the array itself if nothing is drawn.
+        """
         changed_S = change_tempo(samples_S, num_samples, self._rate_hz)
         for prob, change in self._changes():
             if random.random() < prob:
@@ -110,7 +112,7 @@ class Augmentation:
 
 
 def reverberate(samples_S: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """`samples_S` in a room of this impulse response: of the same length and energy, its direct sound not delayed."""
+    """Convolve with an impulse response; same length and energy, no delay."""
     wet_S = convolve1d(torch.from_numpy(samples_S), torch.from_numpy(room)).numpy()
     direct = int(np.abs(room).argmax())
     wet_S = wet_S[direct : direct + len(samples_S)]
@@ -119,9 +121,9 @@ def reverberate(samples_S: np.ndarray, room: np.ndarray) -> np.ndarray:
 
 
 def add_noise(samples_S: np.ndarray, noise_S: np.ndarray, snr_db: float, rate_hz: int) -> np.ndarray:
-    """The sum of both, the noise so loud that its mean power is `snr_db` below that of the utterance.
+    """Add noise at a mean power `snr_db` below the utterance's.
 
-    An utterance that is digital silence, to which no noise has a ratio, stays as it is.
+    A digitally silent utterance stays as it is.
     """
     if not samples_S.any():
         return samples_S
@@ -132,7 +134,7 @@ def add_noise(samples_S: np.ndarray, noise_S: np.ndarray, snr_db: float, rate_hz
 
 
 def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: int) -> np.ndarray:
-    """What a channel between these frequencies lets through, by Butterworth filters."""
+    """Filter to a band by Butterworth filters."""
     from scipy.signal import butter, sosfilt  # takes a second, and starts threads: learners are forked without any
 
     for edge_hz, kind in ((low_hz, "highpass"), (min(high_hz, MAX_EDGE * rate_hz), "lowpass")):
@@ -142,7 +144,7 @@ def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: in
 
 
 def transmit(samples_S: np.ndarray, codec: str, compression: float, rate_hz: int) -> np.ndarray:
-    """What comes out of `codec`, which compresses by 0 to 1 of what it can; in step with what goes in, as long."""
+    """Code and decode by `codec` at a compression of 0 to 1; same length and timing."""
     coded_S = Compress(codec, min(compression, MOST_COMPRESSION))(samples_S[None], rate_hz)[0, : len(samples_S)]
     return np.pad(coded_S, (0, len(samples_S) - len(coded_S)))
 

@@ -51,7 +51,7 @@ class AugmentedReader:
         self._index = index
 
     def read(self, copy: EpochCopy) -> np.ndarray:
-        """Its features, normalised, (num_frames, F) float32. One to which nothing happens has those that are stored."""
+        """Return normalised features (num_frames, F), stored ones if nothing changed."""
         utterance, stored_TF = self._index[copy.position], self._stored.read(copy.position)
         samples_S = self._samples.read(copy.position)
         num_samples = len(samples_S)
@@ -67,6 +67,6 @@ class AugmentedReader:
 
 
 def _fit(feats_TF: np.ndarray, num_frames: int) -> np.ndarray:
-    """Without its last frame or with it twice, where rounding made it one longer or shorter than was planned."""
+    """Drop or repeat the last frame if rounding changed the length by one."""
     missing = num_frames - len(feats_TF)
     return np.pad(feats_TF, ((0, missing), (0, 0)), "edge") if missing > 0 else feats_TF[:num_frames]

@@ -1,4 +1,4 @@
-"""A folder of sounds that training draws from: recordings of noise, or room impulse responses.
+"""Folder of sounds for augmentation: noises, or room impulse responses.
 
 Listing one needs neither lhotse nor torch.
 """
@@ -28,9 +28,9 @@ class Sound:
     num_samples: int
 
     def read(self, begin: int, num_samples: int) -> np.ndarray:
-        """Samples of its first channel, float32; from `begin` on, and from its beginning where it ends too early.
+        """Return samples of the first channel from `begin` on, wrapping at the end.
 
-        Raises AsrtoolError where the file is gone or has changed.
+        Raises AsrtoolError if the file is gone or has changed.
         """
         samples = _read(self.path, begin, min(num_samples, self.num_samples - begin))
         missing = num_samples - len(samples)
@@ -41,9 +41,9 @@ class Sound:
 
 
 def list_sounds(directory: Path, key: str) -> list[Path]:
-    """The sound files in and below `directory`, which the setting `key` names, in order.
+    """List the sound files in and below `directory` of the setting `key`, sorted.
 
-    Raises AsrtoolError where there is no such folder, and no file in it.
+    Raises AsrtoolError if there is no such folder or no file in it.
     """
     if not directory.is_dir():
         what = f"{key}: {directory} is no folder that exists"
@@ -65,7 +65,7 @@ def digest_of_sounds(directory: Path, key: str) -> str:
 
 
 def open_sounds(directory: Path, key: str, rate_hz: int) -> list[Sound]:
-    """The sounds of a folder, by the headers of its files and the first samples of each.
+    """Open the sounds of a folder by their headers and first samples.
 
     Raises AsrtoolError as list_sounds, and naming a file that cannot be read, has another rate than `rate_hz`, or is
     silent.

@@ -1,7 +1,7 @@
-"""Fingerprints of speech: what is alike in two recordings of one sound, whatever its speed, gain or codec.
+"""Fingerprints of speech that survive changes of speed, gain and codec.
 
-Peaks of a spectrogram (Wang, "An industrial-strength audio search algorithm", 2003) are joined to triplets, of which
-ratios of frequencies and of times are kept, which are the same at another speed (Six and Leman, "Panako", 2014).
+Peaks of a spectrogram (Wang, "An industrial-strength audio search algorithm", 2003) are joined to triplets, whose
+ratios of frequencies and of times do not depend on speed (Six and Leman, "Panako", 2014).
 
 Letters in names: S samples, T frames, F bins, P peaks, H triplets, M matches.
 """
@@ -41,7 +41,7 @@ LARGEST_CHANGE = 0.17  # octaves of frequency between what is matched: a factor 
 
 @dataclass(frozen=True)
 class Triplets:
-    """Of one utterance, or of many; arrays of one length."""
+    """Triplets of one or many utterances; arrays of one length."""
 
     keys_H: np.ndarray  # int64: the cell, and behind it, in PITCH_BITS, the pitch
     times_H: np.ndarray  # float32: seconds of the first peak
@@ -51,7 +51,7 @@ class Triplets:
         return len(self.keys_H)
 
     def take(self, which: np.ndarray) -> Triplets:
-        """Those at the places `which`, or where it is true."""
+        """Return the triplets at positions or a mask."""
         return Triplets(self.keys_H[which], self.times_H[which], self.owners_H[which])
 
     def renumbered(self, first: int) -> Triplets:
@@ -59,7 +59,7 @@ class Triplets:
         return dataclasses.replace(self, owners_H=self.owners_H + np.int32(first))
 
     def thinned(self, one_in: int) -> Triplets:
-        """Those in one of so many cells, the same cells of every utterance."""
+        """Return the triplets in one of `one_in` cells, the same for all utterances."""
         mixed_H = (
             (self.keys_H >> PITCH_BITS).astype(np.uint64) * 2654435761 % 2**32
         ) >> 8  # Knuth's multiplicative hash
@@ -67,13 +67,16 @@ class Triplets:
 
 
 def log_spectrogram(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
-    """Natural logarithm of the power in BAND, float32 of shape (T, F); of less than a window no frame."""
+    """Return the log power in BAND, float32 (T, F); no frame below a window."""
     logs_TF: np.ndarray = np.log(_power(samples_S, rate_hz))
     return logs_TF
 
 
 def _power(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Samples of a multiple of RATE_HZ have as many more in a window and a hop: the same bins, without resampling."""
+    """Return the power spectrum with window and hop scaled to the rate.
+
+    This gives the same bins without resampling, for multiples of RATE_HZ.
+    """
     times = rate_hz // RATE_HZ
     if len(samples_S) < WINDOW * times:
         return np.zeros((0, BAND.stop - BAND.start), dtype=np.float32)
@@ -86,15 +89,14 @@ def _power(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
 
 @functools.lru_cache(4)
 def _window(num_samples: int) -> np.ndarray:
-    """Of one level at every sampling rate."""
+    """Return a window of the same level at every rate."""
     return (np.hanning(num_samples) * (WINDOW / num_samples)).astype(np.float32)
 
 
 def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
-    """Seconds, log2 of frequencies and log of powers of the peaks, float32 of shape (3, P), by time.
+    """Return seconds, log2 of frequencies and log powers of peaks, float32 (3, P).
 
-    Times and frequencies are between frames and bins, by a parabola through three. Of an utterance, float32 samples of
-    a multiple of RATE_HZ.
+    Peaks are sorted by time and interpolated by a parabola. The rate is a multiple of RATE_HZ.
     """
     power_TF = _power(samples_S, rate_hz)
     if len(power_TF) < 3:
@@ -112,7 +114,7 @@ def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
 
 
 def _highest_near(power_TF: np.ndarray) -> np.ndarray:
-    """The highest value of up to REACH frames and bins to both sides, by maxima of 2, 4, 8 and 11 in a row."""
+    """Return the maximum within REACH frames and bins, by maxima of 2, 4, 8 and 11."""
     padded = np.pad(power_TF, REACH)
     for _ in range(2):  # along the first axis, then along the other
         for step in (1, 2, 4, 2 * REACH + 1 - 8):
@@ -122,20 +124,20 @@ def _highest_near(power_TF: np.ndarray) -> np.ndarray:
 
 
 def _top(power_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: int) -> np.ndarray:
-    """Where, from -0.5 to 0.5, the parabola through logarithms of a peak and its neighbours on one axis is highest."""
+    """Return the offset, -0.5 to 0.5, of a parabola's top through a peak on an axis."""
     before_P, at_P, after_P = (np.log(power_TF[t_P + k * dt, f_P + k * df]) for k in (-1, 0, 1))
     bend_P = np.minimum(before_P - 2 * at_P + after_P, -1e-6)
     return np.asarray(np.clip((before_P - after_P) / (2 * bend_P), -0.5, 0.5))
 
 
 def find_triplets(peaks: Sequence[np.ndarray]) -> Triplets:
-    """Of the peaks of utterances, each (3, P), which are numbered as they come."""
+    """Return the triplets of utterances' peaks, each (3, P)."""
     values_H4, pitches_H, times_H, owners_H = _measured(peaks)
     return Triplets(_keys(np.floor(values_H4), pitches_H), times_H, owners_H)
 
 
 def find_queries(peaks: Sequence[np.ndarray]) -> Triplets:
-    """As `find_triplets`, each with all cells that its values lie next to, of which a small change may choose any."""
+    """Return triplets in all neighbouring cells, which a small change may reach."""
     values_H4, pitches_H, times_H, owners_H = _measured(peaks)
     lower_H4 = np.floor(values_H4)
     keys_CH = _keys(lower_H4, pitches_H)[None]
@@ -146,7 +148,7 @@ def find_queries(peaks: Sequence[np.ndarray]) -> Triplets:
 
 
 def _measured(peaks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Values in cells (H, 4), octaves and seconds of first peaks, and numbers of utterances of the triplets."""
+    """Return cells (H, 4), octaves and seconds of first peaks, and utterances."""
     seconds_P, octaves_P, levels_P = np.concatenate(peaks, axis=1).astype(np.float64)
     owners_P = np.repeat(np.arange(len(peaks), dtype=np.int32), [of_one.shape[1] for of_one in peaks])
     i, j, k = _joined_peaks(seconds_P, levels_P, owners_P).T
@@ -164,7 +166,10 @@ def _measured(peaks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndarray) -> np.ndarray:
-    """Places of the peaks of triplets, (H, 3): each with two of the FAN highest behind it in its utterance."""
+    """Return positions of the peaks of triplets (H, 3).
+
+    Each peak is joined with two of the FAN highest after it in its utterance.
+    """
     num = len(seconds_P)
     line_P = seconds_P + owners_P * 2.0**20  # of all utterances one behind the other, far apart
     behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(AHEAD)

@@ -29,9 +29,9 @@ EVERY = 2**6  # of so many triplets the key of one says where to part them
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How one utterance lies in another: the time t of one is `offset_s` + t * 2**`time_scale` of the other.
+    """Map between two recordings: time t of one is `offset_s` + t * 2**`time_scale`.
 
-    The other one's pitch is so much higher as it is shorter.
+    The other one's pitch rises as its duration falls.
     """
 
     other: int  # number of the other utterance
@@ -48,13 +48,14 @@ class FingerprintIndex:
 
     @classmethod
     def load(cls, folder: Path) -> FingerprintIndex:
-        """What `write_index` wrote, mapped into memory, which processes share."""
+        """Map the index that `write_index` wrote into memory, which processes share."""
         return cls(Triplets(*(_mapped(folder / name, kind) for name, kind in COLUMNS.items())))
 
     def alignments(self, queries: Triplets, first: int) -> list[tuple[int, Alignment]]:
-        """Numbers of utterances with how they lie in the CANDIDATES earlier ones in which most triplets agree.
+        """Return utterance numbers with alignments to earlier candidate utterances.
 
-        At least MIN_VOTES. `queries` are of consecutive utterances, whose numbers in the index begin with `first`.
+        The CANDIDATES with most agreeing triplets are returned, at least MIN_VOTES. `queries` are of consecutive
+        utterances from number `first` on.
         """
         asked_M, found_M = self.matches(queries.keys_H)
         askers_M, others_M = queries.owners_H[asked_M].astype(np.int64), self.triplets.owners_H[found_M]
@@ -69,7 +70,10 @@ class FingerprintIndex:
         ]
 
     def matches(self, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of places in `keys_H` and in the index: in one cell, and LARGEST_CHANGE of pitch apart at most."""
+        """Return pairs of positions in `keys_H` and the index in one cell.
+
+        Their pitches are LARGEST_CHANGE apart at most.
+        """
         index_H, reach = self.triplets.keys_H, int(LARGEST_CHANGE * PITCH_STEPS)
         order = np.argsort(keys_H)  # what lies near in memory is then looked at in turn: four times as fast
         asked_H = keys_H[order]
@@ -84,9 +88,9 @@ class FingerprintIndex:
 
 
 def write_index(parts: Iterable[Triplets], folder: Path) -> None:
-    """Write to `folder` the triplets of all parts, in the order of their keys, and of the parts where these are equal.
+    """Write the triplets of all parts to `folder`, sorted by key.
 
-    About SORTED of them are in memory at a time, however many there are.
+    About SORTED of them are in memory at a time.
     """
     unsorted = folder / "unsorted"
     with open(unsorted, "wb") as file:
@@ -135,7 +139,7 @@ def _frequent(pairs_M: np.ndarray, counted: np.ndarray) -> np.ndarray:
 def _voted(
     pairs_M: np.ndarray, scales_M: np.ndarray, asked_s_M: np.ndarray, found_s_M: np.ndarray
 ) -> Iterator[tuple[int, Alignment]]:
-    """Askers, with the box of scale and offset that has most votes, of the other utterances that have most of all."""
+    """Yield queries with the box of scale and offset that has most votes."""
     boxes_5B = _boxes(pairs_M, scales_M, asked_s_M, found_s_M)
     boxes_5B = boxes_5B[:, np.lexsort((-boxes_5B[1], boxes_5B[0]))]
     boxes_5B = boxes_5B[:, np.diff(boxes_5B[0], prepend=-1) != 0]  # the best of each pair
@@ -148,9 +152,9 @@ def _voted(
 
 
 def _boxes(pairs_M: np.ndarray, scales_M: np.ndarray, asked_s_M: np.ndarray, found_s_M: np.ndarray) -> np.ndarray:
-    """Of boxes with at least MIN_VOTES the pair, votes, mean scale and mean times, (5, B); some are there twice.
+    """Return boxes with MIN_VOTES: pair, votes, mean scale and times, (5, B).
 
-    They overlap by half both ways, so that what lies across a border lies within another one.
+    Boxes overlap by half, so a match across a border is inside another one.
     """
     offsets_M = found_s_M - asked_s_M * 2**scales_M
     found = []

@@ -1,8 +1,7 @@
-"""Utterances that are one sound, in two sets or within one, whatever their text says.
+"""Find utterances with the same audio in two sets or one, whatever their text.
 
-Candidates come of fingerprints, and are then compared. Three passes, each of which is shared among processes: triplets
-of all utterances, which become one index; a search of it by each; a comparison of what was found. This process keeps
-columns of the utterances alone; peaks and triplets are in files.
+Three passes over processes: triplets of all utterances, which become one index; a search of it by each; a comparison
+of candidates. This process keeps columns of the utterances alone; peaks and triplets are in files.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ class SameAudio:
 def find_same_audio(
     manifests: Path, scored: Sequence[str], trained: Sequence[str], features: Features
 ) -> list[SameAudio]:
-    """All pairs in the folders `manifests`/SET; `one` is of the later set, or the later utterance of one set.
+    """Return all pairs in the folders `manifests`/SET.
 
-    Of the sets `trained` on, which come last, fewer fingerprints are kept the larger they are, so that memory is
-    bounded: of more than WHOLE_INDEX_HOURS, copies within them may be missed. Utterances of less than LEAST_S are not
-    looked at, nor are those whose audio cannot be read. Raises AsrtoolError for a missing or corrupt manifest, and when
-    the disk is full.
+    `one` is of the later set, or the later utterance of one set. From the sets `trained` on, which come last, fewer
+    fingerprints are kept the larger they are, to bound memory: above WHOLE_INDEX_HOURS copies within them may be
+    missed. Utterances below LEAST_S or with unreadable audio are skipped. Raises AsrtoolError for a missing or
+    corrupt manifest, and if the disk is full.
     """
     utterances = Utterances.read(manifests, [*scored, *trained])
     one_in = math.ceil(utterances.hours(trained) / WHOLE_INDEX_HOURS) or 1
@@ -92,9 +91,9 @@ def find_same_audio(
 
 @contextmanager
 def _scratch(manifests: Path) -> Iterator[Path]:
-    """A folder that all workers see, for as long as it is needed; what a killed process left is removed.
+    """Yield a temporary folder that all workers see; leftovers are removed.
 
-    No other one is ever called so: a worker may still hold what it has read of that.
+    Its name is never used again: a worker may still hold data of an old one.
     """
     remove_leftovers(manifests)
     try:
@@ -111,7 +110,7 @@ def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
 
 
 def _searched_together(duration_s: np.ndarray) -> Runs:
-    """All utterances, SEARCHED or SEARCHED_S of them together, and no more than the last one beyond."""
+    """Return runs of utterances of about SEARCHED or SEARCHED_S."""
     return Runs.of(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
 
 
@@ -128,7 +127,7 @@ def _compared_together(
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Of the utterances of one recording, one behind the other."""
+    """Fingerprints of the utterances of one recording."""
 
     peaks_P3: np.ndarray  # float32: seconds, log2 of frequencies, log of powers
     num_peaks: list[int]  # of each utterance
@@ -136,7 +135,7 @@ class Fingerprints:
 
 
 def _fingerprint(sounds: Sounds, one_in: dict[str, int]) -> Fingerprints:
-    """Of all peaks, for the search, and of the triplets that are kept."""
+    """Return all peaks for the search, and the kept triplets."""
     peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(sounds)]
     kept = find_triplets(peaks).thinned(one_in.get(sounds.of_set, 1))
     return Fingerprints(np.concatenate(peaks, axis=1).T, [of_one.shape[1] for of_one in peaks], kept)
@@ -159,14 +158,14 @@ def _write(found: Iterable[Fingerprints], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Fingerprinted:
-    """What `_write` wrote. Peaks are read when they are asked for, and the index is mapped."""
+    """Files that `_write` wrote; peaks are read on demand, the index is mapped."""
 
     path: Path
     begins: np.ndarray  # of the peaks of each utterance, and behind the last one
     index: FingerprintIndex
 
     def peaks(self, first: int, last: int) -> list[np.ndarray]:
-        """Of the utterances from `first` to before `last`, each float32 (3, P)."""
+        """Return the peaks of utterances `first` to `last`, each float32 (3, P)."""
         begins = self.begins[first : last + 1]
         values = np.fromfile(self.path, np.float32, 3 * int(begins[-1] - begins[0]), offset=12 * int(begins[0]))
         return [of_one_P3.T for of_one_P3 in np.split(values.reshape(-1, 3), begins[1:-1] - begins[0])]
@@ -190,20 +189,20 @@ def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
 
 
 def _compare(pairs: Sequence[tuple[Sounds, Sounds, Alignment]]) -> list[float]:
-    """How alike they are."""
+    """Return the similarity of each pair."""
     return [likeness(_spectrogram(one), _spectrogram(other), alignment) for one, other, alignment in pairs]
 
 
 def _spectrogram(sounds: Sounds) -> np.ndarray:
-    """Of one utterance."""
+    """Return the spectrogram of one utterance."""
     [(samples_S, rate_hz)] = _samples(sounds)
     return log_spectrogram(samples_S, rate_hz)
 
 
 def _samples(sounds: Sounds) -> Iterator[tuple[np.ndarray, int]]:
-    """Float32 samples of utterances of one recording and their rate, a multiple of RATE_HZ.
+    """Yield float32 samples of a recording's utterances, and their rate.
 
-    None of what cannot be read or is too short.
+    The rate is a multiple of RATE_HZ. Unreadable or too short ones are empty.
     """
     recording, spans = Recording.from_dict({**sounds.recording}), sounds.spans  # it takes the entry apart
     begin_s, end_s = min(span.start_s for span in spans), max(span.end_s for span in spans)

@@ -1,4 +1,4 @@
-"""Where the utterances of sets lie in their recordings, as columns: 24 bytes each instead of an object."""
+"""Positions of utterances in their recordings, as columns of 24 bytes each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asrtool.data.manifests.validator import Entry
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Of an utterance in its recording."""
+    """Position of an utterance in its recording."""
 
     start_s: float
     duration_s: float
@@ -25,7 +25,7 @@ class Span:
 
     @property
     def end_s(self) -> float:
-        """As lhotse has it."""
+        """End in seconds, rounded as in lhotse."""
         return round(self.start_s + self.duration_s, 8)
 
 
@@ -40,7 +40,7 @@ class Sounds:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is said in an utterance, and where it is from."""
+    """Text and origin of an utterance."""
 
     of_set: str
     id: str
@@ -56,7 +56,7 @@ class Runs:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Runs:
-        """Those whose values, not below 0, are equal."""
+        """Return runs of equal values, which are not below 0."""
         return cls(np.flatnonzero(np.diff(values, prepend=-1, append=-1)))
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Utterances:
-    """Those of sets, one set behind the other, in the order of their manifests. Each is known by its number."""
+    """Utterances of sets in manifest order; a number identifies each."""
 
     manifests: Path
     sets: Sequence[str]
@@ -81,7 +81,10 @@ class Utterances:
 
     @classmethod
     def read(cls, manifests: Path, sets: Sequence[str]) -> Utterances:
-        """Those of `manifests`/SET, line by line. Raises AsrtoolError for a missing, half-written or corrupt one."""
+        """Read `manifests`/SET line by line.
+
+        Raises AsrtoolError for a missing, half-written or corrupt one.
+        """
         recordings: list[Entry] = []
         begins = [0]
         recording, channel, start_s, duration_s = array("i"), array("i"), array("d"), array("d")
@@ -102,23 +105,23 @@ class Utterances:
         return self.begins[-1]
 
     def hours(self, sets: Collection[str]) -> float:
-        """Of the utterances of `sets`."""
+        """Return the hours of speech in `sets`."""
         places = [place for place, name in enumerate(self.sets) if name in sets]
         return sum(float(self.duration_s[self.begins[i] : self.begins[i + 1]].sum()) for i in places) / 3600
 
     def by_recording(self) -> Runs:
-        """Those that follow each other in one recording of a set."""
+        """Return runs of utterances of one recording."""
         return Runs.of(self.recording)
 
     def sounds(self, numbers: range) -> Sounds:
-        """Of utterances of one recording."""
+        """Return the audio positions of utterances of one recording."""
         rows = slice(numbers.start, numbers.stop)
         columns = (column[rows].tolist() for column in (self.start_s, self.duration_s, self.channel))
         recording = self.recordings[self.recording[numbers.start]]
         return Sounds(self._set_of(numbers.start), recording, [Span(*values) for values in zip(*columns, strict=True)])
 
     def said(self, numbers: Collection[int]) -> dict[int, Said]:
-        """What is said in those, by number; manifests are read once more."""
+        """Read texts of utterances by number from the manifests."""
         found: dict[int, Said] = {}
         wanted = set(numbers)
         for place, name in enumerate(self.sets):

@@ -1,4 +1,4 @@
-"""How alike two utterances are that are said to be one sound: peaks that both have, correlation of spectrograms.
+"""Similarity of two aligned utterances: shared peaks, spectral correlation.
 
 Letters in names: P peaks, S samples, T frames, B bands, M matches.
 """
@@ -19,10 +19,10 @@ PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
 
 
 def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:
-    """Correlation over bands and frames where both are there, each band about its mean.
+    """Return the correlation over bands and frames, each band about its mean.
 
-    0 for less than half a second, and where the shorter utterance is less than half covered. `alignment` says where
-    the utterance with the log spectrogram `one_TF` lies in that with `other_TF`.
+    It is 0 for less than half a second, or if less than half of the shorter utterance is covered. `alignment` maps
+    `one_TF` to `other_TF`.
     """
     places_T = np.arange(0, len(one_TF), EVERY) * 2**alignment.time_scale + alignment.offset_s * RATE_HZ / HOP
     both = (places_T >= 0) & (places_T <= len(other_TF) - 1)
@@ -37,7 +37,7 @@ def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> 
 
 
 def shared_peaks(one_3P: np.ndarray, other_3P: np.ndarray, alignment: Alignment) -> float:
-    """Fraction of the peaks of one utterance, where the other lies, that the other has too; 0 where there is none.
+    """Return the fraction of peaks in the overlap that the other has too, or 0.
 
     Both are seconds, log2 of frequencies and more, by time.
     """
@@ -53,7 +53,7 @@ def shared_peaks(one_3P: np.ndarray, other_3P: np.ndarray, alignment: Alignment)
 
 
 def _read(logs_TF: np.ndarray, places_T: np.ndarray, octaves_B: np.ndarray) -> np.ndarray:
-    """Values of a spectrogram at frames and frequencies between its own, (T, B), about the mean of each band."""
+    """Interpolate a spectrogram at frames and frequencies, (T, B), minus band means."""
     bins_B = 2**octaves_B * WINDOW / RATE_HZ - BAND.start
     rows_T = np.minimum(places_T.astype(np.int64), len(logs_TF) - 2)
     part_T1 = (places_T - rows_T)[:, None]

@@ -1,9 +1,8 @@
-"""What features were made of, so that those that hold all that is wanted stay, and take the texts of now.
+"""Decide whether stored features are still valid, and update their texts.
 
-A set keeps a digest of each utterance of its manifests, with its recording and what stands for the contents of its
-audio, without its text. Where all that are wanted now are among these, features need not be computed: utterances that
-are gone are left out when texts are joined. Otherwise those shards are computed whose own digest, of their utterances
-and of settings and code, is another one.
+A set keeps a digest of each utterance with its recording and its audio's contents, without its text. If all wanted
+utterances are among these, no features are computed: utterances that are gone are left out when texts are joined.
+Otherwise only shards with a changed digest (of utterances, settings and code) are computed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def write_made_of(out: Path, code: str) -> None:
 
 
 def is_made_of(out: Path, features: Features, code: str) -> bool:
-    """Whether `out` is complete, made with these settings by this code."""
+    """Return whether `out` is complete, with these settings and this code."""
     try:
         if json.loads((out / FILE).read_text(encoding="utf-8")) != {"code": code}:
             return False
@@ -51,9 +50,9 @@ def is_made_of(out: Path, features: Features, code: str) -> bool:
 
 
 def take_texts(out: Path, manifests: Path, names: Iterable[str], digest_files: DigestFiles) -> bool:
-    """Give the sets `names` the texts of their manifests; whether they hold all utterances of these.
+    """Give sets the texts of their manifests; return whether they hold all utterances.
 
-    Raises AsrtoolError for a missing or corrupt manifest. Where it is not so, all is to be computed again.
+    Raises AsrtoolError for a missing or corrupt manifest. If False, all is computed again.
     """
     for name in names:
         if not (out / name / INDEX).exists() or not (out / name / DIGESTS).exists():
@@ -70,10 +69,11 @@ def join_texts(
     digest_files: DigestFiles,
     each: Callable[[dict[str, Any], dict[str, Any], int], None] | None = None,
 ) -> np.ndarray:
-    """Write the texts of the folder `manifests` to the set `directory`; the digests of its utterances, uint64 (U,).
+    """Write texts of `manifests` to a set; return digests of utterances, uint64 (U,).
 
-    These cover what `digest_files` says of the audio. `each` is called with the recording, the utterance without its
-    text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an utterance without text.
+    These include what `digest_files` returns for the audio. `each` is called with the recording, the utterance
+    without its text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an utterance
+    without text.
     """
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
@@ -101,7 +101,7 @@ def join_texts(
 
 
 def key_of(features: Features, code: str) -> str:
-    """A digest of what shards of one plan have in common: settings, and the code that computes."""
+    """Return a digest of settings and code, which the shards of a plan share."""
     settings = {name: value for name, value in to_table(features).items() if name not in NO_PART}
     return f"{_digest([settings, code]):016x}"
 

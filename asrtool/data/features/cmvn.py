@@ -1,8 +1,8 @@
-"""Mean and variance normalisation: sums of features to `cmvn.npz`, and back to normalised features.
+"""Mean and variance normalisation: `cmvn.npz`, and normalised features.
 
-`cmvn.npz` holds `names` of speakers, and `means` and `stds`, float32 of shape (speakers, num_bins); the first of them,
-`*`, is the whole training set. An earlier asrtool wrote an array `SPEAKER/mean` and one `SPEAKER/std` for each of them,
-which takes seconds to read for 70,000.
+`cmvn.npz` holds `names` of speakers, and `means` and `stds`, float32 of shape (speakers, num_bins); the first one,
+`*`, is the whole training set. Older files have an array `SPEAKER/mean` and one `SPEAKER/std` each, which takes
+seconds to read for 70,000.
 
 Letters in names: S speakers, F bins.
 """
@@ -29,7 +29,7 @@ MeanStd = tuple[np.ndarray, np.ndarray]  # of each bin (F,), float32
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over feature frames; they add up, so that parts can be counted by different processes."""
+    """Sums over feature frames; they add up over processes."""
 
     num_frames: int
     sum_F: np.ndarray  # float64, of each bin
@@ -64,19 +64,22 @@ def add_moments(totals: dict[str, Moments], new: Mapping[str, Moments]) -> None:
 
 
 def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Moments) -> None:
-    """Write `directory`/cmvn.npz: `everyone`, and each speaker with MIN_SPEAKER_FRAMES or more."""
+    """Write `directory`/cmvn.npz: all speakers together, and those with enough frames.
+
+    The minimum is MIN_SPEAKER_FRAMES.
+    """
     _write(directory, {EVERYONE: everyone.mean_std(), **_listed(speakers)})
 
 
 def write_more_cmvn(directory: Path, base: Path, speakers: Mapping[str, Moments]) -> None:
-    """Write `directory`/cmvn.npz: what `base`/cmvn.npz has, and each speaker that it lacks, as `write_cmvn`."""
+    """Write `directory`/cmvn.npz: `base`'s content and the speakers it lacks."""
     names, means_SF, stds_SF = _read(base / CMVN)
     known = dict(zip(names, zip(means_SF, stds_SF, strict=True), strict=True))
     _write(directory, {**known, **_listed(speakers), **known})
 
 
 def write_everyone(directory: Path, base: Path) -> None:
-    """Write `directory`/cmvn.npz: of what `base`/cmvn.npz has that of the whole training set, and of no speaker."""
+    """Write `directory`/cmvn.npz with the whole training set of `base`, no speaker."""
     names, means_SF, stds_SF = _read(base / CMVN)
     row = names.index(EVERYONE)
     _write(directory, {EVERYONE: (means_SF[row], stds_SF[row])})
@@ -93,7 +96,7 @@ def _write(directory: Path, rows: Mapping[str, MeanStd]) -> None:
 
 
 def _read(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names, means and deviations. Raises AsrtoolError naming the file when it is missing or broken."""
+    """Return names, means and deviations; AsrtoolError for a broken file."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             if "names" in arrays.files:
@@ -112,7 +115,7 @@ class Cmvn:
     """Normalises features as `cmvn` says: `speaker`, `utterance`, `global` or `none`."""
 
     def __init__(self, directory: Path, cmvn: str) -> None:
-        """Read `directory`/cmvn.npz. Raises AsrtoolError naming the file when it is missing or broken."""
+        """Read `directory`/cmvn.npz; AsrtoolError if it is missing or broken."""
         names, self._means_SF, self._stds_SF = _read(Path(directory) / CMVN)
         self._rows = {name: row for row, name in enumerate(names)} if cmvn == "speaker" else {}
         self._learned: dict[str, MeanStd] = {}
@@ -121,7 +124,7 @@ class Cmvn:
         self.num_bins = self._means_SF.shape[1]
 
     def learn(self, speaker: str, moments: Moments) -> None:
-        """Normalise `speaker` by these sums from now on; of MIN_SPEAKER_FRAMES or more, and by speaker only."""
+        """Normalise `speaker` by these sums from now on, if they are by speaker and enough."""
         if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
             self._learned[speaker] = moments.mean_std()
 
@@ -130,11 +133,11 @@ class Cmvn:
         return self._means_SF[self._everyone], self._stds_SF[self._everyone]
 
     def scale_of_all(self) -> np.ndarray:
-        """What features are divided by, (F,) float32, over the whole training set; 1 where they are as they were."""
+        """Return the deviations of the whole training set, (F,); 1 without normalisation."""
         return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self.of_all()[1]
 
     def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
-        """(feats - mean) / std of the speaker, float32; of the whole training set for a speaker not listed."""
+        """Return (feats - mean) / std of the speaker, float32; of all if not listed."""
         if self.cmvn == "none" or not len(feats_TF):
             return feats_TF
         if self.cmvn == "utterance":
@@ -144,10 +147,10 @@ class Cmvn:
         return (feats_TF - mean_F) / std_F
 
     def normalise_changed(self, speaker: str, feats_TF: np.ndarray, original_TF: np.ndarray) -> np.ndarray:
-        """As `normalise`, for features of an utterance whose audio was changed; `original_TF` are those before.
+        """Normalise augmented features; `original_TF` are the features before.
 
-        By speaker: mean and deviation are moved by what the change has done to those of the utterance, as if all of the
-        speaker had been changed alike. So noise is where a noisy speaker of a test set has it.
+        By speaker: mean and deviation move as the change moved the utterance's, as if all of the speaker had been
+        changed alike, like a noisy speaker of a test set.
         """
         if self.cmvn != "speaker" or not (speaker in self._rows or speaker in self._learned):
             return self.normalise(speaker, feats_TF)

@@ -1,8 +1,8 @@
-"""Manifests to features: `manifests/SET` to `features/SET`, for each set that `manifests/sets.json` lists.
+"""Compute features: `manifests/SET` to `features/SET` for the sets of `sets.json`.
 
-A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
-the corpus and the files do not depend on the number of processes. Shards that are there become files of 256 MiB or
-more. A command that was killed and is run again computes what is missing.
+A set is cut into shards, and each shard is computed and written by one process, so memory does not grow with the
+corpus and files do not depend on the number of processes. Shards become files of 256 MiB or more. A killed command
+that is run again computes what is missing.
 
     asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
 """
@@ -76,7 +76,7 @@ KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside
 
 @dataclass(frozen=True)
 class Fitted:
-    """What is found in the training set and used for all: sums to normalise by, and what makes speaker vectors."""
+    """Statistics of the training set for all sets: sums to normalise by."""
 
     everyone: Moments
     extractor: Extractor | None
@@ -90,21 +90,19 @@ def compute_features(
     code: str = "",
     digest_files: DigestFiles = sizes_and_times,
 ) -> None:
-    """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
+    """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json.
 
-    Where the sets hold all utterances of `manifests` already, they take the texts of these and stay otherwise, if
-    `code`, the digest of the code that computes, is known and the one that made them. Otherwise shards are
-    computed that are not there, made of the same utterances by the same settings and code. Audio files are the same
-    where `digest_files` says the same of them.
+    Sets of an earlier run are removed. If the sets hold all utterances of `manifests`, made by the same `code`, they
+    only take the new texts. Otherwise the missing or changed shards are computed. Audio files are equal if
+    `digest_files` returns the same for them.
 
-    With features.sampling_rate_hz = 0 the rate is that of most training recordings, and with features.speeds = []
-    the speeds suit their hours; `out`/features.json has both.
+    With features.sampling_rate_hz = 0 the rate is the one of most training recordings, and with features.speeds = []
+    the speeds fit their hours; `out`/features.json has both. The training set gets a copy at each of
+    `features.speeds`, and keeps its samples with `features.keep_audio`.
 
-    Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
-    The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
-    utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
-    more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features that
-    are not finite, and a disk that is full or has too little room for all.
+    An utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError if that are
+    more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features
+    that are not finite, and a full disk.
     """
     if extractor and extractor.size != features.speaker_vector:
         what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
@@ -164,10 +162,7 @@ def _write_set(
     digest_files: DigestFiles,
     map_pieces: MapPieces,
 ) -> Fitted:
-    """Write one set; returns what was fitted to the training set, which is this one where that is not known.
-
-    An `extractor` that is there already is not fitted.
-    """
+    """Write one set; return the statistics of the training set."""
     with write_in_parts(out, INDEX) as directory:
         speeds = features.speeds if is_train else (1.0,)
         jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
@@ -193,7 +188,7 @@ def _write_set(
 def _compute_missing(
     name: str, directory: Path, jobs: Sequence[ShardJob], features: Features, code: str, map_pieces: MapPieces
 ) -> None:
-    """All shards but those that an earlier command has finished, of the same utterances, settings and code."""
+    """Compute all shards that an earlier command has not finished."""
     key = key_of(features, code)
     digests = [job.digest for job in jobs]
     computing = Computing(directory, jobs, find_finished(directory, key if code else "", digests, KEPT))
@@ -207,7 +202,10 @@ def _compute_missing(
 
 
 def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:
-    """Put index, columns and table of the shards of these `numbers` together of records, adding up the rest."""
+    """Merge the manifests of shards `numbers` into index, columns and table.
+
+    Returns summed moments, drops, and a count.
+    """
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     places = PlaceTable()

@@ -1,7 +1,7 @@
-"""The shards of a set are computed, and become files of FILE_BYTES, by the processes of an executor.
+"""Compute the shards of a set, and merge them to files of FILE_BYTES.
 
-A shard stays the unit of planning, of computing and of what a killed command has finished. Which shards become a file
-depends on their sizes alone, so neither on what was there before nor on who computes.
+A shard stays the unit of planning, of computing and of resuming. Which shards become a file depends on their sizes
+alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE_BYTES = 256 * 2**20  # of data, at least; the last file of a set has the re
 
 
 def compute_piece(piece: ShardJob | Merge, directory: Path, features: Features, key: str) -> tuple[int, int] | None:
-    """What one process does: a shard, whose number and bytes of data are returned, or a file of some."""
+    """Compute a shard (returns its number and bytes), or merge a file."""
     if isinstance(piece, Merge):
         merge_shards(piece, directory)
         return None
@@ -33,9 +33,9 @@ def compute_piece(piece: ShardJob | Merge, directory: Path, features: Features, 
 
 
 class Computing:
-    """The shards of `jobs`, whose numbers are consecutive, but those that are finished.
+    """Computation of the unfinished shards of `jobs`, with consecutive numbers.
 
-    A file is written when its shards are there, between others that are computed, so few small files are there at once.
+    A file is written as soon as its shards are there, so there are few small files at once.
     """
 
     def __init__(self, directory: Path, jobs: Sequence[ShardJob], finished: Finished) -> None:
@@ -67,7 +67,7 @@ class Computing:
             yield job
 
     def _form_files(self) -> None:
-        """Of the shards whose sizes are known."""
+        """Form files of the shards whose sizes are known."""
         while self._end < len(self._jobs) and self._jobs[self._end].number in self._sizes:
             self._num_bytes += self._sizes[self._jobs[self._end].data_of]
             self._end += 1

@@ -22,7 +22,10 @@ BYTES_A_FRAME = 1.5  # index, list and record of utterances, of all speeds
 
 
 def stored_bytes(features: Features, hours: float, copies_hours: float) -> float:
-    """What features take, without samples that are kept: so many hours, and so many of copies at other speeds."""
+    """Return the bytes of features for `hours` and `copies_hours` of speed copies.
+
+    Kept samples are not included.
+    """
     frames = (hours + copies_hours) * 3600 * 1000 / features.frame_shift_ms
     if features.storage == "flac":
         return hours * 3600 * features.sampling_rate_hz * BYTES_A_SAMPLE + frames * BYTES_A_FRAME
@@ -59,7 +62,7 @@ def check_room(out: Path, manifests: Path, sets: Sets, features: Features) -> No
 
 
 def _less(features: Features, hours: float, copies_hours: float) -> str:
-    """What to set for smaller ones."""
+    """Return the advice on settings for smaller features."""
     if features.keep_audio:
         return "set features.keep_audio=false"
     if len(features.speeds) > 1 and features.storage != "flac":
@@ -73,6 +76,6 @@ def _less(features: Features, hours: float, copies_hours: float) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files of `folder`; 0 where there is none."""
+    """Return the bytes of the files of `folder`; 0 if there is none."""
     files = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return sum(os.lstat(file).st_size for file in files)

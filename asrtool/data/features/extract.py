@@ -33,18 +33,17 @@ UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, Aud
 
 @dataclass
 class ShardResult:
-    """What became of a shard: sums of features per speaker, and what was left out."""
+    """Result of a shard: sums of features per speaker, and drops."""
 
     moments: dict[str, Moments] = field(default_factory=dict)
     drops: list[Drop] = field(default_factory=list)
 
 
 def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> int:
-    """Compute one shard, write it below `directory`, and record there that it is whole; its bytes of data.
+    """Compute one shard, write it, and record that it is whole; return its bytes.
 
-    Its files get their names when all are written, so that nothing that another process wrote is touched before.
-    Raises AsrtoolError for a wrong sampling rate, and for features of another shape or that are not finite; OSError
-    when the disk is full.
+    Its files get their names when all are written. Raises AsrtoolError for a wrong sampling rate, and for features of
+    another shape or that are not finite; OSError if the disk is full.
     """
     result = ShardResult()
     with writing_shard(directory, job.number, job.data_of) as (folder, record):
@@ -56,7 +55,7 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
 
 @contextmanager
 def _keeping(folder: Path, job: ShardJob, features: Features) -> Iterator[Keep]:
-    """Yield what keeps the samples of the next utterance, wherever they are to be kept."""
+    """Yield a function that stores the samples of each utterance, if wanted."""
     with ExitStack() as stack:
         keeps: list[Keep] = []
         if job.keeps_audio:
@@ -74,7 +73,7 @@ def _keeping(folder: Path, job: ShardJob, features: Features) -> Iterator[Keep]:
 def _extract(
     job: ShardJob, features: Features, result: ShardResult, keep: Keep
 ) -> Iterator[tuple[Utterance, np.ndarray]]:
-    """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
+    """Yield each readable utterance with its (T, F) features; add sums and drops."""
     extractor: FeatureType = features.type.load()(features)
     sources = job.group.sources(features.sampling_rate_hz)
     for source, found in zip(sources, fetched_ahead([source.recording for source in sources]), strict=True):
@@ -108,7 +107,10 @@ def _extract(
 
 
 def why_unreadable(error: Exception) -> str:
-    """One of UNREADABLE in a line: lhotse adds lines about the call, and one of libsndfile gets them as its number."""
+    """Return an error of UNREADABLE as one line.
+
+    lhotse adds lines about the call, and libsndfile gives some errors as a number.
+    """
     text = str(getattr(error, "code", "")) if isinstance(error, soundfile.LibsndfileError) else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
@@ -124,9 +126,9 @@ def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
 
 
 def _load_audio(source: Source, recording: Recording | OSError, features: Features) -> np.ndarray:
-    """All samples of a recording, float32 of shape (channels, samples); row i is the i-th of its channel ids.
+    """Return all samples of a recording, float32 (channels, samples).
 
-    `recording` is that of the source with the bytes that were fetched, or why they could not be, which is raised.
+    Row i is the i-th of its channel ids. `recording` has the fetched bytes, or the error to raise.
     """
     if isinstance(recording, OSError):
         raise recording
@@ -144,7 +146,7 @@ def _load_audio(source: Source, recording: Recording | OSError, features: Featur
 
 
 def _cut_out(samples: np.ndarray, segment: SupervisionSegment, rate_hz: int) -> np.ndarray:
-    """Of the samples of a channel those of a segment."""
+    """Return the samples of a segment."""
     begin = round(segment.start * rate_hz)
     return samples[begin : begin + round(segment.duration * rate_hz)]
 

@@ -1,4 +1,4 @@
-"""What a frame holds: a feature type turns samples into frames, and knows how many values one has."""
+"""Interface of feature types: samples to frames."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from asrtool.settings.data import Features
 
 
 class FeatureType(ABC):
-    """Built with all settings of the features; those of its own are ``features.type.settings``.
+    """Feature type, built with all settings of the features.
 
-    Its settings class has `num_features`, the values of a frame: a number, or a function of all settings of features.
+    Its own are ``features.type.settings``, whose class has `num_features`: a number, or a function of all settings of
+    features.
     """
 
     @abstractmethod
@@ -21,7 +22,7 @@ class FeatureType(ABC):
 
     @abstractmethod
     def extract(self, samples_S: np.ndarray) -> np.ndarray:
-        """Frames (T, F), float32 and finite, of the samples of an utterance, float32 in [-1, 1].
+        """Return frames (T, F), float32 and finite, of samples (S,) in [-1, 1].
 
-        A frame is `frame_length_ms` long, and each begins `frame_shift_ms` after the last one.
+        A frame is `frame_length_ms` long, every `frame_shift_ms`.
         """

@@ -1,4 +1,4 @@
-"""Log-mel filterbanks, by lhotse. Energies have a floor, so silence gives finite values."""
+"""Log-mel filterbanks and power spectra by lhotse, with an energy floor."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ class Filterbank(FeatureType):
         )
 
     def extract(self, samples_S: np.ndarray) -> np.ndarray:
-        """As FeatureType.extract."""
         feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
         return feats_TF
 
 
 class PowerSpectrum(FeatureType):
-    """The log of the power at each frequency of the discrete Fourier transform of a frame.
+    """Log power at each frequency of the discrete Fourier transform of a frame.
 
-    As deepspeech.pytorch computes them: a Hamming window, no pre-emphasis, and no zeros behind the frame.
+    As deepspeech.pytorch computes it: a Hamming window, no pre-emphasis, no zero padding.
     """
 
     def __init__(self, features: Features) -> None:
@@ -51,6 +50,5 @@ class PowerSpectrum(FeatureType):
         )
 
     def extract(self, samples_S: np.ndarray) -> np.ndarray:
-        """As FeatureType.extract."""
         feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
         return feats_TF

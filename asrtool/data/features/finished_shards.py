@@ -1,4 +1,4 @@
-"""Which shards an earlier command has finished."""
+"""Find the shards that an earlier command has finished."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Finished:
 
 
 def find_finished(directory: Path, key: str, digests: Sequence[str], besides: Iterable[str]) -> Finished:
-    """Those that an earlier command has finished and that are made of what these `digests` say.
+    """Return the finished shards with these `digests`; remove everything else.
 
-    A file that has others as well is split. All that is not of finished shards is removed, but for the files `besides`.
+    A file that has other shards too is split. The files `besides` stay.
     """
     found, kept, end = Finished(), set(besides), 0
     for number in sorted(_recorded(directory)):

@@ -13,7 +13,7 @@ from asrtool.settings.data import Features
 def frames_of(
     samples_S: np.ndarray, rate_hz: int, features: Features, extractor: FeatureType | None = None
 ) -> np.ndarray:
-    """Frames (T, F) of samples (S,), float32 in [-1, 1], resampled where need be; none of less than a frame."""
+    """Return frames (T, F) of samples (S,) in [-1, 1], resampled if needed."""
     if rate_hz != features.sampling_rate_hz:
         samples_S = np.ascontiguousarray(Resample(rate_hz, features.sampling_rate_hz)(samples_S[None], rate_hz)[0])
     if len(samples_S) < features.frame_length_ms / 1000 * features.sampling_rate_hz:

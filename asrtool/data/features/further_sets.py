@@ -1,6 +1,6 @@
-"""Features of further utterances, alone or behind those of a set, of whose files there are links then.
+"""Features of further utterances, alone or added to a set by links.
 
-They are normalised as that set normalises their speakers: what a model has learned of these stays as it was.
+They are normalised as that set normalises their speakers.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, VECTORS, DROPPED)  # fil
 
 
 def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
-    """Write the set `directory` of the folder `manifests`, at the speed of the recordings, normalised as `base`.
+    """Write the set `directory` of the folder `manifests`, normalised as `base`.
 
-    Returns what has no usable audio. Raises AsrtoolError as compute_features.
+    Returns drops without usable audio. Raises AsrtoolError as compute_features.
     """
     directory.mkdir()
     return _write(directory, base, manifests, dataclasses.replace(features, speeds=(1.0,), keep_audio=False), 0)
 
 
 def write_behind(directory: Path, base: Path, manifests: Path | None, features: Features) -> list[Drop]:
-    """Write the set `directory`: links to the shards of `base`, and behind them what the folder `manifests` has.
+    """Write the set `directory`: links to the shards of `base`, then `manifests`.
 
-    That is at each of the speeds. Returns what has no usable audio. Raises AsrtoolError as compute_features, and where
-    `base` has no file of texts.
+    The latter at each of the speeds. Returns drops without usable audio. Raises AsrtoolError as compute_features, and
+    if `base` has no file of texts.
     """
     if not (base / TRANSCRIPTS).exists():
         raise AsrtoolError(f"{base}: no {TRANSCRIPTS}, an earlier asrtool has written it", RERUN)
@@ -76,7 +76,7 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
 
 
 def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None:
-    """Make the folder `directory`, of links to the files of `base`, which stay right when both are moved together."""
+    """Make a folder of relative links to the files of `base`."""
     directory.mkdir()
     start = os.path.realpath(directory)
     for path in sorted(base.iterdir()):
@@ -85,7 +85,7 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 
 
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
-    """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
+    """Write shards from number `first` on, index, texts and normalisation."""
     planned, _ = plan_shards(manifests, directory, features.speeds, features, _no_digests)
     jobs = [
         dataclasses.replace(
@@ -104,5 +104,5 @@ def _write(directory: Path, base: Path, manifests: Path, features: Features, fir
 
 
 def _no_digests(paths: Collection[str], _: str) -> Iterator[None]:
-    """Nobody looks for shards of an earlier command in a set that is written at once, and times would be in what is."""
+    """Yield None for each file: such a set is written at once and never resumed."""
     return itertools.repeat(None, len(paths))

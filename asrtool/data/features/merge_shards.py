@@ -1,6 +1,6 @@
-"""Shards that were computed, each in files of its own, become files of many; and a file becomes shards again.
+"""Merge files of single shards into large files, and split them again.
 
-A process that is killed at it costs nothing but its work: shards that are in two files are the same in both.
+A process that is killed costs only its work: shards that are in two files are equal.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Merge:
 
     @property
     def name(self) -> str:
-        """For errors."""
+        """Title for error messages."""
         return f"the file of shards {self.numbers[0]:06d} to {self.numbers[-1]:06d}"
 
 
 def merge_shards(job: Merge, directory: Path) -> None:
-    """One file of each kind, out of those of the shards of `job`. The same shards give the same bytes.
+    """Merge the files of the shards of `job`, one of each kind; bytes are reproducible.
 
-    Files get their names before the record does, and begin with the same bytes as those whose names these were: so
-    this can be stopped anywhere and called again. Raises OSError when the disk is full.
+    Files get their names before the manifest does, and begin with the bytes of the files they replace: so this can be
+    stopped anywhere and called again. Raises OSError if the disk is full.
     """
     first = job.numbers[0]
     header = read_header(directory, first)
@@ -60,7 +60,7 @@ def merge_shards(job: Merge, directory: Path) -> None:
 
 
 def split_file(directory: Path, header: Header, keep: Container[int]) -> None:
-    """Give the shards `keep` of a file files of their own, and remove those of the others."""
+    """Give the shards `keep` of a file their own files, and remove the others."""
     first = header.shards[0].number
     _, lines = read_lines(directory, first)
     # The first one is the last, since its files take the place of those that are split.
@@ -81,7 +81,7 @@ def remove_file(directory: Path, header: Header) -> None:
 
 
 def _copy(entry: Entry, file: int, directory: Path, to_file: int, folder: Path) -> Entry:
-    """Append a shard, which is in the files `file` of `directory`, to those of `to_file` in `folder`."""
+    """Append a shard in the files `file` of `directory` to `to_file` in `folder`."""
     spans: dict[str, tuple[int, int]] = {}
     for name in sorted(entry.spans, key=lambda name: name == CUTS):  # which say where the data are
         begin, end = entry.spans[name]

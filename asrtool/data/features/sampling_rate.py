@@ -1,4 +1,4 @@
-"""The sampling rate of features for which none is given, and what becomes of recordings that have another one."""
+"""Choose the sampling rate of features, and report resampled recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asrtool.settings.data import Features
 
 
 def with_rate(features: Features, manifests: Path) -> Features:
-    """`features` at the rate of most hours of the folder `manifests`, of two the lower one, where theirs is 0.
+    """Set the rate of most hours in `manifests` (of two the lower) if it is 0.
 
     Raises AsrtoolError for a missing or half-written manifest.
     """
@@ -35,9 +35,9 @@ def with_rate(features: Features, manifests: Path) -> Features:
 
 
 def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
-    """Log how many of the recordings of `where`, which `num_by_rate` counts by their rates, are brought to `rate_hz`.
+    """Log how many recordings are resampled; `num_by_rate` counts them by rate.
 
-    A lower rate has lost what is above its half: that is a warning, as a model hears less there.
+    Upsampling is a warning, since the upper band is missing.
     """
     total = sum(num_by_rate.values())
     for rate, num in sorted(num_by_rate.items()):

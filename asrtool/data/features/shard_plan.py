@@ -1,6 +1,6 @@
-"""Which utterances become which shard, found in one pass over a manifest.
+"""Plan which utterances become which shard, in one pass over a manifest.
 
-Memory is that of compressed lines: the parent of the processes holds no object an utterance.
+It keeps compressed lines, no object an utterance.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Group:
         return cls(packed, hashlib.blake2b(json.dumps(digests).encode(), digest_size=16).hexdigest())
 
     def sources(self, rate_hz: int) -> list[Source]:
-        """As objects of lhotse; a recording of another rate is resampled when it is read."""
+        """Return lhotse's objects; recordings of another rate are resampled when read."""
         from lhotse import Recording, SupervisionSegment
 
         recordings, utterances = json.loads(zlib.decompress(self.packed))
@@ -78,12 +78,12 @@ class ShardJob:
 
     @property
     def name(self) -> str:
-        """For errors."""
+        """Title for error messages."""
         return f"shard {self.number:06d}"
 
     @cached_property
     def digest(self) -> str:
-        """Of what the shard is made of, but for settings."""
+        """Digest of the shard's content, without settings."""
         return f"{self.group.digest} {self.speed:g} {self.keeps_audio:d}"
 
 
@@ -94,13 +94,13 @@ def plan_shards(
     features: Features,
     digest_files: DigestFiles = sizes_and_times,
 ) -> tuple[list[ShardJob], np.ndarray]:
-    """The shards of the set of the folder `manifests`, whose texts are written to `directory`; digests of utterances.
+    """Plan the shards of `manifests`; write texts; return utterance digests.
 
     Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
-    Copies at other speeds are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError
-    for a missing or corrupt manifest, a sampling rate other than that of `features` unless these resample, a channel
-    that is neither 0 nor 1, an utterance without speaker or text, one that is called as a copy at another speed is, and
-    utterances in another order than recordings.
+    Copies are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError for a missing
+    or corrupt manifest, a sampling rate other than that of `features` unless these resample, a channel that is
+    neither 0 nor 1, an utterance without speaker or text, an id like a speed copy's, and utterances in another order
+    than recordings.
     """
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, digest_files, grouping.add)
@@ -117,7 +117,7 @@ def plan_shards(
 
 
 def keeping_audio(jobs: Sequence[ShardJob]) -> list[ShardJob]:
-    """The same shards, which keep their samples."""
+    """Return the same shards, which keep their samples."""
     return [dataclasses.replace(job, keeps_audio=True) for job in jobs]
 
 

@@ -1,4 +1,4 @@
-"""How many threads torch computes features in."""
+"""Number of torch threads that compute features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch in one thread: processes share the cores, and the last bits of a sum depend on its threads."""
+    """Run torch in one thread: a sum's last bits depend on its threads.
+
+    Processes share the cores.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

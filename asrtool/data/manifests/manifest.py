@@ -1,4 +1,4 @@
-"""Manifests: one folder a corpus, checked and counted, with the list of what was left out.
+"""Manifest folders of a corpus, checked and counted, with a list of drops.
 
 A folder holds `recordings.jsonl.gz` and `supervisions.jsonl.gz` (lhotse's), `dropped.tsv` (id, reason, detail) and,
 written last, `report.json`. A folder without `report.json` is half-written and is never read.
@@ -71,7 +71,7 @@ def write_manifests(
     bad_fraction: float,
     texts: Mapping[str, str],
 ) -> None:
-    """`write_sorted` of objects in any order, for a corpus that fits into memory as such."""
+    """Sort objects and write them as `write_sorted`, for a corpus that fits in memory."""
     segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
     lines = (format_line(s.to_dict()) for s in segments)
     write_sorted(out, [r.to_dict() for r in recordings], lines, drops, bad_fraction, texts)
@@ -85,13 +85,12 @@ def write_sorted(
     bad_fraction: float,
     texts: Mapping[str, str | Iterable[bytes | memoryview]],
 ) -> None:
-    """Check both manifests and write the folder `out`, with the further files `texts` (name -> content or its pieces).
+    """Check both manifests and write the folder `out` with further files `texts`.
 
-    `lines` are utterances with their lines, in the order of recording, start, channel and id; none is kept, so memory
-    does not grow with them. `drops` and `texts` may be added to while they are read. Recordings without a supervision
-    are left out. Raises AsrtoolError when nothing is left, when more than `bad_fraction` of the recordings or of the
-    utterances had to be set aside for a fault, when a manifest is inconsistent, or when the disk is full; what lay
-    there before then stays.
+    `lines` are utterances with their lines, sorted by recording, start, channel and id; none is kept. `drops` and
+    `texts` may grow while they are read. Recordings without a supervision are left out. Raises AsrtoolError if
+    nothing is left, more than `bad_fraction` of recordings or utterances have a fault, a manifest is inconsistent, or
+    the disk is full; an earlier folder then stays.
     """
     tally = Tally(recordings, out)
     write_counted(out, tally, (line for entry, line in lines if tally.add(entry)), drops, bad_fraction, texts)
@@ -105,7 +104,7 @@ def write_counted(
     bad_fraction: float,
     texts: Mapping[str, str | Iterable[bytes | memoryview]],
 ) -> None:
-    """`write_sorted` of lines that are checked, and counted by `tally` when the last of them is read."""
+    """Write lines that are checked, and counted by `tally` when the last is read."""
     with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
         _write_lines(temporary, lines)
         used = tally.used()
@@ -126,7 +125,7 @@ def write_counted(
 
 
 def check_place(out: Path) -> list[Path]:
-    """Return the files of the manifest folder `out`; AsrtoolError if one is there that asrtool did not write."""
+    """Return the files of the folder `out`; AsrtoolError if one is not asrtool's."""
     if out.exists() and not out.is_dir():
         raise AsrtoolError(f"{out}: is no folder, expected one to write", "name another place")
     files = [out / name for name in (RECORDINGS, SUPERVISIONS, DROPPED, REPORT, STM, GLM)]
@@ -136,7 +135,7 @@ def check_place(out: Path) -> list[Path]:
 
 
 def check_rejected_place(out: Path) -> None:
-    """Raise AsrtoolError if another file is where `write_rejected` would write the drops of the folder `out`."""
+    """Raise AsrtoolError if another file has the place of the list of drops."""
     path = rejected(out)
     if path.exists() and not path.read_bytes().startswith(HEADING.encode()):
         what = f"{path}: is there, is no list of what asrtool set aside, and could be replaced by one"
@@ -144,7 +143,10 @@ def check_rejected_place(out: Path) -> None:
 
 
 def write_rejected(out: Path, drops: Iterable[Drop]) -> Path:
-    """Write the list of drops beside the folder `out`, and return its path. Raises as `check_rejected_place`."""
+    """Write the list of drops beside `out`; return its path.
+
+    Raises as `check_rejected_place`.
+    """
     check_rejected_place(out)
     write_text(rejected(out), format_drops(drops))
     return rejected(out)
@@ -152,7 +154,7 @@ def write_rejected(out: Path, drops: Iterable[Drop]) -> Path:
 
 @contextlib.contextmanager
 def _refused(out: Path) -> Iterator[None]:
-    """Where nothing could be written to a new folder `out`, there is none."""
+    """Remove a new folder `out` if nothing could be written."""
     try:
         yield
     except BaseException:
@@ -167,9 +169,9 @@ def format_line(entry: Entry) -> tuple[Entry, str]:
 
 
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
-    """Raise AsrtoolError when nothing is left, or faults took more than the fraction `limit` of one or the other.
+    """Raise AsrtoolError if nothing is left, or faults exceed the fraction `limit`.
 
-    The numbers are of what is left. The list of drops is then written beside `out`.
+    The numbers count what is left. The list of drops is then written beside `out`.
     """
     units = (("recordings", BAD_RECORDING, num_recordings), ("utterances", BAD_UTTERANCE, num_utterances))
     for unit, reasons, num_good in units:
@@ -187,18 +189,18 @@ def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_ut
 
 
 def rejected(out: Path) -> Path:
-    """Where the list of drops lies when the folder `out` was not written."""
+    """Return the path of the list of drops if `out` was not written."""
     return out.with_name(f"{out.name}.{DROPPED}")
 
 
 def format_drops(drops: Iterable[Drop]) -> str:
-    """The content of dropped.tsv: a heading, then a line a drop, its detail without tabs and line feeds."""
+    """Format dropped.tsv: a heading, then a line a drop without tabs and line feeds."""
     rows = [HEADING] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
     return printable("\n".join(rows)) + "\n"
 
 
 def move_paths(directory: Path, before: Path, after: Path) -> None:
-    """Name files below the folder `before`, which is going to be moved, by where they are then, below `after`."""
+    """Rename file paths below `before`, which will move, to below `after`."""
     old, new = (_ENCODER.encode(f"{os.path.abspath(path)}{os.sep}")[:-1] for path in (before, after))  # from a quote on
     lines = [line.replace(old, new) for line in _read(directory / RECORDINGS, str)]
     with write_beside(directory / RECORDINGS) as temporary:
@@ -213,7 +215,7 @@ def read_drops(path: Path) -> list[Drop]:
 
 
 def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
-    """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
+    """Read both manifests of a folder; AsrtoolError naming a fault's file and line."""
     from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
     recordings, lines = read_sorted(directory)
@@ -222,16 +224,19 @@ def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
 
 
 def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str]]]:
-    """The recordings of a folder, and its utterances with their lines, which are read and checked one by one.
+    """Return the recordings of a folder, and an iterator of utterances with lines.
 
-    Raises AsrtoolError as `read_manifests` does, of the utterances while they are read.
+    Raises AsrtoolError as `read_manifests`, of utterances while they are read.
     """
     recordings = _read_recordings(directory)
     return recordings, _counted(directory, Tally(recordings, directory))
 
 
 def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
-    """`read_sorted` without lines, some utterances at once, in half the time: who writes them checks their ids."""
+    """Read as `read_sorted` without lines, in batches, in half the time.
+
+    The caller checks ids.
+    """
     recordings = _read_recordings(directory)
     return recordings, _batches(directory, Tally(recordings, directory).check)
 
@@ -290,7 +295,10 @@ def _check_number(path: Path, found: int, expected: int | None) -> None:
 
 
 def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
-    """The items of a manifest (.jsonl or .jsonl.gz). Raises AsrtoolError naming the file and line of a fault."""
+    """Yield the items of a manifest (.jsonl or .jsonl.gz).
+
+    Raises AsrtoolError naming the file and line of a fault.
+    """
     return _read(path, lambda line: parse(parse_line(line)))
 
 
@@ -358,14 +366,17 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def audio_files(recording: Entry) -> list[str]:
-    """Those on the disk; of a recording that is a part of a file, that file."""
+    """Return the files of a recording that are on disk; the whole file of a part."""
     found = [(source["type"], source["source"]) for source in recording["sources"]]
     paths = [name if kind == "file" else Part.parse(name).path for kind, name in found if kind in ("file", "url")]
     return [str(path) for path in paths if path]
 
 
 def audio_files_below(folder: Path) -> Iterator[str]:
-    """Those of all manifests at or below `folder`. Raises AsrtoolError for one that is corrupt."""
+    """Yield the audio files of all manifests at or below `folder`.
+
+    Raises AsrtoolError for a corrupt manifest.
+    """
     for manifest in sorted(folder.rglob(RECORDINGS)):
         for paths in read_lines(manifest, audio_files):
             yield from paths

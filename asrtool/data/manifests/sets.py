@@ -1,7 +1,7 @@
-"""The sets of a run: `sets.json` beside their folders, in manifests and in features, says which there are.
+"""Sets of a run: `sets.json` beside their folders, in manifests and features.
 
-One is trained on, one chooses weights, and any number are tested on. The file is written last: it says that the folders
-are complete.
+One is for training, one for tuning, any number for testing. The file is written last: it marks the folders as
+complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG = "long"  # beside the sets: what is too long to be trained on before it is
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A set that is tested on; `name` is that of its folders."""
+    """Test set; `name` is the name of its folders."""
 
     name: str
     title: str = ""
@@ -31,7 +31,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class Sets:
-    """Names of the sets, which are those of their folders."""
+    """Names of the sets and of their folders."""
 
     test: tuple[EvaluationSet, ...]
     train: str = TRAIN
@@ -44,12 +44,12 @@ class Sets:
 
     @property
     def scored(self) -> list[str]:
-        """Those that are decoded and scored."""
+        """Names of the sets that are decoded and scored."""
         return [self.dev, *(item.name for item in self.test)]
 
 
 def with_pieces(features: Path, cut: Path | None, data: Data) -> Path:
-    """The features to train on: those that `asrtool cut` wrote to `cut`, with data.cut_long."""
+    """Return the features to train on: those of `asrtool cut` with data.cut_long."""
     return cut / "features" if cut and data.cut_long else features
 
 
@@ -59,7 +59,7 @@ def write_sets(folder: Path, sets: Sets) -> None:
 
 
 def read_sets(folder: Path) -> Sets:
-    """The content of `folder`/sets.json. Raises AsrtoolError when it is missing or holds something else."""
+    """Read `folder`/sets.json; AsrtoolError if it is missing or malformed."""
     path = folder / FILE
     try:
         text = path.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def read_sets(folder: Path) -> Sets:
 
 
 def parse_sets(text: str, where: Path | str) -> Sets:
-    """What the file `where` says. Raises AsrtoolError when that is something else."""
+    """Parse the content of the file `where`; AsrtoolError if it is malformed."""
     try:
         content = json.loads(text)
         test = tuple(EvaluationSet(**item) for item in content["test"])

@@ -1,4 +1,4 @@
-"""Copies at other speeds: how many suit the speech, and their names: sp0.9-ID of sp0.9-SPEAKER."""
+"""Copies at other speeds: choose the speeds, and name them (sp0.9-ID)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEEDS_OF_LITTLE = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 
 def with_speeds(features: Features, hours: float) -> Features:
-    """Choose the speeds for so many hours to train on, if `features` has none; the log says which, and why."""
+    """Choose speeds for the hours of training if `features` has none; log them."""
     if features.speeds:
         return features
     speeds = SPEEDS_OF_LITTLE if hours < LITTLE_H else Features.speeds
@@ -26,7 +26,7 @@ def with_speeds(features: Features, hours: float) -> Features:
 
 
 def copy_prefix(name: str, speaker: str) -> str:
-    """What stands before id and speaker of a copy at another speed; empty where these are of no copy.
+    """Return the prefix of a copy's id and speaker, or ''.
 
     It is as asrtool.data.storage.flac.copy_id writes it: speakers may be called sp01-f and sp1-m.
     """
@@ -35,7 +35,7 @@ def copy_prefix(name: str, speaker: str) -> str:
 
 
 def refuse_copy(where: Path, name: str, speaker: str) -> None:
-    """Raise AsrtoolError where the utterance `name` of the set `where` is called as a copy at another speed is."""
+    """Raise AsrtoolError if an utterance has the id of a speed copy."""
     if copy_prefix(name, speaker):
         raise AsrtoolError(
             f"{where}: utterance {name} of speaker {speaker} is called as a copy at another speed would be",

@@ -1,4 +1,4 @@
-"""What a pair of manifests holds, checked and counted line by line, so that no line is kept."""
+"""Check and count a pair of manifests line by line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ AGAIN = "make the manifest again"
 
 
 class Tally:
-    """Checks and sums of the utterances of `recordings`; `where` names the folder in errors.
+    """Checks and sums of the utterances of `recordings` in the folder `where`.
 
-    Raises AsrtoolError for a recording that is inconsistent or there twice.
+    Raises AsrtoolError for a recording that is inconsistent or occurs twice.
     """
 
     def __init__(self, recordings: Iterable[Entry], where: Path) -> None:
@@ -56,7 +56,7 @@ class Tally:
         return True
 
     def check(self, entry: Entry) -> None:
-        """Raise AsrtoolError unless an utterance lies inside a recording, on a channel of it."""
+        """Raise AsrtoolError unless an utterance is inside a recording and its channels."""
         recording = self._recordings.get(entry["recording_id"])
         if recording is None:
             self._fail(entry, f"references non-existent recording {entry['recording_id']}")
@@ -72,7 +72,7 @@ class Tally:
     def add_checked(
         self, recordings: Iterable[str], speakers: Iterable[str | None], ids: bytes, num_words: int, speech_s: float
     ) -> None:
-        """Count utterances that were checked: their recordings, speakers and sums, and `ids`, the hashes as int64."""
+        """Count checked utterances: recordings, speakers, sums, and hashes of `ids`."""
         self._used.update(recordings)
         self._speakers.update(speakers)
         self._ids.frombytes(ids)
@@ -84,7 +84,10 @@ class Tally:
         return [self._recordings[id_] for id_ in sorted(self._used)]
 
     def check_unique(self, ids: Callable[[], Iterator[str]]) -> None:
-        """Raise AsrtoolError where an utterance id is there twice; `ids` reads them anew if two hashes are equal."""
+        """Raise AsrtoolError if an utterance id occurs twice.
+
+        `ids` are read again if two hashes are equal.
+        """
         import numpy as np  # looking at all corpora, as settings do, loads this module
 
         hashes = np.sort(np.frombuffer(self._ids, dtype=np.int64)) if self._ids else np.empty(0, dtype=np.int64)
@@ -130,5 +133,5 @@ class Tally:
 
 
 def channels(recording: Entry) -> list[int]:
-    """Of a recording: those of its files where it does not name them."""
+    """Return the channels of a recording, else of its files."""
     return recording.get("channel_ids") or sorted({c for source in recording["sources"] for c in source["channels"]})
