@@ -44,10 +44,10 @@ class CachedSet:
     _looked: float = field(default_factory=time.monotonic)
 
     def open(self, name: str, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """The bytes from `begin` to before `end` of a file, as a file of their own, fetched unless they are there.
+        """Open a byte range of a file, fetched unless it is there.
 
-        Raises AsrtoolError where the server does not answer, refuses, or lacks the file or a part of it, where that is
-        no longer the one that was fetched first, and when the disk is full.
+        Raises AsrtoolError if the server does not answer or refuses, lacks the file or a part of it, has another
+        version, or the disk is full.
         """
         part = name if end is None else f"{name}.{begin}-{end}"
         place = self.path / FETCHED / part
@@ -73,7 +73,7 @@ class CachedSet:
         return opened
 
     def _look(self) -> None:
-        """Whether the set is still the one that training began with."""
+        """Check that the set is still the one that training began with."""
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -98,7 +98,7 @@ class CachedSet:
 
 @functools.lru_cache(maxsize=64)
 def cached_set(path: Path) -> CachedSet | None:
-    """The set on a server that the folder `path` stands for; None where it is a set itself."""
+    """Return the remote set that the folder `path` stands for, or None."""
     try:
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     except OSError:
@@ -108,7 +108,7 @@ def cached_set(path: Path) -> CachedSet | None:
 
 
 def make_room(cache: Path, most: int, but: Path) -> None:
-    """Remove what was used longest ago until what is fetched in `cache` has at most so many bytes, `but` one file."""
+    """Remove least recently used files of `cache` down to `most` bytes, except one."""
     found = []
     for folder in (*cache.glob(f"*/{FETCHED}"), *cache.glob(f"*/*/{FETCHED}")):
         for entry in os.scandir(folder):

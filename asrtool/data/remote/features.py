@@ -1,9 +1,7 @@
-"""Features at an address: a folder on the disk that stands for them, for all that reads features from a folder.
+"""Features at a URL: a local folder that readers use like any other.
 
-It has the small files of the sets; the files of shards are fetched as they are read
-(asrtool.data.remote.cache). Its name
-has the version of the features, which is that of the small files of all sets: other features at the same address get
-another folder, and a command that reads the earlier ones does not find them mixed with these.
+It has the small files of the sets; shard files are fetched as they are read (cache.py). Its name has the version of
+the small files, so other features at the same URL get another folder, and running commands do not mix them.
 """
 
 from __future__ import annotations
@@ -38,11 +36,10 @@ Versions = Mapping[str, Version]  # of files by their names
 
 
 def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = None) -> Path:
-    """The folder that stands for the features at the address `place`; `place` itself where it is a path.
+    """Return the folder for features at the URL `place`, or a path itself.
 
-    Of a folder of sets those `wanted` can be read, all but the training set where none are named; the address of a set
-    stands for that set. Raises AsrtoolError where a file is missing that all features have, where the set is none of
-    those there, and as transfer.fetch does.
+    The sets `wanted` can be read, all but the training set by default; the URL of a set stands for that set. Raises
+    AsrtoolError if a file is missing that all features have, or a set, and as transfer.fetch.
     """
     url = as_url(place).rstrip("/")
     if not url:
@@ -65,7 +62,7 @@ def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = 
 
 
 def _versions(url: str, names: tuple[str, ...]) -> Versions:
-    """Of the files that are there."""
+    """Return the versions of existing files."""
     found = {name: version for name in names if (version := transfer.version_of(join(url, name)))}
     for name in NEEDED[names]:
         if name not in found:

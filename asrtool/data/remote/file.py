@@ -11,7 +11,7 @@ NUM_KEPT = 4  # pieces
 
 
 class RemoteFile(io.RawIOBase):
-    """To be read anywhere; pieces are fetched as they are read, and the last ones kept."""
+    """Seekable file at a URL; blocks are fetched as they are read, the last ones kept."""
 
     def __init__(self, url: str, piece_bytes: int) -> None:
         """Raises as transfer.fetch does; so does reading."""

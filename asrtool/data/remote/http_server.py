@@ -23,7 +23,7 @@ class HttpServer:
         self._pools: dict[str, PoolManager] = {}
 
     def get(self, url: str, begin: int, end: int | None) -> Answer:
-        """As of Server. A server that knows no ranges sends the whole file, of which the rest is passed over."""
+        """Get a range, as Server; skips to it if the server knows no ranges."""
         of_range = {} if not begin and end is None else {"Range": f"bytes={begin}-{'' if end is None else end - 1}"}
         response = self._ask("GET", url, of_range, (200, 206))
         if response.status == 206:
@@ -101,7 +101,7 @@ def _between(blocks: Iterator[bytes], begin: int, end: int | None) -> Iterator[b
 
 
 def _reason(error: Exception) -> str:
-    """Of a chain of exceptions the last, which says what has happened."""
+    """Return the innermost reason of a chained exception."""
     found: BaseException = getattr(error, "reason", None) or error
     text = str(found if isinstance(found, BaseException) else error)
     return text.rpartition(": ")[2] or type(error).__name__

@@ -20,16 +20,16 @@ NumbersOf = Callable[[int], Iterable[int]]  # a window: the numbers of its shard
 
 
 class Ahead:
-    """Threads that fetch what is read next. What they cannot fetch, the reader fetches, and raises the error."""
+    """Threads that prefetch; on an error the reader fetches and raises it."""
 
     def __init__(self, directory: Path) -> None:
-        """Of the set that this folder stands for."""
+        """Prefetch for the set that this folder stands for."""
         self._directory = directory
         self._executor = ThreadPoolExecutor(NUM_THREADS, "ahead")
         self._waiting: list[Future[None]] = []
 
     def want(self, parts: Iterable[Part]) -> None:
-        """Fetch these in order, instead of those wanted before that nobody has begun to fetch."""
+        """Replace the queue of parts to fetch, in order."""
         for future in self._waiting:
             future.cancel()
         self._waiting = [self._executor.submit(_fetch, self._directory, part) for part in parts]
@@ -45,7 +45,7 @@ def _fetch(directory: Path, part: Part) -> None:
 
 
 def parts_of_shards(directory: Path, with_samples: bool = False) -> Callable[[int], list[Part]]:
-    """Of a set on a server: what the shard of a number is read from, its samples too where they are wanted."""
+    """Return a function from a shard's number to its files, samples if wanted."""
     data, places = DATA[read_feature_settings(directory.parent).storage], Places(directory)
 
     def parts_of(number: int) -> list[Part]:
@@ -59,9 +59,9 @@ def parts_of_shards(directory: Path, with_samples: bool = False) -> Callable[[in
 def reading_ahead(
     directory: Path, items: Iterable[Item], window_of: Callable[[Item], int | None], numbers_of: NumbersOf
 ) -> Iterator[Item]:
-    """`items`, which are read window by window; the shards of the next window are fetched meanwhile.
+    """Yield `items`; fetch the shards of the next window meanwhile.
 
-    Nothing is done where `directory` is no set on a server.
+    Does nothing if `directory` is not a remote set.
     """
     if not cached_set(directory):
         yield from items

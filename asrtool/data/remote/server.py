@@ -1,4 +1,4 @@
-"""What a server of files is asked, and what may go wrong."""
+"""Interface of a file server, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Changed(OSError):
 
 
 class Failed(Exception):
-    """What may work a little later."""
+    """Error that may pass after a while."""
 
 
 class Ended(Failed):
@@ -34,7 +34,7 @@ class Ended(Failed):
 
 @dataclass(frozen=True)
 class Version:
-    """What a file is known by: when either differs, it is another one."""
+    """Version of a file; if either field differs, it is another file."""
 
     size: int  # bytes
     tag: str  # the server's: ETag, else the time of the last change
@@ -42,7 +42,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of a server: which file it has, and the bytes that were asked for."""
+    """Answer of a server: the file's version, and its bytes."""
 
     version: Version
     blocks: Iterator[bytes]
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Server(Protocol):
-    """What is asked for once. All raise Failed, Missing and AsrtoolError."""
+    """Server of files; all methods raise Failed, Missing and AsrtoolError."""
 
     def get(self, url: str, begin: int, end: int | None) -> Answer:
         """The bytes from `begin` to before `end`, or to the end of the file."""
@@ -59,11 +59,11 @@ class Server(Protocol):
         """Without its bytes."""
 
     def names(self, url: str) -> list[str] | None:
-        """Those of the files in the folder `url`; None where the server cannot say."""
+        """Return the file names in the folder `url`; None if the server cannot list."""
 
 
 def judge(url: str, status: int, reason: str) -> Exception:
-    """What an HTTP status other than success stands for."""
+    """Return the exception of an HTTP status."""
     if status in (404, 410):
         return Missing(f"{url}: no such file ({status} {reason})")
     if status == 416:

@@ -24,10 +24,10 @@ Result = TypeVar("Result")
 def fetch(
     url: str, write: Callable[[bytes], Any], begin: int = 0, end: int | None = None, known: Version | None = None
 ) -> Version:
-    """`write` the bytes from `begin` to before `end` of a file, or all of them to its end.
+    """Fetch a byte range and pass it to `write`, resuming after failures.
 
-    What fails half-way continues where it was. Raises Missing, CutShort, Changed where the file is not the one `known`
-    or becomes another one meanwhile, and AsrtoolError where the server does not answer or refuses.
+    Raises Missing, CutShort, Changed if the version is not `known` or changes meanwhile, and AsrtoolError if the
+    server does not answer or refuses.
     """
     done, version, tries = begin, known, iter(WAITS_S)
     while True:
@@ -50,14 +50,14 @@ def fetch(
 
 
 def read(url: str, begin: int = 0, end: int | None = None) -> tuple[Version, bytes]:
-    """As `fetch`, in memory."""
+    """Read a byte range into memory; as `fetch`."""
     pieces: list[bytes] = []
     version = fetch(url, pieces.append, begin, end)
     return version, b"".join(pieces)
 
 
 def version_of(url: str) -> Version | None:
-    """What the file is known by; None where there is none. AsrtoolError as `fetch`."""
+    """Return the version of a file, None if there is none; AsrtoolError as `fetch`."""
     try:
         return _repeated(url, lambda server: server.head(url))
     except Missing:
@@ -65,7 +65,7 @@ def version_of(url: str) -> Version | None:
 
 
 def names_in(url: str) -> list[str] | None:
-    """Those of the files in a folder, sorted; None where its server cannot say. AsrtoolError as `fetch`."""
+    """Return sorted file names in a folder, None if unknown; AsrtoolError as `fetch`."""
     return _repeated(url, lambda server: server.names(url))
 
 
@@ -79,7 +79,7 @@ def _repeated(url: str, ask: Callable[[Server], Result]) -> Result:
 
 
 def _wait(url: str, tries: Iterator[float], error: Failed) -> None:
-    """Before the next try; where there is none, raises AsrtoolError, or CutShort."""
+    """Wait before the next try; after the last, raise AsrtoolError or CutShort."""
     wait_s = next(tries, None)
     if wait_s is not None:
         logging.debug("%s: %s; again in %g s", url, error, wait_s)

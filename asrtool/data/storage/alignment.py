@@ -1,9 +1,8 @@
-"""Which token was said when in the utterances of a feature set: written beside the features, mapped where it is read.
+"""Alignments of a feature set's utterances: written once, mapped to read.
 
-A folder of sets holds ``targets.json`` (what they were made of, written last), and for each set a folder with
-``places.npy``, (utterances, 2) uint64: where the segments of each utterance of the index begin, and how many there are,
-0 where it has no alignment; and ``segments.bin``, (segments, 2) uint32: a token and the frame it begins at. Segments
-follow each other without a gap from frame 0 on; silence is token 0.
+A folder of sets holds ``targets.json`` (its inputs, written last), and for each set a folder with ``places.npy``,
+(utterances, 2) uint64: first segment and number of segments, 0 without an alignment; and ``segments.bin``, (segments,
+2) uint32: a token and its first frame. Segments are contiguous from frame 0 on; silence is token 0.
 
 Letters in names: S segments, N utterances of a set.
 """
@@ -29,7 +28,7 @@ RERUN = "run `asrtool targets` again"
 
 
 class AlignmentWriter:
-    """Writes the alignment of a set of `num_utterances` to `folder`, utterance by utterance, in any order."""
+    """Writer of a set's alignment to `folder`, utterances in any order."""
 
     def __init__(self, folder: Path, num_utterances: int) -> None:
         folder.mkdir()
@@ -48,14 +47,14 @@ class AlignmentWriter:
         np.save(self._folder / PLACES, self._places_N2)
 
     def add(self, position: int, segments_S2: np.ndarray) -> None:
-        """Of the utterance at `position` in the index."""
+        """Add the segments of the utterance at `position` in the index."""
         self._places_N2[position] = self._num_segments, len(segments_S2)
         self._file.write(np.ascontiguousarray(segments_S2, dtype=np.uint32).data)
         self._num_segments += len(segments_S2)
 
 
 class Alignment:
-    """That of the set in `folder`; AsrtoolError where it is missing or broken."""
+    """Alignment of the set in `folder`; AsrtoolError if it is missing or broken."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -70,11 +69,11 @@ class Alignment:
         self._segments_S2 = segments.view(np.ndarray).reshape(-1, 2)
 
     def lacks(self, position: int) -> bool:
-        """Whether the utterance at `position` in the index has none."""
+        """Return whether the utterance at `position` has no alignment."""
         return not self._places_N2[position, 1]
 
     def missing(self) -> np.ndarray:
-        """Of each utterance of the index whether it has none, (N,) bool."""
+        """Mask of the utterances without an alignment, (N,) bool."""
         return self._places_N2[:, 1] == 0
 
     def segments(self, position: int) -> np.ndarray:
@@ -90,8 +89,7 @@ class Alignment:
 
 
 def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str, Any]) -> None:
-    """Write ``targets.json``: the digest of the file `tokenizer`; of each set what is said of it, and digests of its
-    index and its segments."""
+    """Write ``targets.json``: digests of the tokenizer, and of each set's files."""
     of_sets = {
         name: {**about, "index": digest(features / name / INDEX), "segments": digest(folder / name / SEGMENTS)}
         for name, about in sets.items()
@@ -100,9 +98,9 @@ def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str
 
 
 def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
-    """AsrtoolError unless `targets` was made of the sets whose `indexes` have these digests, and of that tokenizer.
+    """Raise AsrtoolError unless `targets` fits these indexes and this tokenizer.
 
-    What an earlier asrtool wrote does not say of which tokenizer.
+    Older files lack the tokenizer's digest.
     """
     try:
         about = json.loads((targets / ABOUT).read_text(encoding="utf-8"))

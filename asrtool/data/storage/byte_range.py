@@ -12,7 +12,7 @@ from asrtool.data.remote.cache import cached_set
 
 @dataclass
 class Extent:
-    """Bytes of a file that is open: they stay readable where its name goes meanwhile, as in a cache."""
+    """Byte range of an open file, readable even if its name is removed."""
 
     descriptor: int  # of the file, which is closed with this; a file object among garbage would warn of itself
     begin: int  # in the file
@@ -22,9 +22,9 @@ class Extent:
         os.close(self.descriptor)
 
     def read(self, begin: int = 0, size: int | None = None) -> bytes:
-        """`size` bytes from `begin` on, counted from the first one of these; all to the end without a size.
+        """Read `size` bytes, or all, from `begin` of the range; fewer at its end.
 
-        Threads may read at the same time. Fewer come back only where there are fewer.
+        Threads may read at the same time.
         """
         left = self.size - begin if size is None else min(size, self.size - begin)
         place, pieces = self.begin + begin, []
@@ -34,17 +34,17 @@ class Extent:
         return b"".join(pieces)
 
     def open(self) -> BinaryIO:
-        """The whole file at the first of these bytes, to be closed; by one thread at a time."""
+        """Open the whole file at the range's start; for one thread at a time."""
         file = os.fdopen(os.dup(self.descriptor), "rb")
         file.seek(self.begin)
         return file
 
 
 def open_extent(path: Path, begin: int = 0, end: int | None = None) -> Extent:
-    """The bytes from `begin` to before `end` of `path`, all to its end where that is None; fewer where it ends before.
+    """Open a byte range of `path`, to its end if None.
 
-    Where its folder stands for a set on a server, they are fetched from there unless they are in the cache. Raises
-    OSError, and AsrtoolError where the server does not answer, refuses, or has another file by now.
+    If its folder stands for a remote set, the bytes are fetched unless cached. Raises OSError, and AsrtoolError if
+    the server does not answer, refuses, or has another file by now.
     """
     if cached := cached_set(path.parent):
         with cached.open(path.name, begin, end) as file:

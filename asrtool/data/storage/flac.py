@@ -1,7 +1,7 @@
-"""Audio of utterances in place of features, which are computed when it is read: `recording.NNNNNN.tar`, a Lhotse Shar.
+"""Storage `flac`: audio in place of features: `recording.NNNNNN.tar` of Lhotse Shar.
 
-Samples have 16 bits, as those of telephone speech do, so FLAC keeps them as they are; those beyond full scale are float
-WAV. Copies at other speeds have no audio of their own: it is resampled when it is read.
+16-bit samples are kept as FLAC; samples beyond full scale as float WAV. Features are computed when they are read.
+Copies at other speeds have no audio: it is resampled when it is read.
 
 Letters in names: S samples, T frames, F features of a frame.
 """
@@ -35,7 +35,7 @@ Keep = Callable[[Utterance, np.ndarray], None]
 
 @contextmanager
 def keeping_flac(directory: Path, number: int, rate_hz: int) -> Iterator[Keep]:
-    """Yield what keeps an utterance of the shard `number`, with its samples (S,), float32 in [-1, 1]."""
+    """Yield a function that stores an utterance's samples (S,) in shard `number`."""
     with TarWriter(str(directory / FLAC.format(number)), shard_size=None) as tar:
 
         def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
@@ -49,7 +49,7 @@ def keeping_flac(directory: Path, number: int, rate_hz: int) -> Iterator[Keep]:
 
 
 def recording_of(utterance: Utterance, rate_hz: int, speed: float = 1.0) -> Recording:
-    """The audio of an utterance, which lies in a tar file; that of the one that it is a copy of, at `speed`."""
+    """Return the recording of an utterance in a tar file, at `speed` for copies."""
     channel = "AB".index(utterance.channel)
     return Recording(
         id=original_id(utterance.id, speed),
@@ -63,25 +63,25 @@ def recording_of(utterance: Utterance, rate_hz: int, speed: float = 1.0) -> Reco
 
 
 def copy_id(name: str, speed: float) -> str:
-    """Of an utterance or a speaker at `speed`."""
+    """Return the id of an utterance or speaker at `speed`."""
     return name if speed == 1 else f"sp{speed:g}-{name}"
 
 
 def original_id(name: str, speed: float) -> str:
-    """Of what has this name at `speed`."""
+    """Return the id of the original of a copy at `speed`."""
     return name.removeprefix(copy_id("", speed))
 
 
 def to_integers(samples_S: np.ndarray) -> np.ndarray:
-    """Of 16 bits, little end first; samples are from -1 to 1."""
+    """Convert samples in [-1, 1] to 16-bit little-endian integers."""
     return np.clip(np.rint(samples_S * SCALE), -SCALE, SCALE - 1).astype("<i2")
 
 
 class FlacArchive:
-    """Computes the features of the utterances of a shard from their audio, in one thread."""
+    """Archive that computes the features of a shard's utterances in one thread."""
 
     def __init__(self, directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> None:
-        """Raises ValueError where audio of an utterance is missing, and AsrtoolError where the settings are."""
+        """Open a shard; ValueError if audio is missing, AsrtoolError if settings are."""
         self._extent = open_span(directory, FLAC, span)
         self._members = data_members(self._extent)
         self._recordings = [cut["recording"] for cut in cuts]

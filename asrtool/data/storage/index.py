@@ -1,6 +1,6 @@
-"""The list of utterances of a feature set: `index.jsonl`, one line an utterance, in storage order.
+"""Index of a feature set: `index.jsonl`, one utterance a line in storage order.
 
-Reading it needs neither lhotse nor torch, so planning batches, counting hours and listing speakers are quick.
+It is read without lhotse and torch, so planning and counting are quick.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ RERUN = "run the features stage again"
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One utterance with stored features.
+    """Utterance with stored features.
 
-    `start_s` and `duration_s` are in the time of this copy: those of a speed-perturbed copy are divided by its speed.
+    `start_s` and `duration_s` of a copy are divided by its speed.
     """
 
     id: str
@@ -84,9 +84,9 @@ def read_index(directory: Path) -> list[Utterance]:
 
 
 def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
-    """The utterances of a feature set, in storage order, each with the byte at which its line ends.
+    """Yield the utterances of a set, each with the end of its line in bytes.
 
-    Raises AsrtoolError naming file and line when the index is missing, empty, or a line is broken.
+    Raises AsrtoolError naming file and line if the index is missing, empty, or a line is broken.
     """
     path = Path(directory) / INDEX
     end, shard = 0, None
@@ -106,7 +106,7 @@ def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
 
 
 def parse_line(line: str, where: str) -> Utterance:
-    """The utterance of a line of the index; AsrtoolError that says `where` when it is broken."""
+    """Parse a line of the index; AsrtoolError naming `where`."""
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:

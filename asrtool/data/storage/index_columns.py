@@ -1,8 +1,8 @@
-"""What training asks of each utterance of a set, as columns beside its index: training maps them and parses no line.
+"""Columns of what training needs of each utterance, beside the index.
 
-`columns/` of a set holds a file a column, little-endian and without a heading, and `about.json`: the digest of the
-`index.jsonl` that they were made of, its size, and the names of corpora. The features stage writes
-them as it puts the index together; where they are missing, or of another index, the lines are parsed.
+Training maps them and parses no line. `columns/` of a set holds a file a column, little-endian and without a header,
+and `about.json`: the digest and size of its `index.jsonl`, and the names of corpora. The features stage writes them
+with the index; if they are missing or of another index, the lines are parsed.
 
 Letters in names: N utterances of the index.
 """
@@ -42,7 +42,7 @@ Packed = Mapping[str, Any]  # the columns of a shard, as its record has them
 
 @dataclass(frozen=True)
 class IndexColumns:
-    """Of the utterances of an index, in storage order."""
+    """Columns of the utterances of an index, in storage order."""
 
     num_frames: np.ndarray  # (N,) uint32
     durations_s: np.ndarray  # (N,) float64
@@ -63,7 +63,7 @@ def pack(utterances: Sequence[Utterance]) -> Packed:
 
 
 def _columns_of(utterances: Sequence[Utterance], names: dict[str, int]) -> dict[str, np.ndarray]:
-    """As KINDS; `names` are corpora with their places, behind which new ones come."""
+    """Return columns as KINDS; new corpora are added to `names`."""
     values = {
         "num_frames": [utterance.num_frames for utterance in utterances],
         "durations_s": [utterance.duration_s for utterance in utterances],
@@ -97,7 +97,7 @@ class ColumnsWriter:
 
 @contextmanager
 def writing_columns(directory: Path) -> Iterator[ColumnsWriter]:
-    """Yield what takes the shards of the index that is written inside; `about.json` is written last."""
+    """Yield a writer of an index's shards; `about.json` is written last."""
     folder = directory / COLUMNS
     folder.mkdir(exist_ok=True)
     (folder / ABOUT).unlink(missing_ok=True)
@@ -110,7 +110,7 @@ def writing_columns(directory: Path) -> Iterator[ColumnsWriter]:
 
 
 def write_columns(directory: Path, columns: IndexColumns) -> None:
-    """Those of the index that is there."""
+    """Write the columns of an existing index."""
     folder = directory / COLUMNS
     folder.mkdir(exist_ok=True)
     (folder / ABOUT).unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def _write_about(directory: Path, digest: str, names: Sequence[str]) -> None:
 
 
 def behind(base: IndexColumns, more: IndexColumns) -> IndexColumns:
-    """Those of an index that has the lines of `base`, and behind them those of `more`."""
+    """Return the columns of an index with the lines of `base`, then `more`."""
     names = [*base.names, *(name for name in more.names if name not in base.names)]
     places = np.array([names.index(name) for name in more.names], np.uint16)
     last, table = base.shards[-1], more.shards.copy()
@@ -137,7 +137,7 @@ def behind(base: IndexColumns, more: IndexColumns) -> IndexColumns:
 
 
 def open_index_columns(directory: Path) -> IndexColumns:
-    """Those of the set `directory`, mapped; of its lines, held in memory, where there are none of its index.
+    """Map the columns of a set, or read them from the index if there are none.
 
     Raises AsrtoolError for lines as scan_index.
     """
@@ -145,9 +145,9 @@ def open_index_columns(directory: Path) -> IndexColumns:
 
 
 def index_digest(directory: Path) -> str:
-    """SHA-256 of the index of the set `directory`, in hex; it is read where its columns do not know it.
+    """Return the SHA-256 of a set's index in hex, read if its columns lack it.
 
-    Raises AsrtoolError when it cannot be read.
+    Raises AsrtoolError if it cannot be read.
     """
     about, path = _about(directory), directory / INDEX
     if about and _is_unchanged(directory, about["size"]):
@@ -162,9 +162,9 @@ def _digest(path: Path, changed_ns: int) -> str:
 
 
 def _is_unchanged(directory: Path, size: int) -> bool:
-    """Whether the index has been changed last before its columns were finished.
+    """Return whether the index changed last before its columns were written.
 
-    Of an inode, no program sets back the time of the last change: what is edited or moved there is younger.
+    No program sets back the change time of an inode.
     """
     try:
         index, about = os.stat(directory / INDEX), os.stat(directory / COLUMNS / ABOUT)
@@ -182,7 +182,7 @@ def _about(directory: Path) -> dict[str, Any] | None:
 
 
 def _map(directory: Path) -> IndexColumns | None:
-    """None where there are none, or others than of this index, or broken ones."""
+    """Map the columns; None if they are missing, broken or of another index."""
     about = _about(directory)
     if not about or about["sha256"] != index_digest(directory):
         return None

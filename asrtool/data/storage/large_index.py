@@ -1,4 +1,4 @@
-"""The list of utterances of a set that is too large to be held: its lines are read a shard at a time."""
+"""Index of a set that does not fit in memory; lines are read a shard at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 
 
 class ShardTable:
-    """Where the shards of a set begin: its utterances are added in storage order."""
+    """Table of the shards of a set, filled in storage order."""
 
     def __init__(self) -> None:
         self._rows: list[list[int]] = []
@@ -35,15 +35,18 @@ class ShardTable:
         self._num_bytes += num_bytes
 
     def to_array(self) -> np.ndarray:
-        """(shards + 1, 4), int64: number, position of the first utterance, byte of its line, frames; then the end."""
+        """Return (shards + 1, 4), int64: number, first utterance, first byte, frames.
+
+        The last row is the end.
+        """
         return np.array([*self._rows, [-1, self._num_utterances, self._num_bytes, 0]], dtype=np.int64)
 
 
 class ShardIndex(Sequence[Utterance]):
-    """The utterances of `directory`/index.jsonl by the table of its shards; the lines of the last ones are kept."""
+    """Utterances of `directory`/index.jsonl by a table; keeps the last shards' lines."""
 
     def __init__(self, directory: Path, table: np.ndarray) -> None:
-        """`table` is that of a ShardTable, made of this file."""
+        """Take the `table` of a ShardTable of this file."""
         self._made_of = (directory, table)
         self._path = directory / INDEX
         self.numbers, self.first, self._begin, frames = table.T
@@ -51,7 +54,7 @@ class ShardIndex(Sequence[Utterance]):
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(self._read_shard)
 
     def __reduce__(self) -> tuple[type[ShardIndex], tuple[Path, np.ndarray]]:
-        """For other processes; lines that are kept are not sent along."""
+        """Pickle without the kept lines."""
         return ShardIndex, self._made_of
 
     def __len__(self) -> int:

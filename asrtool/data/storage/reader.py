@@ -39,10 +39,10 @@ class FeatureReader:
         index: Sequence[Utterance] | None = None,
         decoders: Decoders | None = None,
     ) -> None:
-        """`index` is that of the directory where it is known; without, it is read, and held in memory.
+        """Open a set with its `index` if known, else read it into memory.
 
-        `decoders`, where there are some, decode what `read_several` is asked for. Raises AsrtoolError when the index or
-        the normalisation is missing or broken.
+        `decoders`, if given, decode for `read_several`. Raises AsrtoolError if index or normalisation is missing or
+        broken.
         """
         self.directory = Path(directory)
         self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
@@ -58,15 +58,15 @@ class FeatureReader:
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)  # those of this window and the last one
 
     def read(self, i: int) -> np.ndarray:
-        """Features of utterance `i` of the index, (num_frames, num_bins) float32; shared, so not to be changed.
+        """Return features of utterance `i`, (num_frames, num_bins) float32, read-only.
 
-        Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
+        Raises AsrtoolError naming the shard if it is missing, broken, or not the one the index describes.
         """
         found = self._kept.get(i)
         return self._keep(i, self._decode(i)) if found is None else found
 
     def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
-        """Those of several utterances, as `read`; the decoders, where there are some, decode them side by side."""
+        """Read several utterances, side by side if there are decoders."""
         if self._decoders:
             missing = [i for i in positions if i not in self._kept]
             lengths = [self.index[i].num_frames for i in missing]
@@ -100,7 +100,7 @@ class FeatureReader:
 
 
 def _open(directory: Path, places: Places, index: Sequence[Utterance], first: Sequence[int], place: int) -> Shard:
-    """A shard, by its place among those of the set, which begin at `first`; AsrtoolError as FeatureReader.read."""
+    """Open a shard by its position in the set; AsrtoolError as FeatureReader.read."""
     behind = first[place + 1] if place + 1 < len(first) else len(index)
     utterances = index[first[place] : behind]
     shard = Shard(directory, places[utterances[0].shard])
@@ -114,12 +114,12 @@ def _other_shard(shard: Shard) -> AsrtoolError:
 
 
 def reads_audio(directory: Path) -> bool:
-    """Whether features of a set are computed when it is read; its settings lie beside them then."""
+    """Return whether a set stores audio and features are computed when read."""
     return (directory / SETTINGS).exists()
 
 
 def shard_places(index: Sequence[Utterance]) -> tuple[list[int], int]:
-    """Where the shards of a set begin in its index, and the frames of all."""
+    """Return the first utterances of the shards in the index, and the total of frames."""
     if isinstance(index, ShardIndex):
         return index.first[:-1].tolist(), index.num_frames
     changes = (i for i, utterance in enumerate(index) if not i or utterance.shard != index[i - 1].shard)

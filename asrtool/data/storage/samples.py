@@ -1,6 +1,6 @@
-"""Samples of the utterances of a set, kept beside its features, shard by shard: `samples.NNNNNN.s16`.
+"""Samples of utterances beside their features: `samples.NNNNNN.s16`.
 
-16-bit integers, little end first, one utterance behind the other in storage order; how many one has, its duration says.
+They are 16-bit little-endian integers, utterance by utterance in storage order; durations give their numbers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class SampleReader:
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)
 
     def read(self, i: int) -> np.ndarray:
-        """Those of utterance `i` of the index, float32 in [-1, 1].
+        """Return samples of utterance `i`, float32 in [-1, 1].
 
-        Raises AsrtoolError naming the file when it is missing or not the one that the index describes.
+        Raises AsrtoolError naming the file if it is missing or does not fit the index.
         """
         place = bisect.bisect_right(self._first, i) - 1
         samples, ends = self._shard(place)

@@ -1,10 +1,9 @@
-"""Features on disk, in shards of some hundred utterances: a shard is written once, and read an utterance at a time.
+"""Shards of some hundred utterances: written once, read an utterance at a time.
 
 `cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
-Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. Instead there may
-be audio (storage `flac`, asrtool.data.storage.flac). A shard is written to files of its own, and may be moved
-into larger
-ones (asrtool.data.features.merge_shards).
+Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. Storage `flac`
+has audio instead (flac.py). A shard is written to files of its own, and may be merged into larger ones
+(data/features/merge_shards.py).
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ def write_shard(
     settings: FeatureSettings,
     speed: float = 1.0,
 ) -> list[Utterance]:
-    """Write utterances and their (T, F) features as shard `number`; returns the utterances.
+    """Write utterances and their (T, F) features as shard `number`; return them.
 
-    With storage `flac` features are not written: audio is, elsewhere, or has been for copies at another `speed`.
-    The same items give the same bytes, at any time and place.
+    Storage `flac` writes no features: audio is elsewhere. The same items give the same bytes.
     """
     utterances, cuts = [], []
     with _archive(directory, number, settings.storage) as store:
@@ -74,7 +72,7 @@ def write_shard(
 
 
 def moved_cuts(content: bytes, file: int, shift: int) -> bytes:
-    """The list of utterances of a shard whose features are in the lilcom archive `file` now, `shift` bytes on."""
+    """Return the cuts of a shard whose features moved to the archive `file` by `shift`."""
     cuts = _unpacked(content)
     for cut in cuts:
         begin, *sizes = cut["features"]["storage_key"].split(",")
@@ -93,13 +91,16 @@ def _unpacked(content: bytes) -> list[dict[str, Any]]:
 
 
 class Shard:
-    """Where each utterance of a shard is in its files. What is read is decoded then, and no more.
+    """Open shard; an utterance is decoded when it is read.
 
-    A learner trains a part of the utterances of a shard, others the rest; each decodes what it trains.
+    A learner trains some utterances of a shard, others the rest; each decodes its own.
     """
 
     def __init__(self, directory: Path, place: Place) -> None:
-        """Raises AsrtoolError naming the shard when a file of it is missing, broken or cut off; so does `read`."""
+        """Open the files at `place`; AsrtoolError if one is missing, broken or cut off.
+
+        So does `read`.
+        """
         self.name = f"{directory}: shard {place.number:06d}"
         with self._broken():
             cuts = _unpacked(open_span(directory, CUTS, place.cuts).read())
@@ -157,7 +158,7 @@ class _Lilcom:
 
 
 class _Tar:
-    """Of each utterance two members: the compressed array, and a manifest, which says nothing new."""
+    """Tar archive with two members an utterance: the array, and a manifest."""
 
     def __init__(self, directory: Path, span: Span, num_utterances: int) -> None:
         self._extent = open_span(directory, SHAR, span)
@@ -197,7 +198,7 @@ def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
 
 
 def _cut(utterance: Utterance, features: Features, recording: Recording | None) -> MonoCut:
-    """With a `recording` the features are not stored: it has only how many frames there are."""
+    """Return a cut of stored features; with a `recording` it has only their number."""
     channel = CHANNELS.index(utterance.channel)
     supervision = SupervisionSegment(
         id=utterance.id,

@@ -1,8 +1,8 @@
-"""What became of the shards of a file: `shard.NNNNNN.json.gz`, written last, so that shards with a record are whole.
+"""Manifest of the shards in a file: `shard.NNNNNN.json.gz`, written last.
 
-The first line has the files with their sizes, and of each shard what it is made of and which bytes of the files are its
-own. A line for each shard follows, with its lines of the index, sums of features by speaker, and what was left out. A
-set is put together of records, and a command that was killed continues from them.
+The first line has the files with their sizes, and for each shard the digest of its content and its byte ranges. A
+line for each shard follows, with its lines of the index, sums of features by speaker, and drops. A set is merged from
+these manifests, and a killed command resumes from them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Entry:
     spans: dict[str, tuple[int, int]]  # name of a file, with {} for its number -> bytes of the shard
 
     def num_bytes(self, names: Collection[str]) -> int:
-        """Of those files together."""
+        """Total size of the named files."""
         return sum(end - begin for name, (begin, end) in self.spans.items() if name in names)
 
 
 @dataclass(frozen=True)
 class Header:
-    """Of a record."""
+    """Header of a shard manifest."""
 
     files: dict[str, int]  # name -> size in bytes
     shards: list[Entry]  # consecutive; files are named for the first one
@@ -65,7 +65,7 @@ class Header:
         return range(self.shards[0].number, self.shards[-1].number + 1)
 
     def is_whole(self, directory: Path) -> bool:
-        """Whether all files are there, with their sizes."""
+        """Return whether all files exist with their sizes."""
         try:
             return all((directory / name).stat().st_size == size for name, size in self.files.items())
         except OSError:
@@ -74,7 +74,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Record:
-    """Of a shard; lines of the index as they stand there."""
+    """Manifest of a shard; index lines as they are in the index."""
 
     lines: str
     columns: Packed  # what they say, as training reads it
@@ -96,17 +96,17 @@ def new_folder(directory: Path, number: int) -> Iterator[Path]:
 
 
 def remove_new_folders(directory: Path) -> None:
-    """Those that killed processes left; none is at work there any more."""
+    """Remove folders of killed processes."""
     for folder in directory.glob(".*.tmp.*"):
         remove(folder)
 
 
 @contextmanager
 def writing_shard(directory: Path, number: int, data_of: int) -> Iterator[tuple[Path, Write]]:
-    """Yield a new folder for the files of a shard, and a function that moves them to `directory` and writes the record.
+    """Yield a new folder for a shard, and a function that publishes its files.
 
-    That takes a key, a digest, utterances, sums and drops, and returns the bytes of data. The folder is removed in
-    the end.
+    The function takes a key, a digest, utterances, sums and drops, moves the files to `directory`, writes the
+    manifest, and returns the bytes of data. The folder is removed in the end.
     """
     with new_folder(directory, number) as folder:
 
@@ -135,7 +135,7 @@ def writing_shard(directory: Path, number: int, data_of: int) -> Iterator[tuple[
 
 
 def publish(folder: Path, directory: Path, shards: Sequence[Entry], lines: Sequence[bytes]) -> None:
-    """Move the files of `folder` to `directory`, and write their record; `lines` are what it says of each shard."""
+    """Move the files of `folder` to `directory`, and write their manifest."""
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     for name in files:
         (folder / name).replace(directory / name)
@@ -146,7 +146,7 @@ def publish(folder: Path, directory: Path, shards: Sequence[Entry], lines: Seque
 
 
 def read_header(directory: Path, number: int) -> Header | None:
-    """That of the files of this number; None where the record is missing or cut off."""
+    """Read the header of a manifest; None if it is missing or cut off."""
     try:
         with gzip.open(directory / NAME.format(number)) as file:
             header = _header(file.readline())
@@ -164,9 +164,9 @@ def read_lines(directory: Path, number: int) -> tuple[Header, list[bytes]]:
 
 
 def read_records(directory: Path, numbers: range) -> Iterator[tuple[int, Entry, Record]]:
-    """Of the shards of these numbers, with the number of the file that each is in.
+    """Yield the manifests of shards `numbers` with the number of their file.
 
-    Raises AsrtoolError naming a shard that has no readable record.
+    Raises AsrtoolError naming a shard without a readable manifest.
     """
     number = numbers.start
     while number < numbers.stop:

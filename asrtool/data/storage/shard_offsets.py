@@ -1,9 +1,9 @@
-"""Where the shards of a set lie: `shards.npy`, int64 (shards, 9), a row a shard in storage order.
+"""Byte ranges of the shards of a set: `shards.npy`, int64 (shards, 9).
 
-A file holds consecutive shards, one behind the other, and has the number of the first one in its name. A row has the
-number of the shard; file, begin and end (bytes) of its list of utterances; the same of its data; begin and end of its
-samples, in the file of the same number as the list. A set without table was written by an earlier asrtool: each shard
-has files of its own.
+A row is a shard in storage order. A file holds consecutive shards and has the number of the first one in its name. A
+row has the number of the shard; file, begin and end (bytes) of its list of utterances; the same of its data; begin
+and end of its samples, in the file of the same number as the list. A set without a table is older: each shard has
+files of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Of a shard."""
+    """Byte ranges of a shard."""
 
     number: int
     cuts: Span
@@ -49,12 +49,12 @@ class Place(NamedTuple):
 
     @classmethod
     def of_own_files(cls, number: int) -> Place:
-        """That of a shard alone in its files."""
+        """Return the ranges of a shard with files of its own."""
         return cls(number, *[Span(number)] * 3)
 
 
 class Places:
-    """Of all shards of a set; the table is mapped, so readers of one machine share it."""
+    """Byte ranges of all shards of a set; the table is mapped and shared."""
 
     def __init__(self, directory: Path) -> None:
         """Raises AsrtoolError where the table is broken."""
@@ -70,11 +70,11 @@ class Places:
             raise AsrtoolError(f"{path}: no readable table of shards: {error}", RERUN) from error
 
     def __len__(self) -> int:
-        """How many there are; 0 where that is not known."""
+        """Return the number of shards; 0 if unknown."""
         return 0 if self._rows is None else len(self._rows)
 
     def __getitem__(self, number: int) -> Place:
-        """That of the shard `number`, which the index names. Raises AsrtoolError where the table lacks it."""
+        """Return the ranges of shard `number`; AsrtoolError if the table lacks it."""
         if self._rows is None:
             return Place.of_own_files(number)
         k = int(np.searchsorted(self._rows[:, 0], number))
@@ -92,7 +92,10 @@ class PlaceTable:
         self._numbers = array("q")
 
     def add(self, number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> None:
-        """A shard in the files of number `file`, whose data are those of the shard `data_of`."""
+        """Add a shard in the files of number `file`.
+
+        `data_of` is the shard whose data it uses.
+        """
         data = next((spans[name] for name in DATA.values() if name in spans), (0, 0))
         samples = spans.get(SAMPLES, (0, 0))
         self._numbers.extend([number, file, *spans[CUTS], data_of, *data, *samples])
@@ -105,7 +108,7 @@ class PlaceTable:
 
 
 def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:
-    """The table of a set; of one that has none, which has the shards `numbers`, each in files of its own."""
+    """Return the table of a set, or one of single-shard files for `numbers`."""
     path = Path(directory) / TABLE
     if path.exists():
         table: np.ndarray = np.load(path, allow_pickle=False)
@@ -115,5 +118,5 @@ def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:
 
 
 def open_span(directory: Path, name: str, span: Span) -> Extent:
-    """Those bytes of the file `name`, which has {} for its number. Raises OSError."""
+    """Open a byte range of the file `name`, {} being its number. Raises OSError."""
     return open_extent(directory / name.format(span.file), span.begin, span.end)

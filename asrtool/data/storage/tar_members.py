@@ -1,4 +1,4 @@
-"""Where data lie in a part of a tar file of Lhotse Shar."""
+"""Positions of data in a part of a tar file of Lhotse Shar."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from asrtool.data.storage.byte_range import Extent
 
 
 def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
-    """Of each utterance, by name: where its data begin in `extent`, and their size.
+    """Return the offset in `extent` and size of each utterance's data, by name.
 
-    An utterance has two members: its data, and a manifest. Raises ValueError where one is missing, and as tarfile.
+    An utterance has two members: its data, and a manifest. Raises ValueError if one is missing, and as tarfile.
     """
     end = extent.begin + extent.size
     with extent.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:

@@ -1,8 +1,8 @@
-"""The texts of a set as numbers of words, beside its transcripts: who knows the tokens of each word knows those of all.
+"""Texts of a set as word numbers, beside its transcripts.
 
-`words/` of a set holds `keys`, `ends` and `words`, little-endian and without a heading, `vocabulary.txt`, and
-`about.json` with the digest of the transcripts that they were made of. They depend on no tokenizer, so another one
-needs no others. Where they are missing, or of other transcripts, these are read line by line.
+`words/` of a set holds `keys`, `ends` and `words`, little-endian and without a header, `vocabulary.txt`, and
+`about.json` with the digest of the transcripts. They depend on no tokenizer. If they are missing or of other
+transcripts, these are read line by line.
 
 Letters in names: L lines of the transcripts, W words of all of them.
 """
@@ -34,7 +34,7 @@ PIECE = 2**14  # lines at a time
 
 @dataclass(frozen=True)
 class TextColumns:
-    """A text a line; its words are divided by single spaces, so that it can be put together again."""
+    """Texts by line; single spaces divide their words."""
 
     keys: np.ndarray  # (L,) uint64, of the ids of utterances, as key_of
     ends: np.ndarray  # (L + 1,) uint64: where the words of each end; the first one is 0, where they begin
@@ -42,13 +42,16 @@ class TextColumns:
     vocabulary: list[str]
 
     def text(self, line: int) -> str:
-        """That of a line."""
+        """Return the text of a line."""
         begin, end = self.ends[line : line + 2].tolist()
         return " ".join(self.vocabulary[word] for word in self.words[begin:end].tolist())
 
 
 def key_of(name: str) -> int:
-    """64 bits that stand for the id of an utterance: that two of seven million share theirs has a chance of 1e-6."""
+    """Return a 64-bit hash of an utterance id.
+
+    Seven million ids have a collision with a chance of 1e-6.
+    """
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
@@ -61,7 +64,7 @@ def number_words(texts: Iterable[tuple[str, str]]) -> TextColumns:
 
 
 def write_text_columns(directory: Path, transcripts: Path, texts: Iterable[tuple[str, str]]) -> None:
-    """Write those of ids and texts, which the file `transcripts` has, to the set `directory`."""
+    """Write columns of ids and texts, which the file `transcripts` has."""
     with write_folder(directory / FOLDER, ABOUT) as folder:
         with ExitStack() as stack:
             files = {name: stack.enter_context(open(folder / name, "wb")) for name in KINDS}
@@ -71,7 +74,7 @@ def write_text_columns(directory: Path, transcripts: Path, texts: Iterable[tuple
 
 
 def map_text_columns(directory: Path, transcripts: Path) -> TextColumns | None:
-    """Those of the set `directory`; None where there are none, or of other `transcripts`, or broken ones."""
+    """Map the columns of a set; None if missing, broken or of other transcripts."""
     folder = directory / FOLDER
     try:
         if json.loads((folder / ABOUT).read_text(encoding="utf-8"))["sha256"] != digest_of(transcripts):
@@ -86,7 +89,7 @@ def map_text_columns(directory: Path, transcripts: Path) -> TextColumns | None:
 
 
 def map_raw(path: Path, kind: str) -> np.ndarray:
-    """An array of a file without a heading. Raises OSError, and ValueError for an empty or cut off file."""
+    """Map an array file without a header; OSError, or ValueError if it is cut off."""
     mapped: np.ndarray = np.memmap(path, kind, "r")
     return mapped.view(np.ndarray)
 

@@ -40,15 +40,15 @@ def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None
 
 
 def number_words_again(directory: Path) -> None:
-    """Write the columns of the texts that the set `directory` has. Raises AsrtoolError where these are broken."""
+    """Write the text columns of a set; AsrtoolError if its texts are broken."""
     path = directory / TRANSCRIPTS
     write_text_columns(directory, path, _read(path))
 
 
 def open_text_columns(directory: Path) -> TextColumns:
-    """Those of the set `directory`, mapped; of its texts, held in memory, where there are none of these.
+    """Map the text columns of a set, or read them from its texts.
 
-    Raises AsrtoolError when the texts are missing or broken.
+    Raises AsrtoolError if the texts are missing or broken.
     """
     path = directory / TRANSCRIPTS
     if path.exists():
@@ -59,7 +59,7 @@ def open_text_columns(directory: Path) -> TextColumns:
 
 
 def open_transcripts(directory: Path) -> Transcripts | InIndex:
-    """Those of the set `directory`. Raises AsrtoolError as Transcripts does."""
+    """Open the texts of a set; AsrtoolError as Transcripts."""
     return Transcripts(directory) if (directory / TRANSCRIPTS).exists() else InIndex(directory)
 
 
@@ -79,7 +79,7 @@ class InIndex:
 
 
 class Transcripts:
-    """Texts by the ids of utterances. The file is mapped; of each line 17 bytes are held, its hash and its place."""
+    """Texts by utterance id, mapped; 17 bytes a line are held."""
 
     def __init__(self, directory: Path) -> None:
         """Raises AsrtoolError where the file is missing, empty or broken."""
@@ -96,7 +96,10 @@ class Transcripts:
         self._begins = np.frombuffer(begins, np.uint64)[order]
 
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
-        """The text of each, copies at other speeds having that of the original; None for one that has none any more."""
+        """Return the text of each utterance; None if it has none any more.
+
+        Copies at other speeds have the text of the original.
+        """
         names = [original_id(utterance).encode() for utterance in utterances]
         keys = np.fromiter(map(hash, names), np.int64, len(names))
         places = np.searchsorted(self._hashes, keys).tolist()
@@ -113,12 +116,12 @@ class Transcripts:
 
 
 def is_copy(utterance: Utterance) -> bool:
-    """Whether it is one at another speed."""
+    """Return whether an utterance is a copy at another speed."""
     return bool(copy_prefix(utterance.id, utterance.speaker))
 
 
 def original_id(utterance: Utterance) -> str:
-    """Its id, or that of the utterance that it is a copy of."""
+    """Return the id of the utterance, or of the original of a copy."""
     return utterance.id.removeprefix(copy_prefix(utterance.id, utterance.speaker))
 
 
@@ -130,7 +133,7 @@ def _read(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Of each the byte where it begins, its id and its text."""
+    """Yield position, id and text of each line, as bytes."""
     begin = 0
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):

@@ -1,8 +1,8 @@
-"""Where pieces of work are computed: processes of this machine, or the workers of a Dask cluster.
+"""Executors of pieces of work: processes of this machine, or Dask workers.
 
-Both take a function of a module and items, read a little ahead, and give the results in order. A worker that is killed
-costs the piece that it had; that is computed again. Where a cluster has no worker left the log says so, and others are
-waited for. What a worker reads for many pieces it holds, see `hold`.
+Both take a function of a module and items, read a little ahead, and yield results in order. A worker that is killed
+costs its piece, which is computed again. If a cluster has no worker left, this is logged, and others are waited for.
+A worker holds what it reads for many pieces, see `hold`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ _held: dict[str, tuple[str, Any]] = {}  # kind -> key and what was opened
 
 
 def open_executor(features: Features, module: str) -> AbstractContextManager[MapPieces]:
-    """A MapPieces for functions of `module`, as `features.executor` says; with processes, of `features.num_jobs`."""
+    """Open a MapPieces for functions of `module` by `features.executor`.
+
+    Processes are `features.num_jobs`.
+    """
     if features.executor.startswith(DASK):
         return dask_map(features.executor.removeprefix(DASK), "features.executor")
     return process_map(module, features.num_jobs or num_cores())
 
 
 def hold(kind: str, key: str, open_it: Callable[[], Any]) -> Any:
-    """What `open_it` gave in this process for this key; it is held until another of its `kind` is asked for.
+    """Return the result of `open_it` for a key, held until another key of its `kind`.
 
-    The one before is dropped first, so that no two are in memory. The key says all that the result depends on.
+    The previous one is dropped first. The key covers all that the result depends on.
     """
     if _held.get(kind, ("",))[0] != key:
         _held.pop(kind, None)
@@ -47,11 +50,11 @@ def hold(kind: str, key: str, open_it: Callable[[], Any]) -> Any:
 
 @contextmanager
 def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
-    """Yield a MapPieces over the workers of the scheduler at `address`, which see the same files under the same names.
+    """Yield a MapPieces over the workers of a Dask scheduler.
 
-    `setting` is the one that named it, for errors. Raises AsrtoolError where Dask is not installed, no scheduler
-    answers, it has no worker, or one has several threads: torch's number of threads and lhotse's way to read audio are
-    those of a process.
+    They see the same files under the same names. `setting` named the address. Raises AsrtoolError if Dask is not
+    installed, no scheduler answers, it has no worker, or one has several threads, since torch's threads and lhotse's
+    audio backend belong to a process.
     """
     try:
         from distributed import Client
@@ -74,7 +77,7 @@ def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Inside, that logger says nothing: it logs a traceback where the scheduler ends, of which we raise an error."""
+    """Silence a logger that prints a traceback when the scheduler ends."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -87,7 +90,10 @@ def _quiet(name: str) -> Iterator[None]:
 def _ordered(
     client: Any, address: str, num_workers: int, function: Callable[[Any], Any], items: Iterable[Any]
 ) -> Iterator[Any]:
-    """Results are fetched when they are there: what a worker still holds is lost with it, and computed again."""
+    """Yield results in order, fetched as soon as they are there.
+
+    A result that a worker still holds is lost with it, and computed again.
+    """
     from distributed import as_completed
 
     coming = numbered(items)
@@ -115,7 +121,7 @@ def _ordered(
 
 
 def _wait(finished: Any, client: Any, address: str) -> None:
-    """Return when a piece is done. Raises AsrtoolError where no worker has been there for PATIENCE_S."""
+    """Wait until a piece is done; AsrtoolError after PATIENCE_S without a worker."""
     start = f"start some with `dask worker {address} --nworkers N --nthreads 1`"
     seen_s = looked_s = time.monotonic()
     while not finished.has_ready():

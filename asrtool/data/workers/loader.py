@@ -1,6 +1,6 @@
-"""Processes that decode utterances beside the one that trains. They hand over the features in memory that both map.
+"""Processes that decode utterances for a learner, into shared memory.
 
-The utterances of a batch are dealt to all of them, so a batch takes a fraction of the time.
+The utterances of a batch are divided among them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ END_S = 10.0  # that a process may take for the utterances that it is at
 
 
 class Reader(Protocol):
-    """What a process reads with."""
+    """Interface of a reader in a process."""
 
     def read(self, item: Any, /) -> np.ndarray:
-        """The features (T, F) of an utterance, float32; `item` is what this reader knows it by."""
+        """Return features (T, F) of an utterance, float32, by its `item`."""
 
 
 class Decoders:
-    """`num` processes for one set, which are started when the first utterances are asked for.
+    """Loader processes for one set, started with the first utterances.
 
-    A process ends when its pipe does, so with the one that started it, however that ends. Signals are left to that one,
-    which may have a checkpoint to save: a cluster signals all processes of a job.
+    A process ends with its pipe, so with the learner, however that ends. It ignores signals: a cluster signals all
+    processes of a job, and the learner may have a checkpoint to save.
     """
 
     def __init__(self, num: int, open_reader: Callable[[], Reader]) -> None:
@@ -49,9 +49,9 @@ class Decoders:
         self._decoders: list[_Decoder] = []
 
     def read(self, items: Sequence[Any], lengths: Sequence[int], num_bins: int) -> list[np.ndarray]:
-        """The features of utterances, of `lengths` frames; the reader knows them by `items`.
+        """Return the features of utterances `items` of `lengths` frames.
 
-        Raises AsrtoolError as that does, and where a process was killed.
+        Raises AsrtoolError as the reader, and if a process was killed.
         """
         if not self._decoders:
             self._end = util.Finalize(self, _end_all, (self._decoders,), exitpriority=1)  # before they are waited for
@@ -88,7 +88,7 @@ class _Decoder:
         other.close()  # or it would not be at its end when the process is
 
     def begin(self, items: Sequence[Any], lengths: Sequence[int], num_bins: int) -> None:
-        """Have it decode the utterances `items`, of `lengths` frames; `result` is to follow."""
+        """Start to decode `items` of `lengths` frames; `result` follows."""
         # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
         self._file = os.memfd_create("asrtool")
         self._path = f"/proc/{os.getpid()}/fd/{self._file}"
@@ -98,7 +98,10 @@ class _Decoder:
             self._pipe.send((self._path, self._shape, items))
 
     def result(self) -> list[np.ndarray] | Exception:
-        """The features, each (T, F) float32, or what has gone wrong; AsrtoolError where the process was killed."""
+        """Return features, each (T, F) float32, or the error.
+
+        Raises AsrtoolError if the process was killed.
+        """
         try:
             with self._killed():
                 error: Exception | None = self._pipe.recv()
@@ -130,7 +133,7 @@ def _end_all(decoders: list[_Decoder]) -> None:
 
 
 def _decode(pipe: Connection, open_reader: Callable[[], Reader]) -> None:
-    """Be a process: decode utterances into the files asked for, and answer with the error, if there is one."""
+    """Run a process: decode utterances into files, answer with an error if any."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     reader = None
@@ -147,5 +150,5 @@ def _decode(pipe: Connection, open_reader: Callable[[], Reader]) -> None:
 
 
 def map_shared(path: str, shape: tuple[int, int]) -> np.ndarray:
-    """What is in the file `path`, float32; zeros behind its end. Unlike one of NumPy or mmap it holds no open file."""
+    """Map the file `path` as float32, zeros after its end, without an open file."""
     return torch.from_file(path, shared=True, size=shape[0] * shape[1], dtype=torch.float32).numpy().reshape(shape)

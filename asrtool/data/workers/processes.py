@@ -1,4 +1,4 @@
-"""Processes that read audio and write features: pieces are handed to them one by one, and results come in order."""
+"""Processes that read audio and write features; results come in order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from asrtool.data.workers.task import AHEAD, TRIES, MapPieces, Piece, attempt, g
 
 
 def process_context(preload: str) -> ForkServerContext | SpawnContext:
-    """To start processes that run what is in the module `preload`.
+    """Return the context of processes that run code of the module `preload`.
 
-    Forking this process is not safe once it has threads. A server process imports torch and lhotse once and forks.
+    Forking a process with threads is not safe. A server imports torch and lhotse once and forks.
     """
     if not _has_room_for_a_server():
         return multiprocessing.get_context("spawn")
@@ -31,15 +31,15 @@ def process_context(preload: str) -> ForkServerContext | SpawnContext:
 
 
 def num_cores() -> int:
-    """Of this machine."""
+    """Return the number of cores of this machine."""
     return os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def process_map(module: str, num_jobs: int) -> Iterator[MapPieces]:
-    """Yield a MapPieces over up to `num_jobs` processes for functions of `module`; one job runs in this process.
+    """Yield a MapPieces over up to `num_jobs` processes for functions of `module`.
 
-    A process that is killed costs its piece, which another one computes.
+    One job runs in this process. A killed process costs its piece, which another one computes.
     """
     if num_jobs == 1:
         yield lambda function, items: (attempt(function, piece) for piece in numbered(items))
@@ -59,7 +59,7 @@ class _Worker:
 
 
 class _Pool:
-    """Processes, each with a pipe of its own, so that the end of one is no business of the others."""
+    """Processes, each with its own pipe, so one's death does not affect the others."""
 
     def __init__(self, context: ForkServerContext | SpawnContext, num_jobs: int) -> None:
         self._context, self._num_jobs = context, num_jobs
@@ -133,7 +133,7 @@ class _Pool:
         return [worker for worker in self._busy() if worker.connection in ready]
 
     def _remove(self, worker: _Worker, piece: Piece) -> None:
-        """One that was killed; AsrtoolError when that has happened to its piece TRIES times."""
+        """Remove a killed process; AsrtoolError after TRIES with its piece."""
         worker.process.join()
         worker.connection.close()
         self._workers.remove(worker)
@@ -147,7 +147,7 @@ def _cause(exit_code: int) -> str:
 
 
 def _work(connection: Connection) -> None:
-    """What a process does: a piece at a time, until the pipe ends."""
+    """Run pieces in a process until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one answers it
     end_with(os.getppid())  # of a server, which ends with the process that started it
     while True:
@@ -163,5 +163,8 @@ def _work(connection: Connection) -> None:
 
 
 def _has_room_for_a_server() -> bool:
-    """Whether its socket, in the folder of temporary files, has a name that the system takes: 103 bytes on a Mac."""
+    """Return whether the server's socket path fits the system's limit.
+
+    It is 103 bytes on a Mac.
+    """
     return len(os.fsencode(tempfile.gettempdir() + "/pymp-12345678/listener-12345678")) <= 103

@@ -25,7 +25,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """For errors: what the item calls itself."""
+        """Title for error messages."""
         return str(getattr(self.item, "name", f"piece {self.number}"))
 
 
@@ -35,9 +35,9 @@ def numbered(items: Iterable[Any]) -> Iterator[Piece]:
 
 
 def attempt(function: Callable[[Any], Any], piece: Piece) -> Any:
-    """The result of `function`; after an error of input or output it is called again, TRIES times in all.
+    """Call `function`; retry after an I/O error, TRIES times in all.
 
-    Raises AsrtoolError that names the piece after the last, OSError at once where the disk is full.
+    Raises AsrtoolError naming the piece after the last, OSError at once if the disk is full.
     """
     for number in range(1, TRIES + 1):
         try:
