@@ -1,0 +1,9 @@
+"""Decoding: features to words.
+
+- decode, tune: the two commands; decoder, choose_decoder, cluster: where searches run
+- forward: scores by the acoustic model
+- search: the methods; resources: what they read; parameters: what is tuned
+- words, word_parse: tokens to words; ctm: the output
+- parallel: forked processes
+- align: forced alignment, and what is made of it
+"""

@@ -1,0 +1,1 @@
+"""Commands that read corpora: corpus, prepare, check, features, cut."""

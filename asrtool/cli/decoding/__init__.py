@@ -1,0 +1,1 @@
+"""Commands that use a model: tune, decode, align, transcribe, export, info."""

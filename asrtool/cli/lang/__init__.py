@@ -1,0 +1,1 @@
+"""Commands for tokens, lexicon, n-gram and graph."""

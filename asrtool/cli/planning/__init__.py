@@ -1,0 +1,1 @@
+"""Commands that predict a training: theory, simulate."""

@@ -1,0 +1,1 @@
+"""Commands on results: score, compare, report, plot."""

@@ -1,0 +1,1 @@
+"""Commands that train: train, finetune, average, nnlm, targets."""

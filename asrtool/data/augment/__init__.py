@@ -1,0 +1,6 @@
+"""Augmentation of audio, drawn anew in each epoch.
+
+- audio: tempo, reverberation, noise, band, codec
+- sound_folder: noises and impulse responses
+- features: features of augmented audio
+"""

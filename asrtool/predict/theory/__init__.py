@@ -1,5 +1,7 @@
-"""What is known of a strategy before anything is trained: mixing, staleness, bounds, and what a training is like on a
-quadratic. docs/theory.md has the statements and their proofs.
+"""Theory of a strategy; docs/theory.md has the statements.
 
-Letters in names: N replicas, sets of weights that differ; L learners; k steps.
+- system: replicas, speeds and exchanges
+- mixing: consensus; staleness: age of gradients; stability: largest rate
+- bounds: upper bounds; quadratic: exact moments
+- measure: constants from a real model; describe: all of it in words
 """

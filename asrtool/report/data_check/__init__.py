@@ -1,0 +1,1 @@
+"""Page of `asrtool check`: findings on audio and texts."""

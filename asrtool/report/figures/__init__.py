@@ -1,0 +1,1 @@
+"""Figures of trainings, language model weights, simulations and theory."""

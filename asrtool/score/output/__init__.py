@@ -1,0 +1,1 @@
+"""Files of a score: counts, tables, alignments (text and HTML), confusions."""

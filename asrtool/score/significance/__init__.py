@@ -1,0 +1,1 @@
+"""Intervals and tests: bootstrap, MAPSSWE, comparison of two scores."""
