@@ -78,7 +78,7 @@ class Mixture:
     def __init__(
         self, mix: Mix, names: Sequence[str], corpora: np.ndarray, num_frames: np.ndarray, first: np.ndarray, seed: int
     ) -> None:
-        """Take each utterance's corpus, as a position in `names`, and first rows of shards.
+        """Take the corpus of each utterance (a position in `names`), and shard starts.
 
         Raises ValueError as fractions_of.
         """

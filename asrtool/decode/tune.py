@@ -143,7 +143,7 @@ def count_errors(text: str, words: Sequence[str]) -> Counts:
 
 
 def choose(results: Iterable[Result], axes: Axes) -> dict[str, DecodingParameters]:
-    """Return the parameters of fewest errors; among equals the last axis decides first."""
+    """Return the parameters of fewest errors; of equals the last axis decides first."""
     best: dict[str, DecodingParameters] = {}
     for result in sorted(results, key=lambda result: _rank(result, axes[result.parameters.method])):
         best.setdefault(result.parameters.method, result.parameters)

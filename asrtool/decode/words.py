@@ -32,12 +32,12 @@ def opens_word(piece: str) -> bool:
 
 
 def is_spoken(piece: str) -> bool:
-    """Return whether `piece` is speech: tags such as ``[noise]`` and ``<unk>`` are not."""
+    """Return whether `piece` is speech; tags such as ``[noise]`` and ``<unk>`` are not."""
     return piece[:1] not in ("[", "<")
 
 
 def written(piece: str) -> bytes:
-    """Return the UTF-8 text of `piece` without word marks, or the byte of a byte token."""
+    """Return the text of `piece` in UTF-8 without word marks, or a byte token's byte."""
     byte = _BYTE.fullmatch(piece)
     return bytes.fromhex(byte[1]) if byte else piece.replace(WORD_MARK, "").encode()
 

@@ -14,7 +14,7 @@ Stages = tuple[Stage, ...]
 def replace(stages: Sequence[Stage], stage: Stage) -> Stages:
     """Return `stages` with `stage` in place of the one of its name.
 
-    Raises AsrtoolError if there is none.
+    Raises AsrtoolError if no stage has that name.
     """
     at = _position(stages, stage.name)
     return (*stages[:at], stage, *stages[at + 1 :])

@@ -63,10 +63,10 @@ class Recipe:
 
 
 def find_recipe(given: str | None) -> Path:
-    """The folder of the recipe that `given` names: a path, or a name in recipes/.
+    """Return the folder of a recipe, given as a path or a name in recipes/.
 
-    Nothing given means the current directory if it is a recipe, else swbd. Raises AsrtoolError naming the known recipes
-    when there is none.
+    By default it is the current directory if that is a recipe, else swbd. Raises AsrtoolError naming the known
+    recipes if there is no such recipe.
     """
     wanted = given or "swbd"
     known = _recipe_folders()
@@ -78,19 +78,19 @@ def find_recipe(given: str | None) -> Path:
 
 
 def is_named(folder: Path) -> bool:
-    """Whether the name of the recipe in `folder` alone leads to it."""
+    """Return whether the recipe in `folder` can be called by its name alone."""
     return next((found for found in _recipe_folders() if found.name == folder.name), folder).resolve() == folder
 
 
 def _recipe_folders() -> list[Path]:
-    """What lies in recipes/ of the current directory and of those above, nearest first, then what came with asrtool."""
+    """Return recipes/ of the current directory and its parents, then of asrtool."""
     here = Path.cwd()
     roots = (here, *here.parents, PACKAGE.parent, PACKAGE)
     return [file.parent for root in roots for file in sorted(root.glob("recipes/*/recipe.py"))]
 
 
 def load_recipe(folder: Path) -> Recipe:
-    """Read ``recipe.py`` of `folder`; raises AsrtoolError naming file and line when it cannot be read."""
+    """Load ``recipe.py`` of `folder`; AsrtoolError naming file and line of a fault."""
     path = folder / "recipe.py"
     module = _load_module(path)
     stages = getattr(module, "STAGES", None)
@@ -115,7 +115,7 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> int | None:
-    """The line of `path` where `error` came about: the last one, if that called something else."""
+    """Return the line of `path` where `error` arose, the last one in a call chain."""
     if isinstance(error, SyntaxError):
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
@@ -127,13 +127,12 @@ def _text(error: Exception) -> str:
 
 
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
-    """The settings of a run: ``paths.toml`` of the site, then the configuration files in order, then ``--set``.
+    """Return the settings of a run: ``paths.toml``, configuration files, ``--set``.
 
     Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths
-    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones. A
-    path that a configuration sets to nothing is not configured, whatever the site has.
-    What is chosen for keys that nothing sets is logged.
-    Raises AsrtoolError for an unknown configuration, what load_config refuses, and settings that do not go together.
+    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones.
+    An empty path is not configured. Automatically chosen values are logged. Raises AsrtoolError for an unknown
+    configuration, as load_config, and for settings that do not go together.
     """
     given = read_settings(recipe, configs, overrides)
     config = build_settings(given)
@@ -144,13 +143,13 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
 
 
 def read_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Given:
-    """What ``paths.toml``, the configuration files and ``--set`` give, as load_settings reads them."""
+    """Read the values that load_settings uses, with their origins."""
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
     return read_given([recipe.site_paths, *files] if recipe.site_paths.is_file() else files, overrides)
 
 
 def build_settings(given: Given) -> Config:
-    """The settings that `given` stands for, paths absolute; raises AsrtoolError as load_settings does."""
+    """Build settings with absolute paths; AsrtoolError as load_settings."""
     config = build(given)
     check_conflicts(config)
     paths = {key: _absolute(path, given.origins["paths", key]) for key, path in config.paths.items()}
@@ -171,7 +170,7 @@ def _config_file(recipe: Recipe, config: str) -> Path:
 
 
 def _absolute(place: Place, origin: str) -> Place:
-    """`place` as its `origin`, a file or an override, means it; an empty one is none."""
+    """Return `place` relative to its `origin`, a file or an override."""
     start = Path.cwd() if origin.startswith(OVERRIDE) else Path(origin).parent
 
     def absolute(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What a command line asks `asrtool run` for, and what the work folder was made by."""
+"""Request of a command line to `asrtool run`, and the record of a work folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Request:
         return [word for name, texts in zip(OPTIONS, values, strict=True) for text in texts for word in (name, text)]
 
     def from_anywhere(self, recipe: Recipe, config: Config) -> Request:
-        """The same in any current directory: `recipe` and `config` are what it stands for here."""
+        """Return the request with absolute paths, for any current directory."""
         overrides = list(self.overrides)
         for number, (section, *key) in enumerate(parse_override(text)[0] for text in overrides):
             if section == "paths":
@@ -48,7 +48,7 @@ class Request:
 
 
 def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:
-    """Return what a run in `work` is about: what it was made by, with the settings that are `asked` for on top.
+    """Return the request that made `work`, with the settings that are `asked` for on top.
 
     Settings of the keys `unset` are dropped; other configurations drop all of them. Raises AsrtoolError for another
     recipe, and for a key that was not set.
@@ -85,13 +85,13 @@ def _key(override: str) -> str:
 
 
 def _whole_names(configs: Sequence[str], recipe: Path) -> list[str]:
-    """Names of configurations of the recipe as they are, those of other files from the root."""
+    """Return names of a recipe's configurations, and absolute paths of others."""
     named = {name for name in configs if (recipe / "conf" / f"{name}.toml").is_file()}
     return [name if name in named else str(Path(name).resolve()) for name in configs]
 
 
 def _read_record(work: Path) -> Request | None:
-    """What `work` was made by, the recipe as its folder, or its name if that is gone; None if no run has written."""
+    """Read the request that made `work`; None if no run has written there."""
     try:
         about = json.loads((work / RECORD).read_text(encoding="utf-8"))
         words = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool

@@ -1,4 +1,4 @@
-"""What `asrtool run` prints: the states of stages, their command lines, and the outcome."""
+"""Output of `asrtool run`: states of stages, command lines, and the outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def format_states(run: Run, chosen: range) -> str:
 
 
 def format_commands(run: Run, chosen: range, force: bool) -> str:
-    """The command lines that a run would call, as a person could type them; with `force` of done stages too."""
+    """Format the command lines that a run would call, ready to type.
+
+    With `force` also of done stages.
+    """
     numbers = number_stages(run.recipe.stages)
     lines = []
     for i, state in zip(chosen, plan(run, chosen), strict=True):
@@ -37,7 +40,7 @@ def format_commands(run: Run, chosen: range, force: bool) -> str:
 
 
 def format_outcome(run: Run, chosen: range, ran: Sequence[str]) -> str:
-    """The tables of results and where they lie when the report is among the stages; else which stages ran."""
+    """Format the tables of results if the report was made; else name the stages."""
     outcome = f"ran {', '.join(ran)}" if ran else _nothing_to_do(run, [run.recipe.stages[i] for i in chosen])
     results = run.work / RESULTS
     if not any(RESULTS in run.recipe.stages[i].makes for i in chosen):
@@ -58,6 +61,6 @@ def _why_off(stage: Stage) -> str:
 
 
 def first_section(markdown: str) -> str:
-    """What a Markdown text has below its title and above the next heading."""
+    """Return the text between the title and the next heading of a Markdown text."""
     below = itertools.dropwhile(lambda line: line.startswith("# ") or not line, markdown.splitlines())
     return "\n".join(itertools.takewhile(lambda line: not line.startswith("## "), below)).strip()

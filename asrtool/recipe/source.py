@@ -34,18 +34,18 @@ FRAME = frozenset(
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the code of a command begins."""
+    """Function that a command starts in."""
 
     module: str  # asrtool.cli.training.train
     function: str  # train
 
 
 def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[str, str]:
-    """Source file, relative to ROOT -> digest, of all that the commands at `entries` and the `modules` can import.
+    """Return source file -> digest of all that commands and components can import.
 
-    `modules` are those of components chosen by name, which no import statement shows; of one outside this project the
-    imports of its own package are followed, too. Of the entry modules only what the functions refer to counts: a
-    command does not change with its neighbours. Raises AsrtoolError for an import of a module that does not exist.
+    `entries` are commands; `modules` belong to components chosen by name, which no import statement shows. Of a
+    custom module, imports of its own package are followed. Of the entry modules only what the functions refer to
+    counts. Raises AsrtoolError for an import of a module that does not exist.
     """
     digests: dict[str, str] = {}
     waiting = list(modules)
@@ -73,7 +73,7 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
 
 
 def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
-    """The modules of the components that the sections or keys `names` choose, and of the topology of an objective."""
+    """Return the modules of components that `names` choose, and of their topology."""
     chosen = list(chosen_components(config, names))
     paths = [registry.path_of(part.kind, part.name) for part in chosen]
     paths += [part.settings.topology for part in chosen if getattr(part.settings, "topology", "")]
@@ -81,9 +81,9 @@ def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
 
 
 def code_of(entry: Entry, config: Config, sections: Iterable[str]) -> str:
-    """One digest of all sources that the command at `entry` and the components that `sections` choose can import.
+    """Return one digest of all sources of the command and its chosen components.
 
-    It is the same whatever folder they lie in.
+    It does not depend on their folder.
     """
     digests = code_digests([entry], chosen_modules(config, sections))
     return hashlib.sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()[:16]
@@ -96,7 +96,7 @@ def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]
 
 
 def _compiled_digest(path: Path) -> str:
-    """The digest of the source of a compiled module and of the headers in the folder cpp beside it."""
+    """Return the digest of the C++ source and headers of a compiled module."""
     sources = (path, *sorted(path.parent.glob("cpp/*.h")))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
@@ -117,7 +117,7 @@ def _file_name(module: str) -> str:
 
 
 def _find(module: str) -> str | None:
-    """The file of `module`: relative to ROOT, or a whole path if it is a person's own."""
+    """Return the file of `module` relative to ROOT, or the whole path if custom."""
     if module.split(".")[0] not in PACKAGES:
         return _find_own(module)
     stem = module.replace(".", "/")
@@ -136,7 +136,7 @@ def _find_own(module: str) -> str | None:
 
 
 def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
-    """The modules of this project that `parts` of `module` import, and the packages that hold them."""
+    """Yield the modules of this project that `parts` import, and their packages."""
     for part in parts:
         for node in ast.walk(part):
             for name in _imported(module, node):
@@ -159,7 +159,7 @@ def _imported(module: str, node: ast.AST) -> list[str]:
 
 
 def _absolute(module: str, node: ast.ImportFrom) -> str:
-    """The module that `node` of `module` imports from. Relative imports are those of own packages."""
+    """Return the module that an import of `module` names; custom ones may be relative."""
     if not node.level:
         return node.module or ""
     is_package = Path(_file_name(module)).name == "__init__.py"
@@ -168,7 +168,7 @@ def _absolute(module: str, node: ast.ImportFrom) -> str:
 
 
 def _reachable(tree: ast.Module, functions: set[str]) -> list[ast.stmt]:
-    """The statements of `tree` that running `functions` needs: definitions they refer to, and what runs at import."""
+    """Return the statements that running `functions` needs."""
     definitions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     parts = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     waiting, seen = [*functions, *_names(parts)], set()

@@ -1,4 +1,4 @@
-"""What a recipe is made of."""
+"""Stages and their command lines."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Stage:
 
 
 def number_stages(stages: Sequence[Stage]) -> list[str]:
-    """What `asrtool run --stage` calls the stages: positions among those that no setting turns off.
+    """Return the numbers of stages for `asrtool run --stage`.
 
-    One that a setting turns off, or that stands aside, has the number before it and a ``b``, ``c``, ..., so that the
-    others keep theirs. Before the first of these it is ``0a``, ``0b``, ...
+    A stage that a setting turns off has the previous number and a ``b``, ``c``, ..., so that the others keep theirs.
+    Before the first stage it is ``0a``, ``0b``, ...
     """
     numbers: list[str] = []
     number, letters = -1, iter(string.ascii_lowercase)
@@ -54,10 +54,10 @@ def number_stages(stages: Sequence[Stage]) -> list[str]:
 
 
 def is_lettered(stage: Stage) -> bool:
-    """Whether its number has a letter."""
+    """Return whether its number has a letter."""
     return bool(stage.when) or stage.aside
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or below it."""
+    """Return whether `path` is `folder` or below it."""
     return path == folder or path.startswith(f"{folder}/")

@@ -41,7 +41,10 @@ ALIGNING = ("tree", "data.cut_long", "decode.batch_s", "decode.num_jobs")
 
 
 def trained_aside(name: str, why: str, options: str, *learns_from: str) -> Stage:
-    """A model that a later training needs, learned from an alignment and from pieces where it `learns_from` these."""
+    """Return a stage that trains a model for a later training.
+
+    It learns from an alignment or pieces if it `learns_from` these.
+    """
     learn = [f"{'--cut' if folder == 'cut' else '--targets'} {{work}}/{folder}" for folder in learns_from]
     words = " ".join(["asrtool train {work}/features {work}/tokenizer", f"{{work}}/{name}/train", options, *learn])
     return Stage(

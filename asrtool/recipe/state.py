@@ -1,7 +1,7 @@
-"""Whether a stage is done, stale or to do, and why.
+"""State of a stage: done, stale or to do, and why.
 
-A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its commands, its settings, and digests of what it read,
-of the code that ran and of what it made. The stage is done as long as all of these are as the marker says.
+A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its commands, its settings, and digests of its inputs,
+its code and its outputs. The stage is done as long as all of these agree.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Run:
         return [line.text for line in stage.run]
 
     def is_off(self, stage: Stage) -> bool:
-        """Whether the settings leave `stage` out."""
+        """Return whether the settings turn `stage` off."""
         if stage.optional and stage.name not in self._needed_stages():
             return True
         section, _, key = stage.when.partition(".")
@@ -61,12 +61,12 @@ class Run:
         }
 
     def needs(self, stage: Stage) -> list[str]:
-        """What `stage` reads, without what stages make that are off."""
+        """Return the inputs of `stage`, without outputs of stages that are off."""
         off = [path for other in self.recipe.stages if self.is_off(other) for path in other.makes]
         return [need for need in stage.needs if not any(lies_in(need, path) for path in off)]
 
     def reads(self, stage: Stage) -> list[str]:
-        """What `stage` needs, and the files and folders that its settings name, which no stage makes."""
+        """Return the inputs of `stage`, and files and folders that its settings name."""
         sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
         values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
         named = [path for value in values for path in ((value,) if isinstance(value, str) else value)]
@@ -75,7 +75,7 @@ class Run:
         return [*self.needs(stage), *files, *(self._tar_files() if "paths" in stage.settings else ())]
 
     def _tar_files(self) -> list[str]:
-        """Of the releases that are read: links of the corpus folder lead to what was unpacked, not to these."""
+        """Return the tar files among the releases; links lead to unpacked folders."""
         places = [self.config.paths.get(key, "") for key in used_paths(self.config.data, self.config.lm.extra_text)]
         listed = itertools.chain.from_iterable((place,) if isinstance(place, str) else place for place in places)
         paths = [Path(place).expanduser().absolute() for place in listed if place]
@@ -113,7 +113,7 @@ class Fingerprint:
 
 
 def fill(word: str, values: Mapping[str, str]) -> str:
-    """`word` with each placeholder replaced by its value; braces that name no placeholder stay."""
+    """Replace placeholders in `word`; other braces stay."""
     for placeholder, value in values.items():
         word = word.replace(placeholder, value)
     return word
@@ -176,7 +176,7 @@ def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) 
 
 
 def fingerprint(run: Run, stage: Stage) -> Fingerprint:
-    """What `stage` would be made of, were it run now."""
+    """Return the fingerprint of `stage` if it ran now."""
     code = _code_digests(run, stage)
     return Fingerprint(
         commands=run.lines(stage),
@@ -187,13 +187,13 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
 
 
 def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
-    """Of the commands, and of the components that their settings choose."""
+    """Return digests of its commands and chosen components."""
     entries = [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
     return code_digests(entries, chosen_modules(run.config, stage.settings))
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    """Without paths of releases that no chosen corpus is read from, and what says only who computes."""
+    """Return its settings without unused releases and without executors."""
     no_part = {f"{name}.{key}" for name in SECTIONS for key in getattr(getattr(config, name), "no_part", ())}
     settings = {key: value for key, value in flatten(select(config, stage.settings)).items() if key not in no_part}
     if "paths" not in stage.settings:
@@ -209,7 +209,7 @@ def _needs(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
-    """Of audio that `stage` reads and that only manifests know of: it lies in nothing that the stage needs or makes."""
+    """Return digests of audio that only manifests name, outside its inputs."""
     contents, found, known = contents_of(run.work), {}, (*stage.needs, *stage.makes)
     for folder in stage.audio_of:
         name = f"audio of {folder}"
@@ -228,7 +228,7 @@ def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _made_in(run: Run, folder: str) -> str:
-    """The work directory when manifests in `folder` were made, which name files of it; '' where that is not known.
+    """Return the work directory that manifests in `folder` were made in, or ''.
 
     It may have been moved or copied since.
     """
@@ -237,7 +237,7 @@ def _made_in(run: Run, folder: str) -> str:
 
 
 def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
-    """The marker of the stage of that name; None when there is none that can be read (then the stage is to do)."""
+    """Read the marker of a stage; None if there is no readable one."""
     try:
         marker = json.loads(_marker_file(work, stage).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -247,7 +247,7 @@ def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
 
 
 def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
-    """From now on the files of `stage` are not to be trusted, until it is marked finished; `before` is its marker."""
+    """Mark the outputs of `stage` as unfinished; `before` is its marker."""
     write_text(
         _marker_file(work, stage.name),
         json.dumps({key: value for key, value in {**(before or {}), **STARTED}.items() if key != "failed"}),
@@ -262,7 +262,7 @@ def mark_failed(work: Path, stage: Stage) -> None:
 
 
 def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
-    """What `stage` makes -> digest of names, sizes and times, which says whether a command has written it."""
+    """Return output -> digest of names, sizes and times, to detect writing."""
     return {path: times_digest(work / path) for path in stage.makes}
 
 
@@ -281,7 +281,7 @@ def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) 
 
 
 def _needs_when_finished(run: Run, stage: Stage, before: dict[str, str]) -> dict[str, str]:
-    """Those from `before` it ran, but audio as manifests name it that `stage` itself has made."""
+    """Return the digests of inputs from `before` it ran, with audio it listed itself."""
     if not set(stage.audio_of) & set(stage.makes):
         return before
     reads = run.reads(stage)

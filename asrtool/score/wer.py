@@ -1,7 +1,11 @@
 """Word error rate between two plain texts; words are compared as they are.
 
-A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (more than half of the lines end in
-``(ID)``), Kaldi's text (each line begins with what seems to be an id), or lines that are matched by their number.
+A text is one of these:
+
+- lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``)
+- trn: more than half of the lines end in ``(ID)``
+- Kaldi's text: each line begins with what seems to be an id
+- lines that are matched by their number
 """
 
 from __future__ import annotations
@@ -106,7 +110,7 @@ def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
 
 
 def _supervisions(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the supervisions of a cut, of the cuts in a mixed one, or the entry itself."""
+    """Return the supervisions of a cut, of a mixed cut's tracks, or the entry itself."""
     if "tracks" in entry:
         return [found for track in entry["tracks"] for found in track["cut"].get("supervisions", ())]
     supervisions: list[dict[str, Any]] = entry.get("supervisions", [entry])

@@ -1,4 +1,4 @@
-"""All settings of a run, composed of those of the rooms; and as TOML; config_file.py reads them."""
+"""All settings of a run, and their form as TOML; toml_files.py reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = str | tuple[str, ...]  # of a release: a directory or tar file, or sever
 
 @dataclass(frozen=True)
 class Config:
-    """A field is a section of the TOML file: a dataclass of its room, and `paths`, where corpora lie, by their keys."""
+    """Settings of a run: one field a section, and `paths` of corpora by key."""
 
     paths: Mapping[str, Place] = field(default_factory=dict)
     mini: Mini = field(default_factory=Mini)
@@ -48,7 +48,7 @@ SECTIONS: tuple[str, ...] = tuple(item.name for item in dataclasses.fields(Confi
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """A section as a table of a TOML file: key -> value, and for each component chosen the table of its settings."""
+    """Convert a section to a TOML table with the tables of chosen components."""
     if isinstance(settings, Mapping):
         return dict(settings)
     table: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def to_table(settings: Any) -> dict[str, Any]:
 
 
 def select(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Section -> table of what `names` name: whole sections (``data``) or single keys (``data.train``)."""
+    """Return section -> table of whole sections (``data``) or keys (``data.train``)."""
     tables: dict[str, dict[str, Any]] = {}
     for name in names:
         section, _, key = name.partition(".")
@@ -73,7 +73,7 @@ def select(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
-    """The named sections and keys as TOML text that load_config reads back to the same values."""
+    """Format sections and keys as TOML that load_config reads back."""
     lines: list[str] = []
     for section, table in select(config, names).items():
         lines += [f"[{section}]", *_lines(table), ""]
@@ -84,10 +84,10 @@ def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
 
 
 def defaults_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """``section.key`` or ``section.table.key`` -> default, of the sections or keys `names`.
+    """Return ``section.key`` or ``section.table.key`` -> default of `names`.
 
-    It is what a key stands for that is missing in a file written before the key was there. Components are those of
-    `config`, but for the keys that name them.
+    A key that an older file lacks has its default. Components are the ones of `config`, except for keys that name
+    them.
     """
     names = tuple(names)
     sections = {}
@@ -98,7 +98,7 @@ def defaults_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
 
 
 def chosen_components(config: Config, names: Iterable[str]) -> Iterator[Choice]:
-    """The components that the sections or keys `names` choose, and those that settings of these name."""
+    """Yield the components that `names` choose, and components these name."""
     for name in names:
         section, _, key = name.partition(".")
         values = vars(getattr(config, section)) if section != "paths" else {}
@@ -109,9 +109,9 @@ def chosen_components(config: Config, names: Iterable[str]) -> Iterator[Choice]:
 
 
 def check_conflicts(config: Config) -> None:
-    """Raise AsrtoolError for settings of different sections that do not go together, by the `check` of each.
+    """Raise AsrtoolError for settings of different sections that conflict.
 
-    Only for the settings of a whole run: a stage sees its own sections and the defaults of the others.
+    For the settings of a whole run: a stage has defaults for other sections.
     """
     parts = [getattr(config, section) for section in SECTIONS]
     parts += [chosen.settings for chosen in chosen_components(config, SECTIONS)]

@@ -38,7 +38,7 @@ TEXT_RULES = ("english", "unicode", "characters", "none")
 
 @dataclass(frozen=True)
 class Mini:
-    """Size of the synthetic corpus that stands in for releases that a site does not have."""
+    """Size of the synthetic corpus, which replaces missing releases."""
 
     train_hours: float = 1.0  # hours of speech, all training parts together
     test_minutes: float = 8.0  # minutes of speech, all parts of the test set together
@@ -52,7 +52,7 @@ class Mini:
 
 @dataclass(frozen=True)
 class Mix:
-    """What data.mix says: by which rule each corpus gets its fraction of the utterances of an epoch."""
+    """Parsed data.mix: the rule for each corpus's fraction of an epoch."""
 
     rule: str = "utterances"  # or hours, temperature, given
     temperature: float = 1.0
@@ -60,7 +60,10 @@ class Mix:
 
     @classmethod
     def parse(cls, text: str) -> Mix:
-        """``utterances``, ``hours``, ``temperature:T``, or ``NAME:WEIGHT,NAME:WEIGHT``; ValueError for what is none."""
+        """Parse ``utterances``, ``hours``, ``temperature:T``, or ``NAME:WEIGHT,...``.
+
+        Raises ValueError for anything else.
+        """
         if text in ("utterances", "hours"):
             return cls(text)
         pairs = [item.strip().rpartition(":") for item in text.split(",")]
@@ -79,11 +82,11 @@ class Mix:
 
     @property
     def is_plain(self) -> bool:
-        """Whether an epoch is each utterance of all corpora once."""
+        """True if an epoch is each utterance of all corpora once."""
         return self.rule == "utterances"
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raises ValueError unless given weights are those of the corpora `names`."""
+        """Raise ValueError unless given weights name exactly the corpora `names`."""
         names = set(names)
         if self.rule != "given" or self.weights.keys() == names:
             return
@@ -94,7 +97,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class Data:
-    """Which corpora train, tune and test the model, and what is left out."""
+    """Corpora to train, tune and test on, and what is left out."""
 
     train: tuple[Choice, ...] = choices("corpus")  # corpora to train on
     dev: tuple[Choice, ...] = choices("corpus")  # corpora with a development set; none holds out a part of train
@@ -128,7 +131,7 @@ class Data:
         Mix.parse(self.mix)
 
     def check(self, config: Config) -> None:
-        """No corpus of train is a part of another; each has a weight, where weights are given."""
+        """Check that no training corpus is a part of another, and each has a weight."""
         names = [name for name in dict.fromkeys(c.name for c in self.train) if name in registry.names("corpus")]
         for number, name in enumerate(names):
             for before in names[:number]:
@@ -139,7 +142,7 @@ class Data:
 
     @property
     def mixing(self) -> Mix:
-        """What `mix` says."""
+        """Return the parsed `mix`."""
         return Mix.parse(self.mix)
 
 
@@ -160,7 +163,7 @@ class Fbank:
 
 @dataclass(frozen=True)
 class Spectrogram:
-    """Log power spectra of `frame_length_ms`: a value for zero and for each whole number of periods in a frame."""
+    """Log power spectra of `frame_length_ms`: one value for each whole period count."""
 
     def num_features(self, features: Features) -> int:
         """Values a frame. Raises ValueError where the sampling rate is not given."""
@@ -171,7 +174,7 @@ class Spectrogram:
 
 @dataclass(frozen=True)
 class Features:
-    """What is computed of the audio, and how it is stored."""
+    """Features of audio, and their storage."""
 
     no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
 
@@ -208,7 +211,7 @@ class Features:
         between("features.speaker_vector", self.speaker_vector, 0, 1000)
 
     def check(self, config: Config) -> None:
-        """What says who speaks, and differences over time, are no bins that have neighbours."""
+        """Check that layers over neighbouring bins get neither deltas nor other values."""
         encoder = config.model.encoder
         if not getattr(encoder.settings, "over_bins", False):
             return
@@ -219,12 +222,12 @@ class Features:
 
     @property
     def num_inputs(self) -> int:
-        """What a model gets a frame: its values, and those of the speaker."""
+        """Return the inputs of a model a frame."""
         return self.num_features + self.speaker_vector
 
     @property
     def num_features(self) -> int:
-        """Values a frame. Raises AsrtoolError where the settings of the type do not say it."""
+        """Return the values of a frame; AsrtoolError if the type does not give them."""
         found: Any = getattr(self.type.settings, "num_features", None)
         num: int | None = found(self) if callable(found) else found
         if num is None:
@@ -244,13 +247,13 @@ class Remote:
 
 
 def codecs_for(rate_hz: int) -> tuple[str, ...]:
-    """The codecs that are defined for a sampling rate; all of them for 0, which is not known yet."""
+    """Return the codecs of a sampling rate; all for 0 (unknown)."""
     return tuple(codec for codec in CODECS if not rate_hz or rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,)))
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Changes of the audio of training utterances, drawn anew in each epoch; they need features.keep_audio."""
+    """Augmentation of training audio, drawn in each epoch; needs features.keep_audio."""
 
     reads: ClassVar[tuple[str, ...]] = ("reverb_dir", "noise_dir")  # keys that name what a stage reads
 
@@ -282,7 +285,7 @@ class Augment:
 
     @property
     def stretches(self) -> bool:
-        """Whether utterances become longer or shorter."""
+        """True if utterances change their length."""
         return self.tempo != (1.0, 1.0)
 
     @property
@@ -297,15 +300,15 @@ class Augment:
 
     @property
     def active(self) -> bool:
-        """Whether anything is changed."""
+        """True if anything is changed."""
         return bool(self.stretches or self.folders or self.band_prob or self.codec_prob)
 
     def check(self, config: Config) -> None:
-        """As check_features."""
+        """Check against the features; see check_features."""
         self.check_features(config.features)
 
     def check_features(self, features: Features) -> None:
-        """Raises ValueError where audio is to be changed that is not kept, or is of a rate that does not go with it."""
+        """Raise ValueError if audio is not kept, or its rate does not fit."""
         if self.active and not features.keep_audio:
             raise ValueError("[augment] changes audio but features.keep_audio is false, expected true")
         rate_hz = features.sampling_rate_hz

@@ -52,10 +52,11 @@ class Given:
 
 
 def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
-    """Read TOML `files`, then apply `overrides` (``section.key=value``); later ones win.
+    """Read TOML `files`, then apply `overrides`; later ones win.
 
-    A table of a component that is not chosen is checked and has no effect, so that one file can be laid over another.
-    Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or a wrong type or value.
+    An override is ``section.key=value``. A table of a component that is not chosen is checked and has no effect, so
+    that one file can be laid over another. Raises AsrtoolError for a missing file, broken TOML, an unknown key
+    (naming the nearest) or a wrong type or value.
     """
     return build(read_given(files, overrides))
 

@@ -1,9 +1,9 @@
 """Cut a channel at pauses, while it is read, into segments for the model.
 
-A frame of FRAME_S is speech if its level is MARGIN_DB above the floor, the lowest mean of CHUNK_S in the last FLOOR_S
-seconds, or above LOUD_DB of full scale, since a recording may be nothing but speech. Pauses of PAUSE_S and more are
-left out, except KEPT_S on either side. Speech without such a pause is cut at its quietest point; both segments then
-have OVERLAP_S of the other, since a cut may go through a word.
+A frame of FRAME_S is speech if its level is MARGIN_DB above the floor or LOUD_DB above full scale. The floor is the
+lowest mean of CHUNK_S in the last FLOOR_S seconds. Pauses of PAUSE_S and more are left out, except KEPT_S on either
+side. Speech without such a pause is cut at its quietest point; both segments then have OVERLAP_S of the other, since
+a cut may go through a word.
 
 Letters in names: S samples, K frames.
 """

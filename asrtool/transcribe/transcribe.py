@@ -113,7 +113,7 @@ def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterat
 
 
 def _try(recogniser: Recogniser, channels: str, path: str) -> Tried:
-    """Return the transcript, or why there is none, and the seconds it took."""
+    """Return the transcript, or the reason of its absence, and the seconds it took."""
     start_s = time.monotonic()
     try:
         return transcribe(recogniser, path, channels), time.monotonic() - start_s

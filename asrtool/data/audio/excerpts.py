@@ -18,7 +18,7 @@ class Clips:
         self._recordings = {entry["id"]: entry for entry in read_lines(manifests / RECORDINGS, Entry)}
 
     def read(self, recording: str, channel: str, begin_s: float, end_s: float) -> tuple[np.ndarray, int] | None:
-        """Return float32 samples (S,) of channel A or B, and their rate; None without audio.
+        """Return float32 samples (S,) of channel A or B, and their rate, or None.
 
         Samples are in [-1, 1]. Lhotse is loaded by the first call that finds the recording.
         """

@@ -57,7 +57,7 @@ def read(url: str, begin: int = 0, end: int | None = None) -> tuple[Version, byt
 
 
 def version_of(url: str) -> Version | None:
-    """Return the version of a file, None if there is none; AsrtoolError as `fetch`."""
+    """Return the version of a file, or None; AsrtoolError as `fetch`."""
     try:
         return _repeated(url, lambda server: server.head(url))
     except Missing:

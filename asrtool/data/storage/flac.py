@@ -1,4 +1,4 @@
-"""Storage `flac`: audio in place of features: `recording.NNNNNN.tar` of Lhotse Shar.
+"""Storage `flac`: audio in place of features, in `recording.NNNNNN.tar` of Shar.
 
 16-bit samples are kept as FLAC; samples beyond full scale as float WAV. Features are computed when they are read.
 Copies at other speeds have no audio: it is resampled when it is read.

@@ -137,7 +137,7 @@ def behind(base: IndexColumns, more: IndexColumns) -> IndexColumns:
 
 
 def open_index_columns(directory: Path) -> IndexColumns:
-    """Map the columns of a set, or read them from the index if there are none.
+    """Map the columns of a set, or read them from its index.
 
     Raises AsrtoolError for lines as scan_index.
     """

@@ -72,7 +72,7 @@ def write_shard(
 
 
 def moved_cuts(content: bytes, file: int, shift: int) -> bytes:
-    """Return the cuts of a shard whose features moved to the archive `file` by `shift`."""
+    """Return a shard's cuts for features that moved to the archive `file` by `shift`."""
     cuts = _unpacked(content)
     for cut in cuts:
         begin, *sizes = cut["features"]["storage_key"].split(",")

@@ -1,7 +1,7 @@
 """Build the decoding graph HLG: from scores to words, weighted by the n-gram.
 
     LG  = det(L o G)     lexicon and grammar, with disambiguation symbols; kaldifst minimises it as well
-    HLG = H o LG         those symbols turned to epsilon first; H is that of the objective's topology
+    HLG = H o LG         those symbols turned to epsilon first; H comes from the objective's topology
 
 Input label i + 1 reads column i of the scores, 0 is epsilon; output labels number ``words.txt``. Weights are negative
 natural logarithms. Writes ``HLG.fst`` (OpenFst), ``words.txt`` and ``tokens.txt``.

@@ -75,7 +75,7 @@ def _to_dict(segment: Segment) -> dict[str, Any]:
 def read_segments(score: Path | str) -> list[ScoredSegment]:
     """Read the segments of a score: a folder of `asrtool score`, or a file in it.
 
-    Raises AsrtoolError if there is none, and naming the line of a malformed one.
+    Raises AsrtoolError if none exists, and naming the line of a malformed one.
     """
     folder = Path(score) if Path(score).is_dir() else Path(score).parent
     path = folder / FILE
