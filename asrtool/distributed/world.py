@@ -24,12 +24,12 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from asrtool.distributed.launch import addresses
-from asrtool.distributed.launch.environment import is_learner, is_met, joined_attempt
-from asrtool.distributed.launch.generation import host_key, join_attempt, store_of
+from asrtool.distributed.launch.environment import is_learner, is_met, joined_generation
+from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.members.members import Members, TakenForLost
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 
-ROOM = 8192  # bytes that the first collective has for an object; what is beyond them follows in a second one
+FIRST_BYTES = 8192  # bytes that the first collective has for an object; what is beyond them follows in a second one
 LENGTH_BYTES = 8
 
 
@@ -37,10 +37,10 @@ def gather_objects(value: Any, size: int, group: collectives.ProcessGroup | None
     """The values of all `size` learners of `group`, in their order there; each calls this."""
     pickled = pickle.dumps(value)
     own = len(pickled).to_bytes(LENGTH_BYTES, "little") + pickled
-    first = _gather_bytes(own[:ROOM], ROOM, size, group)
+    first = _gather_bytes(own[:FIRST_BYTES], FIRST_BYTES, size, group)
     ends = [LENGTH_BYTES + int.from_bytes(of_one[:LENGTH_BYTES], "little") for of_one in first]
-    beyond = max(ends) - ROOM
-    rest = _gather_bytes(own[ROOM:], beyond, size, group) if beyond > 0 else [b""] * size
+    beyond = max(ends) - FIRST_BYTES
+    rest = _gather_bytes(own[FIRST_BYTES:], beyond, size, group) if beyond > 0 else [b""] * size
     return [pickle.loads((begin + more)[LENGTH_BYTES:end]) for begin, more, end in zip(first, rest, ends, strict=True)]
 
 
@@ -73,28 +73,28 @@ class World:
     rank: int = 0
     size: int = 1
     local_size: int = 1  # learners on this machine
-    store: Any = None  # torch.distributed.Store of this attempt, None when alone
+    store: Any = None  # torch.distributed.Store of this generation, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
-    attempt: str = ""  # token, before each key of the store
+    generation: str = ""  # token, before each key of the store
     address: str = addresses.LOOPBACK  # of this learner, at which all its sockets listen
     members: Members | None = None  # where the others train without a learner that is lost
     joins: bool = False  # whether this learner joins others that train, of which `size` began
     ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
-    whole: World | None = None  # of which this is a part
-    in_whole: Sequence[int] = ()  # the ranks there of the learners of this part
-    parts: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
+    parent: World | None = None  # of which this is a part
+    parent_ranks: Sequence[int] = ()  # the ranks there of the learners of this part
+    subgroups: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """Of this learner among those of a collective."""
         return self.ranks.index(self.rank) if self.ranks else self.rank
 
     @property
     def live(self) -> Sequence[int]:
         """The learners that train. Raises TakenForLost where this one is not among them any more."""
-        if self.whole:
-            of_whole = set(self.whole.live)
-            return [place for place, rank in enumerate(self.in_whole) if rank in of_whole]
+        if self.parent:
+            of_whole = set(self.parent.live)
+            return [place for place, rank in enumerate(self.parent_ranks) if rank in of_whole]
         if not self.members:
             return range(self.size)
         live = self.members.live
@@ -104,7 +104,7 @@ class World:
 
     def rank_of(self, learner: int) -> int:
         """That of `learner` of this world among all, where this is a part of them."""
-        return self.in_whole[learner] if self.whole else learner
+        return self.parent_ranks[learner] if self.parent else learner
 
     @property
     def is_first(self) -> bool:
@@ -159,12 +159,12 @@ class World:
         if not (self.members.losses or self.members.joined):
             return
         leave_world()
-        for part, _ in self.parts:
+        for part, _ in self.subgroups:
             part.group = None
         self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
-        for part, groups in self.parts:
+        for part, groups in self.subgroups:
             self._regroup(part, groups)
 
     def _regroup(self, part: World, groups: Sequence[Sequence[int]]) -> None:
@@ -190,22 +190,22 @@ class World:
                     self.store,
                     group,
                     address=self.address,
-                    whole=self,
-                    in_whole=ranks,
+                    parent=self,
+                    parent_ranks=ranks,
                 )
-        self.parts.append((mine, groups))
+        self.subgroups.append((mine, groups))
         return mine
 
 
-def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
+def join_learners(interface: str = "", timeout_s: float = ANSWER_TIMEOUT_S) -> World:
     """Wait until all learners have joined and reach each other. Alone where the environment names none.
 
     AsrtoolError if another has not come, for `timeout_s` where torchrun has seen all hosts start, or is not reached.
     """
     if not is_learner():
         return World()
-    if attempt := joined_attempt():
-        return _join_running(attempt, interface, timeout_s)
+    if generation := joined_generation():
+        return _join_running(generation, interface, timeout_s)
     patience_s = timeout_s if is_met() else RENDEZVOUS_TIMEOUT.total_seconds()
     has_store = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
     reached = None if has_store else addresses.reach_rendezvous(patience_s)
@@ -215,30 +215,30 @@ def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if local_size == size:  # the launcher watches them
         patience_s = COLLECTIVE_TIMEOUT.total_seconds()
-    attempt = join_attempt(store, rank, size, patience_s)
-    world = World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
+    generation = join_generation(store, rank, size, patience_s)
+    world = World(rank, size, local_size, generation_store(generation, store), generation=generation)
     if local_size == size:
         world.address = addresses.own_address(interface, reached)
     else:
-        places = addresses.find_places(world.store, rank, size, interface, reached, timeout_s)
-        world.address = places[rank].address
+        endpoints = addresses.connect_learners(world.store, rank, size, interface, reached, timeout_s)
+        world.address = endpoints[rank].address
         if interface:
-            os.environ["MASTER_ADDR"] = places[0].address  # for heartbeats and those that join
+            os.environ["MASTER_ADDR"] = endpoints[0].address  # for heartbeats and those that join
     addresses.use_for_groups(world.address, several_hosts=local_size < size)
     return world
 
 
-def _join_running(attempt: str, interface: str, timeout_s: float) -> World:
-    """That of a learner that joins those of `attempt`; it is in no collective before the end."""
+def _join_running(generation: str, interface: str, timeout_s: float) -> World:
+    """That of a learner that joins those of `generation`; it is in no collective before the end."""
     reached = addresses.reach_rendezvous(timeout_s)
     whole = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=JOIN_TIMEOUT)
     whole.set_timeout(COLLECTIVE_TIMEOUT)
     rank, size, local_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    store = store_of(attempt, whole)
+    store = generation_store(generation, whole)
     store.set(host_key(rank), socket.gethostname())
     address = addresses.own_address(interface, reached, lambda: addresses.known_addresses(store, size))
     addresses.use_for_groups(address, several_hosts=True)
-    return World(rank, size, local_size, store, attempt=attempt, address=address, joins=True)
+    return World(rank, size, local_size, store, generation=generation, address=address, joins=True)
 
 
 def init_collectives(world: World) -> None:
@@ -256,13 +256,13 @@ def connect(world: World, prefix: str) -> None:
     store = PrefixStore(prefix, world.store)
     backend = "cpu:gloo,cuda:nccl" if _have_own_gpus(world, store) else "gloo"
     collectives.init_process_group(
-        backend, store=store, rank=world.place, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
+        backend, store=store, rank=world.index, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
     )
 
 
 def _have_own_gpus(world: World, store: PrefixStore) -> bool:
     """Whether NCCL can connect all learners: it refuses two on a GPU. gloo copies what lies on one through the host."""
-    store.set(f"gpu/{world.place}", str(world.local_size <= torch.cuda.device_count()))
+    store.set(f"gpu/{world.index}", str(world.local_size <= torch.cuda.device_count()))
     return all(store.get(f"gpu/{rank}") == b"True" for rank in range(world.size))
 
 

@@ -19,9 +19,8 @@ import torch
 import zmq
 from torch import Tensor, nn
 
-from asrtool.distributed.launch.addresses import url_of
-from asrtool.distributed.members.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.strategies.update import NamedParameters
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, url_of, wait_for_answer
 from asrtool.distributed.weights.flat import as_bytes, views_of
 
 PULL = b"pull"  # an order to a server: answer with the weights in float32; those of a strategy are its own
@@ -113,7 +112,7 @@ class Server(ABC):
         """Stop answering."""
         if self.thread.is_alive():
             self.stop.send(b"")
-            self.thread.join(TIMEOUT_S)
+            self.thread.join(ANSWER_TIMEOUT_S)
 
     @abstractmethod
     def _follow(self, rank: int, order: bytes) -> None:
@@ -187,9 +186,9 @@ class Client:
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
             # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
-            ready = wait_with_timeout(functools.partial(_poll, poller))
+            ready = wait_for_answer(functools.partial(_poll, poller))
             if socket not in ready:
-                fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
+                fault = "has ended its connection" if ready else f"has not answered for {ANSWER_TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
 
     def answers(self) -> list[bytes]:

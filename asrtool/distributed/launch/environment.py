@@ -6,7 +6,7 @@ import os
 
 from asrtool.errors import AsrtoolError
 
-JOINED = "ASRTOOL_JOINED_ATTEMPT"  # of a training that runs and that this process joins: the token of its attempt
+JOINED = "ASRTOOL_JOINED_GENERATION"  # of a training that runs and that this process joins: the token of its generation
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
@@ -15,13 +15,13 @@ def is_learner() -> bool:
     return "RANK" in os.environ and "MASTER_ADDR" in os.environ
 
 
-def joined_attempt() -> str:
-    """The token of the attempt that this process joins as a learner; empty where it began with the others."""
+def joined_generation() -> str:
+    """The token of the generation that this process joins as a learner; empty where it began with the others."""
     return os.environ.get(JOINED, "")
 
 
 def is_met() -> bool:
-    """Whether the agents of torchrun have met on all hosts before they started learners, at their first attempt."""
+    """Whether the agents of torchrun have met on all hosts before they started learners, at their first generation."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
 
 

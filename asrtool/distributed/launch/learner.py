@@ -13,7 +13,7 @@ from asrtool.child_processes import end_with
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.heartbeat import Heartbeat, report_fault
 from asrtool.distributed.members.members import Members, Survival, TakenForLost
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 
@@ -23,7 +23,9 @@ NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @contextlib.contextmanager
-def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, interface: str = "") -> Iterator[World]:
+def learner(
+    timeout_s: float = ANSWER_TIMEOUT_S, survival: Survival | None = None, interface: str = ""
+) -> Iterator[World]:
     """Inside, this process is one of the learners that the environment names. If it loses another, it exits.
 
     One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world;
@@ -44,7 +46,7 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
             if survival and world.size > 1:
                 world.members = Members(world.size, world.rank)
                 if world.joins:
-                    world.members.look(world.store)
+                    world.members.refresh(world.store)
             yield world
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
@@ -63,7 +65,7 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
-        world.parts.clear()  # they refer to their groups
+        world.subgroups.clear()  # they refer to their groups
         leave_world()
 
 

@@ -32,7 +32,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import Store
 
 from asrtool.distributed.launch.environment import LOST
-from asrtool.distributed.launch.generation import host_key, store_of
+from asrtool.distributed.launch.generation import generation_store, host_key
 from asrtool.distributed.members.members import Members, Survival, node_of
 from asrtool.distributed.members.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
@@ -72,7 +72,7 @@ class Heartbeat:
         # A client of its own: that of the computing thread is blocked while it waits for a key.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-            self._beat(store_of(self.world.attempt, store))
+            self._beat(generation_store(self.world.generation, store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
                 self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
@@ -102,7 +102,7 @@ class Heartbeat:
                 self._give_up(store.get(FAULT).decode())
 
     def _find_next(self, store: Store, members: Members) -> None:
-        members.look(store)
+        members.refresh(store)
         live = members.live  # before the losses, to which another thread may add
         if self.rank in members.losses:
             self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")

@@ -1,6 +1,6 @@
 """Joining a training that runs: its first learner leaves `OUT/rendezvous.json`, by which another finds the others.
 
-The file says where the store is, and which attempt runs. A learner that joins draws the next number from the store.
+The file says where the store is, and which generation runs. A learner that joins draws the next number from the store.
 There it finds the state from which training began or was resumed, so that it has the same plan, and the changes of the
 members since. It builds its model, takes the weights of one of the others, and adds itself to the members; from then on
 it trains as any of them. It can be lost before and behind each of these. Its number is then one that nobody has.
@@ -38,13 +38,13 @@ def rendezvous_path(out: Path) -> Path:
     return out / "rendezvous.json"
 
 
-def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
-    """From here on learners can join those of `world`; `begin` is what `read_begin` returns to them."""
+def publish_rendezvous(out: Path, world: World, begin: Mapping[str, Any]) -> None:
+    """From here on learners can join those of `world`; `begin` is what `read_initial_state` returns to them."""
     world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
     place = {
         "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],
         "port": int(os.environ["MASTER_PORT"]),
-        "attempt": world.attempt,
+        "attempt": world.generation,
         "num_learners": world.size,
         "local_size": world.local_size,
         "machine": socket.gethostname(),
@@ -52,24 +52,24 @@ def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
     write_text(rendezvous_path(out), json.dumps(place, indent=1) + "\n")
 
 
-def read_begin(store: Store) -> tuple[dict[str, Any], float]:
-    """What the first learner gave to `let_join`, and how many seconds ago."""
+def read_initial_state(store: Store) -> tuple[dict[str, Any], float]:
+    """What the first learner gave to `publish_rendezvous`, and how many seconds ago."""
     begin = json.loads(store.get(BEGIN))
     return begin, max(0.0, time.time() - begin.pop("time"))
 
 
-def is_current(out: Path, attempt: str) -> bool:
-    """Whether `attempt` is still the one that trains in `out`.
+def is_current(out: Path, generation: str) -> bool:
+    """Whether `generation` is still the one that trains in `out`.
 
     Who starts another takes the file away before it ends those that joined (`supervisor.end_joined`).
     """
     try:
-        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == attempt)
+        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == generation)
     except (OSError, ValueError):
         return False
 
 
-def become_learner(out: Path) -> int:
+def join_training(out: Path) -> int:
     """Have the environment of one more learner of the training in `out`, with the number that is returned.
 
     Raises AsrtoolError where none runs there that can be reached from here.
@@ -104,7 +104,7 @@ def _read_place(out: Path) -> dict[str, Any]:
 
 
 def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
-    """The next one that no learner has; AsrtoolError where the attempt is over."""
+    """The next one that no learner has; AsrtoolError where the generation is over."""
     address = place["address"], place["port"]
     try:  # torch tries again where nothing listens
         socket.create_connection(address, ANSWER_S).close()
@@ -113,15 +113,15 @@ def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
         raise _not_running(out) from None
 
 
-def _draw(address: str, port: int, attempt: str, num_learners: int) -> int:
+def _draw(address: str, port: int, generation: str, num_learners: int) -> int:
     from datetime import timedelta
 
     from torch._C._distributed_c10d import TCPStore
 
-    from asrtool.distributed.launch.generation import store_of
+    from asrtool.distributed.launch.generation import generation_store
 
     whole = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=ANSWER_S))
-    store = store_of(attempt, whole)
+    store = generation_store(generation, whole)
     if not store.check([BEGIN]):
         raise RuntimeError("another store")
     return num_learners + int(store.add(NUMBER, 1)) - 1

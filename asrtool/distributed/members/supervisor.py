@@ -68,7 +68,7 @@ def lost_path(out: Path, rank: int) -> Path:
 
 
 @contextlib.contextmanager
-def training_there(out: Path, rank: int) -> Iterator[None]:
+def holding_lock(out: Path, rank: int) -> Iterator[None]:
     """Inside, supervisors see that learner `rank` trains in `out`; the system ends that with the process."""
     path = _lock_path(out, rank)
     path.parent.mkdir(parents=True, exist_ok=True)

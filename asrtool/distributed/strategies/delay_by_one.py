@@ -17,7 +17,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.transport.clock import clock_of
-from asrtool.distributed.transport.copy_stream import beside
+from asrtool.distributed.transport.copy_stream import in_background
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
@@ -51,7 +51,7 @@ class DelayByOne(MixingRule):
         self.move = move
         self.under_way = False
         self.clock = clock_of(weights_P)
-        self.beside = beside(self._take_mean, weights_P, "mean")
+        self.background = in_background(self._take_mean, weights_P, "mean")
 
     def start(self) -> None:
         self.mean_P = torch.empty_like(self.weights_P)
@@ -78,13 +78,13 @@ class DelayByOne(MixingRule):
     def begin(self) -> None:
         self.under_way = True
         self.before_B = self.weights_P[self.num_weights :].clone()
-        self.beside.begin()
+        self.background.begin()
 
     def finish(self) -> None:
         """Raises RuntimeError where another learner is lost."""
         if self.under_way:
             self.under_way = False
-            self.beside.wait()
+            self.background.wait()
 
     def shared_state(self) -> dict[str, Any]:
         return {"last_P": self.last_P} if len(self.last_P) else {}
@@ -95,7 +95,7 @@ class DelayByOne(MixingRule):
 
     def close(self) -> None:
         """Where this learner fails, the others have yet to join the mean; ending within it would abort the process."""
-        self.beside.close()
+        self.background.close()
 
     def _add_changes(self) -> None:
         """Give the mean of buffers what the forward pass has changed since.

@@ -1,4 +1,4 @@
-"""Learners that have weights of their own, and the rules by which these are mixed with those of others."""
+"""DOC"""
 
 from __future__ import annotations
 
@@ -208,3 +208,25 @@ class LocalReplica(Strategy):
         if before_S is None or self.world.ranks:  # without those that were lost the mean is another
             return None
         return float((mean_S - before_S - updates_S).norm() / mean_S.norm())
+
+
+class NoMixing(MixingRule):
+    """Leaves the weights of each learner as they are."""
+
+    asynchronous = True
+
+    def __init__(self, weights_P: Tensor) -> None:
+        self.weights_P = weights_P
+
+    def mix(self) -> StepCost:
+        return StepCost()
+
+    def record(self, cut: int) -> Recorded:
+        recorded = Recorded(self.weights_P.to("cpu", copy=True))
+        recorded.settled.set()
+        return recorded
+
+
+def independent(context: StrategyContext) -> Strategy:
+    flat = FlatWeights(context.model)
+    return LocalReplica(context, flat, NoMixing(flat.weights_P), AssignmentRule(), context.task)

@@ -146,7 +146,7 @@ class Strategy(ABC):
     def adopt(self) -> int | None:
         """Instead of the first `synchronise`, where this learner joins others: take the weights of one; its rank.
 
-        None where learners exchange none. Raises Ended where there is none any more.
+        None where learners exchange none. Raises TrainingEnded where there is none any more.
         """
         return None
 

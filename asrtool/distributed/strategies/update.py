@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-FIRST, LEAST, MOST = 2.0**16, 1.0, 2.0**24
+FIRST_SCALE, MIN_SCALE, MAX_SCALE = 2.0**16, 1.0, 2.0**24
 GROWTH_STEPS = 2000  # without an overflow, after which the scale doubles
 
 
@@ -21,7 +21,7 @@ class LossScale:
     """
 
     def __init__(self) -> None:
-        self.value = FIRST
+        self.value = FIRST_SCALE
         self.num_good = 0  # steps since the scale was changed
         self.num_skipped = 0  # steps of the whole training
         self.has_skipped = False  # whether that was the last one
@@ -32,14 +32,14 @@ class LossScale:
 
     def note(self, norm: float) -> None:
         """A step had gradients of this norm. At the smallest scale it is no overflow that makes one not finite."""
-        self.has_skipped = not math.isfinite(norm) and self.value > LEAST
+        self.has_skipped = not math.isfinite(norm) and self.value > MIN_SCALE
         if self.has_skipped:
-            self.value, self.num_good = max(self.value / 2, LEAST), 0
+            self.value, self.num_good = max(self.value / 2, MIN_SCALE), 0
             self.num_skipped += 1
             return
         self.num_good += 1
         if self.num_good == GROWTH_STEPS:
-            self.value, self.num_good = min(2 * self.value, MOST), 0
+            self.value, self.num_good = min(2 * self.value, MAX_SCALE), 0
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

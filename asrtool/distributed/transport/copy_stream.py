@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 
 
 class SideStream:
@@ -59,7 +59,7 @@ def begin_copy(value: Tensor) -> Tensor:
     return torch.empty_like(value, device="cpu", pin_memory=True).copy_(value, non_blocking=True)
 
 
-class ThreadBeside:
+class BackgroundThread:
     """Does `work` in a thread, whenever it is begun.
 
     Starting a collective alone took the computing thread 0.3 ms a step.
@@ -86,7 +86,7 @@ class ThreadBeside:
         """End the thread, after what is under way."""
         self.asked.put(False)
         if self.thread.is_alive():
-            self.thread.join(TIMEOUT_S)
+            self.thread.join(ANSWER_TIMEOUT_S)
 
     def _serve(self) -> None:
         while self.asked.get():
@@ -98,7 +98,7 @@ class ThreadBeside:
                 self.done.put(None)
 
 
-class StreamBeside:
+class BackgroundStream:
     """Does `work`, operations of a GPU, on a side stream: the computing stream waits there, and no thread."""
 
     def __init__(self, work: Callable[[], None], stream: SideStream) -> None:
@@ -118,7 +118,7 @@ class StreamBeside:
         """Nothing is left."""
 
 
-def beside(work: Callable[[], None], values: Tensor, name: str) -> ThreadBeside | StreamBeside:
+def in_background(work: Callable[[], None], values: Tensor, name: str) -> BackgroundThread | BackgroundStream:
     """What does `work` on `values` beside the computation; a thread of the host gets the `name`."""
     stream = side_stream(values)
-    return StreamBeside(work, stream) if stream else ThreadBeside(work, name)
+    return BackgroundStream(work, stream) if stream else BackgroundThread(work, name)

@@ -1,4 +1,4 @@
-"""Claims to the batches of an epoch by windows: those that are read from the same shards go to the same learner.
+"""ShardClaims to the batches of an epoch by windows: those that are read from the same shards go to the same learner.
 
 Each learner of a sync group takes a window that nobody has, and its batches from the first on. Once all are taken, it
 helps with one where much is left for few, from the last batch on, to its end. A window has a counter in the store: so
@@ -18,7 +18,7 @@ BACK = 2**20  # to its last one
 LEARNER = 2**40  # a learner more at this window
 
 
-class Claims:
+class ShardClaims:
     """Those of a sync group to the slots of an epoch."""
 
     def __init__(self, store: Store, epoch: int, windows: Sequence[range], place: float, group_size: int) -> None:

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from asrtool.distributed.members.members import Left
-from asrtool.distributed.work.lost_batches import Leftovers, SyncGroup
-from asrtool.distributed.work.shard_claims import Claims
+from asrtool.distributed.members.members import LostBatch
+from asrtool.distributed.work.lost_batches import LostBatches, SyncGroup
+from asrtool.distributed.work.shard_claims import ShardClaims
 from asrtool.distributed.world import World
 
 AHEAD = 2  # batches that a learner has to train when it has drawn one: that, and the one before it
@@ -132,17 +132,17 @@ class WorkQueue:
         rule: AssignmentRule,
         plan: Rounds,
         requests: Requests,
-        leftovers: Leftovers | None = None,
+        lost_batches: LostBatches | None = None,
     ) -> None:
-        """`leftovers`: where others train what lost learners left."""
+        """`lost_batches`: where others train what lost learners left."""
         self.world = world
         self.rule = rule
         self.plan = plan
         self.requests = requests
-        self.leftovers = leftovers
+        self.lost_batches = lost_batches
         self.cuts: list[int] = []
         self.first_cut = END  # the number of the first of them, once there is one
-        self._claims: Claims | None = None  # of the epoch of the last round
+        self._claims: ShardClaims | None = None  # of the epoch of the last round
         self._drawn: list[int] = []  # the last two tickets
         self._is_done = False  # whether this sync group left the last rounds to the others
         self.stopped = True  # whether `assign` ended before the last round for all
@@ -153,9 +153,9 @@ class WorkQueue:
         self._sync_group = SyncGroup(self.world, self.rule.group_size)
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
-            if self.leftovers:
-                for left in self.leftovers.take(self._sync_group):
-                    yield from self._assign_again(left)
+            if self.lost_batches:
+                for left in self.lost_batches.take(self._sync_group):
+                    yield from self._reassign(left)
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
             if found is None:
@@ -166,7 +166,7 @@ class WorkQueue:
             group = batches[place // group_size * group_size :][:group_size]
             yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
 
-    def look(self) -> tuple[int, int] | None:
+    def next_round(self) -> tuple[int, int] | None:
         """The next round that the counter gives, and the cuts before it; None where the assignment has ended."""
         value = self.world.store.add(COUNTER, 0)
         return None if value >= END else (value % CUT, value // CUT)
@@ -176,20 +176,20 @@ class WorkQueue:
 
         None where that is lost, and has not said where one is.
         """
-        if not self.leftovers:
+        if not self.lost_batches:
             return self.cuts[first:last]
         keys = [_asked(number) for number in range(first, last)]
         if keys and not self.world.store.check(keys):
             return None
         return [int(self.world.store.get(key)) for key in keys]
 
-    def assign_leftovers(self) -> Iterator[Assignment]:
+    def assign_lost_batches(self) -> Iterator[Assignment]:
         """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
-        if self.leftovers:
-            for left in self.leftovers.wait(self.stopped, self._sync_group):
-                yield from self._assign_again(left)
+        if self.lost_batches:
+            for left in self.lost_batches.wait(self.stopped, self._sync_group):
+                yield from self._reassign(left)
 
-    def _assign_again(self, left: Sequence[Left]) -> Iterator[Assignment]:
+    def _reassign(self, left: Sequence[LostBatch]) -> Iterator[Assignment]:
         """Steps of this sync group with these batches, those of an epoch in one."""
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
         for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
@@ -307,7 +307,7 @@ class WorkQueue:
             return ()
         if self._claims is None or self._claims.epoch != found.epoch:
             place = self.world.rank % self.world.size / self.world.size
-            self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
+            self._claims = ShardClaims(self.world.store, found.epoch, windows, place, self.rule.group_size)
         return [self._claims.claim(member) for member in range(len(found.slots))]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from asrtool.distributed.strategies import update
-from asrtool.distributed.strategies.update import FIRST, LEAST, LossScale, Update
+from asrtool.distributed.strategies.update import FIRST_SCALE, MIN_SCALE, LossScale, Update
 
 
 def test_an_overflow_halves_the_scale_and_many_steps_without_one_double_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,14 +18,14 @@ def test_an_overflow_halves_the_scale_and_many_steps_without_one_double_it(monke
     values = []
     for norm in (1.0, math.inf, 1.0, math.nan, 1.0, 0.0, 2.0, 1.0, 1.0, 1.0):
         scale.note(norm)
-        values.append(scale.value / FIRST)
+        values.append(scale.value / FIRST_SCALE)
     assert values == [1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.5, 1]
     assert scale.num_skipped == 2
 
 
 def test_at_the_smallest_scale_no_overflow_explains_a_gradient_that_is_not_finite() -> None:
     scale = LossScale()
-    while scale.value > LEAST:
+    while scale.value > MIN_SCALE:
         scale.note(math.inf)
         assert scale.has_skipped
     scale.note(math.inf)
@@ -40,7 +40,7 @@ def test_a_state_is_continued_from(monkeypatch: pytest.MonkeyPatch) -> None:
     other.load_state(one.state())
     one.note(1.0)
     other.note(1.0)
-    assert one.state() == other.state() == {"value": FIRST, "num_good": 0, "num_skipped": 1}
+    assert one.state() == other.state() == {"value": FIRST_SCALE, "num_good": 0, "num_skipped": 1}
 
 
 @pytest.mark.parametrize("clip_norm", [0.5, 100.0])
@@ -65,4 +65,4 @@ def test_an_update_whose_scaled_gradients_overflow_is_skipped() -> None:
     assert not math.isfinite(update.step())
     assert parameter.item() == 1
     assert parameter.grad is None
-    assert (scale.value, scale.num_skipped, scale.has_skipped) == (FIRST / 2, 1, True)
+    assert (scale.value, scale.num_skipped, scale.has_skipped) == (FIRST_SCALE / 2, 1, True)

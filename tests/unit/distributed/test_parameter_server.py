@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 
 from asrtool.distributed.baselines.weight_server import split_evenly
-from asrtool.distributed.members import timeout
 from asrtool.distributed.strategies.strategy import Strategy
+from asrtool.distributed.transport import sockets
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.errors import AsrtoolError
 from asrtool.train.optimisation.optimizer import set_learning_rate
@@ -219,7 +219,7 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
     def time_out_once_the_other_has_answered() -> None:
         assert client.sockets[0].poll(60_000)
         with monkeypatch.context() as patch:
-            patch.setattr(timeout, "PIECE_S", 0.03)
+            patch.setattr(sockets, "WAIT_S", 0.03)
             wait()
 
     monkeypatch.setattr(client, "wait", time_out_once_the_other_has_answered)

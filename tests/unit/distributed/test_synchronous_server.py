@@ -15,7 +15,7 @@ import zmq
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 from torch import nn
 
-from asrtool.distributed.baselines.synchronous_server import PUSH, SynchronousServer
+from asrtool.distributed.baselines.parameter_server import PUSH, SynchronousServer
 from asrtool.distributed.baselines.weight_server import Slice
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.errors import AsrtoolError

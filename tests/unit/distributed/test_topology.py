@@ -170,5 +170,5 @@ def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
     assert gossip._partner() == 3
     for rank, neighbour in ((3, 4), (4, 0), (0, 1), (1, 2)):
         Members(5).lose(store, Loss(rank, "was ended by SIGKILL", 0))
-        world.members.look(store)
+        world.members.refresh(store)
         assert gossip._partner() == neighbour  # at last itself

@@ -22,7 +22,7 @@ from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.distributed.launch.learner import learner
-from asrtool.distributed.work.lost_batches import Leftovers
+from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -80,7 +80,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
     def make_queue(
-        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, leftovers: Leftovers | None
+        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, lost_batches: LostBatches | None
     ) -> WorkQueue:
         num_asked, stop_requested = 0, pace.stop
 
@@ -97,7 +97,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             return stop_requested()
 
         pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, plan, pace, leftovers)
+        return WorkQueue(world, rule, plan, pace, lost_batches)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)

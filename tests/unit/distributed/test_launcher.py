@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from warm import run_script
 
-from asrtool.distributed.launch.fork_launcher import TASKS
+from asrtool.distributed.launch.launcher import TASKS
 
 WAIT_S = 240  # bounds a hang, however slow the machine
 IGNORED = """
 import signal
-from asrtool.distributed import forked
+from asrtool.distributed.launch import launcher
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 counts = iter([1, 0, 0])  # threads beside this one: a library's, which it ends before a fork
-forked._count_others = lambda: next(counts)
-print(forked.fork_learners(0))
+launcher._count_others = lambda: next(counts)
+print(launcher.fork_learners(0))
 """
 BEGIN = """
 import json, os, signal, sys, time
-from asrtool.distributed.launch.fork_launcher import fork_learners
+from asrtool.distributed.launch.launcher import fork_learners
 learners = fork_learners({num})
 if not learners:
     {act}
@@ -41,11 +41,11 @@ print([learner.code for learner in learners])
 """
 LAUNCH = """
 import json, os, signal, sys, time
-from asrtool.distributed import agent, launch
+from asrtool.distributed.launch import launcher
 from asrtool.errors import AsrtoolError
-agent.SAVING_S = 1
+launcher.SAVING_S = 1
 try:
-    is_learner = launch.launch_learners(2, lambda rank: ", untrained")
+    is_learner = launcher.launch_learners(2, lambda rank: ", untrained")
 except AsrtoolError as error:
     sys.exit(f"error: {{error}}")
 if is_learner:
@@ -154,7 +154,7 @@ def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.Comp
             r"there are some: watcher of \S+/own_component\.py; expected",
         ),
         pytest.param(
-            "from asrtool.distributed.launch import fork_launcher\nfork_launcher.ENDED_S = 0.1\n"  # these do not end
+            "from asrtool.distributed.launch import launcher\nlauncher.JOINED_S = 0.1\n"  # these do not end
             "import torch\ntorch.set_num_threads(2)\ntorch.ones(10**6).exp()",
             r"there are some: \d+ of OpenMP or another library; expected",
             marks=pytest.mark.skipif(not TASKS.exists(), reason="counts threads in /proc"),

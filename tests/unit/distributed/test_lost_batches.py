@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, Wishes
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Left, Loss, Members, node_of
+from asrtool.distributed.members.members import Loss, LostBatch, Members, node_of
 from asrtool.distributed.work import lost_batches
-from asrtool.distributed.work.lost_batches import STOPPED, Leftovers, SyncGroup
+from asrtool.distributed.work.lost_batches import STOPPED, LostBatches, SyncGroup
 from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
@@ -95,7 +95,7 @@ class Crew:
         sums = (sum(self.num_got), sum(map(len, self.trained)), len(self.losses), len(self.ended), self.num_searches)
         self.watch.poll(rank, sums)
 
-    def find_missing(self) -> Sequence[Left]:
+    def find_missing(self) -> Sequence[LostBatch]:
         found = {number for mine in self.trained for number in mine}
         missing = [position for position in range(NUM_BATCHES) if position not in found]
         self.num_searches += bool(missing)
@@ -118,7 +118,7 @@ class Crew:
         world = World(rank, self.size, self.size, PolledStore(self, rank), members=Members(self.size))
         assert world.members
         stops = functools.partial(self.stops, rank)
-        left = Leftovers(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
+        left = LostBatches(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
         rounds = InRounds([NUM_BATCHES], self.node_size)
         queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(stops), left)
         ahead = None
@@ -127,9 +127,9 @@ class Crew:
                 return
             self.train(rank, ahead)
             ahead = assignment
-            world.members.look(self.store)
+            world.members.refresh(self.store)
         self.train(rank, ahead)
-        for assignment in queue.assign_leftovers():
+        for assignment in queue.assign_lost_batches():
             if not self.gets(rank, assignment):
                 return
             self.train(rank, assignment)
@@ -229,7 +229,7 @@ def test_when_all_are_to_stop_what_is_left_stays_left() -> None:
     assert crew.ended | {1} == {0, 1, 2}
 
 
-def lost_one(left: Sequence[Left]) -> World:
+def lost_one(left: Sequence[LostBatch]) -> World:
     """What learner 0 sees after learner 2 of three is lost, with batches that it had `left`."""
     store, members = HashStore(), Members(3)
     members.lose(store, Loss(2, "was ended by SIGKILL", 0, left))
@@ -240,7 +240,7 @@ def test_one_that_was_asked_to_stop_takes_nothing_that_is_left() -> None:
     world = lost_one([(0, 0, 0)])
     assert world.members
     world.store.set("idle/1", STOPPED)
-    left = Leftovers(world, world.members, lambda: True, lambda: True, list)
+    left = LostBatches(world, world.members, lambda: True, lambda: True, list)
     assert list(left.wait(False, SyncGroup(world, 1))) == []
     assert world.members.closed
 
@@ -249,7 +249,7 @@ def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
     lost = [(number, 0, number) for number in range(5)]
     world = lost_one(lost)
     assert world.members
-    left = Leftovers(world, world.members, lambda: False, lambda: True, list)
+    left = LostBatches(world, world.members, lambda: False, lambda: True, list)
     assert list(left.take(SyncGroup(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
 
 
@@ -265,6 +265,6 @@ def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got(
         assert not world.store.check(["idle/0"])
         return next(idle)
 
-    assert list(Leftovers(world, members, lambda: False, is_idle, list).wait(False, SyncGroup(world, 1))) == []
+    assert list(LostBatches(world, members, lambda: False, is_idle, list).wait(False, SyncGroup(world, 1))) == []
     assert members.closed
     assert list(idle) == []
