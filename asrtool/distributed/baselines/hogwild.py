@@ -1,8 +1,9 @@
-"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time, waiting for no other.
+"""Hogwild (Niu et al., arXiv 1106.5730): steps on weights in shared memory.
 
-w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
-that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
-optimizer of its own. Buffers lie in shared memory as well: each learner adds its batches to the same statistics.
+w <- w - alpha g(w), at any time, without waiting for others. A weight is read and written while
+others write theirs. So some steps are made on weights that are partly older, and of two steps on
+the same weight at the same instant one is lost. Each learner has an optimizer of its own. Buffers
+lie in shared memory as well: each learner adds its batches to the same statistics.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from asrtool.errors import AsrtoolError
 
 
 class SharedWeights:
-    """`weights_P`, which begin as those of learner 0, and the records that are not settled."""
+    """Weights in shared memory, at first those that learner 0 has, and their records."""
 
     def __init__(self, world: World, weights_P: Tensor) -> None:
-        """All learners call this."""
+        """Open the memory; all learners call this."""
         self.world = world
         file, path = _make_file(world)
         self.weights_P = _open_shared(path, len(weights_P), torch.float32)
@@ -50,13 +51,13 @@ class SharedWeights:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[list[Tensor]]:
-        """Inside, nothing is recorded; gives the records that what is changed inside has to be added to as well."""
+        """Yield the records to add the step to as well; nothing is recorded inside."""
         with self._locked(fcntl.LOCK_SH):
             passed, newest = int(self.passed_L[self.world.rank]), int(self.newest_1)
             yield [self._record(cut) for cut in range(passed + 1, newest + 1)]
 
     def record(self, cut: int) -> Tensor | None:
-        """This learner comes to `cut`; gives learner 0 the record, which is whole once `is_settled`."""
+        """Come to `cut`; return the record at learner 0, whole once `is_settled`."""
         with self._locked(fcntl.LOCK_EX):
             if self.newest_1 < cut:
                 self._make(cut)
@@ -69,11 +70,11 @@ class SharedWeights:
         return found
 
     def is_settled(self, cut: int) -> bool:
-        """Whether all learners have come to `cut`."""
+        """Return whether all learners have come to `cut`."""
         return bool((self.passed_L >= cut).all())
 
     def close(self) -> None:
-        """Of the files that this learner has open."""
+        """Close the files that this learner has open."""
         for file in (self.lock, *self._made.values()):
             os.close(file)
 
@@ -98,17 +99,17 @@ class SharedWeights:
 
 
 def _make_file(world: World) -> tuple[int | None, str]:
-    """A file in memory that learner 0 makes and keeps open, and its path; all learners call this.
+    """Make a file in memory at learner 0, and return it with its path.
 
-    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
-    larger than /dev/shm.
+    All learners call this. The file has no name in any folder, so the system frees it after the
+    last of them exits, however it exits. It may be larger than /dev/shm.
     """
     file = os.memfd_create("asrtool") if world.rank == 0 else None
     return file, world.gather("" if file is None else _path(file))[0]
 
 
 def _open_shared(path: str, num_values: int, dtype: torch.dtype) -> Tensor:
-    """Zeros, where no learner has written anything."""
+    """Map values, which are zero until a learner writes them."""
     return torch.from_file(path, shared=True, size=num_values, dtype=dtype)
 
 
@@ -121,7 +122,7 @@ def _key(cut: int) -> str:
 
 
 class Hogwild(SynchronousStrategy):
-    """The parameters and float buffers of all learners are views of the same memory."""
+    """A learner whose parameters and float buffers are views of shared memory."""
 
     asynchronous = True
 
@@ -148,7 +149,7 @@ class Hogwild(SynchronousStrategy):
         return norm, StepCost(staleness=self.num_others - before)
 
     def _apply(self) -> None:
-        """The step of the optimizer; also on what others have recorded at cuts that this learner has not come to."""
+        """Make a step of the optimizer, also on the records that lack it."""
         assert self.shared
         with self.shared.step() as records:
             if not records:
@@ -159,7 +160,7 @@ class Hogwild(SynchronousStrategy):
                 values_P[: len(update_W)] += update_W
 
     def _update_of_copy(self) -> Tensor:
-        """What the optimizer adds to the weights, found on a copy: others write those meanwhile."""
+        """Compute what the optimizer adds, on a copy: others write the weights meanwhile."""
         parameters, num_weights = self.flat.parameters, self.flat.num_weights
         before_W = self.flat.weights_P[:num_weights].clone()
         after_W = before_W.clone()
@@ -199,10 +200,7 @@ def _lie_in(parameters: list[torch.nn.Parameter], views: list[Tensor]) -> None:
 
 
 def hogwild(context: StrategyContext) -> Strategy:
-    """Asynchronous SGD in shared memory, without locks.
-
-    AsrtoolError where the learners are not on one machine, or compute on GPUs.
-    """
+    """Make the strategy; AsrtoolError with several machines or GPUs."""
     world = context.world
     if world.local_size != world.size:
         raise AsrtoolError(

@@ -1,24 +1,27 @@
-"""Parameter servers: learners push gradients to servers, and take the weights that result.
+"""Parameter servers: learners push gradients, and take the weights that result.
 
-`ps-async` (Dean et al. 2012): w <- w - alpha g(w'), w' being earlier weights. A server makes the step
-of each gradient when it arrives. The steps that others made since the weights w' are its staleness.
+`ps-async` (Dean et al. 2012): w <- w - alpha g(w'), w' being earlier weights. A server makes the
+step of each gradient when it arrives. The steps that others made since w' are the staleness of a
+gradient.
 
 `ps-sync` (Li et al. 2014): w <- w - alpha mean_i g(w^i), one update for all learners. In a round a
-server adds the gradients in the order of ranks, and answers with the norms of their mean. From those
-of all servers each learner finds the norm of the whole mean, and orders the step with the factor that
-clips it. After the orders of all, the server makes one step and answers all with the same weights.
+server adds the gradients in the order of ranks, and answers with the norms of their mean. From the
+norms of all servers each learner finds the norm of the whole mean, and orders the step with the
+factor that clips it. After all orders the server makes one step, and answers all with the weights.
 
 Servers hold no buffers: each learner keeps its own statistics, and their mean stands for all. With
-bf16 messages a learner computes on the servers' weights rounded to bf16; those that stand for all are
-not rounded. Beside its model of P parameters a learner keeps the gradient it sends, and with bf16
-messages the weights received. All servers together keep the weights, the state of the optimizer, a
-gradient, and the weights answered with.
+bf16 messages a learner computes on the servers' weights rounded to bf16. The weights that stand for
+all learners are not rounded.
 
-An asynchronous checkpoint is a consistent cut (Chandy and Lamport 1985). A learner that comes to the
-cut notifies the servers before its next push. At the first notice a server forks its slice: it has
-all gradients so far, which are from before the cut. From then on the server steps with a gradient
-from before the cut on both, and with a later one on its own slice alone. At the notice of the last
-learner the fork has all gradients from before the cut, in their order, and no later one.
+Beside its model of P parameters a learner keeps the gradient it sends, and with bf16 messages the
+weights received. All servers together keep the weights, the state of the optimizer, a gradient, and
+the weights answered with.
+
+An asynchronous checkpoint is a consistent cut (Chandy and Lamport 1985). A learner that comes to
+the cut notifies the servers before its next push. At the first notice a server forks its slice,
+which has all gradients so far, all from before the cut. Then it steps on both with a gradient from
+before the cut, and on its own slice alone with a later one. At the notice of the last learner the
+fork has all gradients from before the cut, in their order, and no later one.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ CLIP_MARGIN = 1e-6  # beside the norm, as torch's clip_grad_norm_ has it
 
 
 class ServedLearner(Strategy):
-    """A learner; if its rank is below the number of servers, also the thread of a server."""
+    """A learner; if its rank is below the number of servers, also a server's thread."""
 
     def __init__(self, context: StrategyContext, make_server: Callable[[Slice, int, torch.dtype], Server]) -> None:
         """Raise AsrtoolError if there are to be more servers than learners or parameters."""
@@ -110,7 +113,7 @@ class ServedLearner(Strategy):
             raise
 
     def _receive(self) -> int:
-        """Take the weights answered with; return the steps since the last ones, its own included."""
+        """Take the weights, and return the steps since the last ones, the own included."""
         num_steps = self.client.receive(self.received_P.split(self.lengths))
         self._become(self.received_P)
         return num_steps
@@ -125,7 +128,6 @@ class ServedLearner(Strategy):
         return self.num_answered - before
 
     def synchronise(self) -> ConsensusMetrics:
-        """Take the weights after the last step of all; nothing is under way, since `step` waits."""
         self.world.barrier()
         self.client.order(PULL)
         self._wait()
@@ -151,7 +153,7 @@ class ServedLearner(Strategy):
             self.server.slice.load_state(learner["server"])
 
     def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
-        """Load the state of all servers or of none: another number of servers has other slices."""
+        """Load the state of all servers or of none: slices differ with their number."""
         state = learner.get("server")
         fits = self.server is None or (state is not None and self.server.slice.fits(state))
         if not all(self.world.gather(fits)):
@@ -168,7 +170,7 @@ class ServedLearner(Strategy):
 
 
 class RecordedSlice(Recorded):
-    """A slice as it is at a cut; once settled, `state` has what `Slice.load_state` needs."""
+    """A slice as it is at a cut; once settled, `state` is for `Slice.load_state`."""
 
     def __init__(self, fork: Slice) -> None:
         super().__init__(fork.weights_P)
@@ -194,12 +196,12 @@ class AsynchronousServer(Server):
         self.open: dict[int, RecordedSlice] = {}  # by cut, until all have come to it
 
     def record(self, cut: int) -> RecordedSlice:
-        """Return the slice at `cut`; call this before the learner beside the server sends its notice."""
+        """Return the slice at `cut`, before the learner beside sends its notice."""
         with self.lock:
             return self._record(cut)
 
     def is_settled(self, recorded: RecordedSlice) -> bool:
-        """Return whether it has all gradients from before its cut; raise the server's error, if any."""
+        """Return whether it is complete; raise the error of the server, if any."""
         if self.error:
             raise self.error
         return recorded.settled.is_set()
@@ -241,7 +243,7 @@ class AsynchronousServer(Server):
 
 
 class ParameterServer(ServedLearner):
-    """A learner that waits for the answer to its own gradient, and for no other learner."""
+    """A learner that waits for the answer to its own gradient alone."""
 
     server: AsynchronousServer | None
     asynchronous = True
@@ -285,7 +287,7 @@ class ParameterServer(ServedLearner):
 
 
 class SynchronousServer(Server):
-    """Steps on the mean of all gradients; one that comes before its turn waits."""
+    """Steps on the mean of all gradients; one that comes early waits."""
 
     def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
         super().__init__(kept, num_learners, message_type)
@@ -307,7 +309,7 @@ class SynchronousServer(Server):
             self._answer(range(self.num_learners), self.message_P)
 
     def _add(self) -> None:
-        """Add the gradients whose turn it is; after the last, answer with the norms of the mean."""
+        """Add the gradients whose turn it is; after the last, answer with norms."""
         total_P = self.slice.gradients_P
         while frame := self.waiting.pop(self.num_added, None):
             gradient_P = torch.frombuffer(frame.buffer, dtype=self.message_P.dtype)
@@ -351,7 +353,7 @@ class SynchronousParameterServer(ServedLearner):
         return norm, StepCost(comm_s, answered - pushed, self.gradients_P.nbytes + self._num_answered())
 
     def _norm_and_factor(self) -> tuple[float, float]:
-        """Compute the norm of the mean gradient and the factor that clips it, as torch does."""
+        """Compute the norm of the mean gradient, and the factor that clips it."""
         norms = torch.cat([torch.frombuffer(bytearray(part), dtype=torch.float32) for part in self.client.answers()])
         norm = torch.linalg.vector_norm(norms)
         return float(norm), float((self.clip_norm / (norm + CLIP_MARGIN)).clamp(max=1.0))

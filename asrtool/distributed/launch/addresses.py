@@ -81,7 +81,7 @@ def _rendezvous_unreached(name: str, port: int, error: OSError) -> AsrtoolError:
 
 
 def address_towards(address: str) -> str:
-    """Return the address of this host for packets to `address`; empty if no network leads there."""
+    """Return the address of this host for packets to `address`; empty if none."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -91,7 +91,8 @@ def address_towards(address: str) -> str:
 def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], Sequence[str]] = tuple) -> str:
     """Choose the address of this learner, which has `reached` the rendezvous.
 
-    `others` returns the known addresses of others. AsrtoolError if this host has none on `interface`.
+    `others` returns the known addresses of others. AsrtoolError if this host has none on
+    `interface`.
     """
     address, leads_away = reached
     if interface:
@@ -105,9 +106,10 @@ def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], 
 def connect_learners(
     store: Store, rank: int, size: int, interface: str, reached: tuple[str, bool], timeout_s: float
 ) -> list[Endpoint]:
-    """Return the endpoints of all learners of several hosts, by rank, once they reach each other.
+    """Return the endpoints of all learners of several hosts, by rank.
 
-    All call this. AsrtoolError, the same for all, if one has no address or does not reach another.
+    All call this, and it returns once they reach each other. AsrtoolError, the same for all, if one
+    has no address or does not reach another.
     """
 
     def publish(name: str, text: str) -> None:
@@ -153,13 +155,13 @@ def connect_learners(
 
 
 def known_addresses(store: Store, size: int) -> list[str]:
-    """Return the addresses published by `connect_learners`; empty if all learners are on one host."""
+    """Return the addresses of `connect_learners`; empty if all are on one host."""
     keys = [f"place/{rank}" for rank in range(size)]
     return [json.loads(store.get(key))["address"] for key in keys] if store.check(keys) else []
 
 
 def try_hosts(endpoints: Sequence[Endpoint], own: Endpoint, timeout_s: float) -> tuple[str, str] | None:
-    """Connect to one learner of each other host; the first that is not reached, and the reason."""
+    """Connect to each other host; return the first not reached, and the reason."""
     for other in {(endpoint.host, endpoint.address): endpoint for endpoint in endpoints}.values():
         if (other.host, other.address) == (own.host, own.address):
             continue
@@ -172,7 +174,7 @@ def try_hosts(endpoints: Sequence[Endpoint], own: Endpoint, timeout_s: float) ->
 
 
 def unreached(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
-    """Make the error of learner `rank`, which does not reach the learner at `other`."""
+    """Make the error of learner `rank`, which does not reach another at `other`."""
     return AsrtoolError(
         f"learner {rank} on {own.host} cannot reach a learner at {other} from {own.address}: {why}",
         "set distributed.interface to the network, by name or subnet, on which all hosts reach each other, and let "
@@ -181,7 +183,7 @@ def unreached(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
 
 
 def use_for_groups(address: str, several_hosts: bool) -> None:
-    """Have gloo and NCCL use the interface of `address`, unless the user has chosen one."""
+    """Have gloo and NCCL use the interface of `address`, unless the user chose one."""
     if name := interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         if several_hosts:  # on one host NCCL needs no network
@@ -189,9 +191,10 @@ def use_for_groups(address: str, several_hosts: bool) -> None:
 
 
 def address_on(interface: str) -> str:
-    """Return the address of this host on `interface`, a name or a subnet such as 10.1.0.0/16.
+    """Return the address of this host on `interface`, a name or a subnet.
 
-    AsrtoolError, with the interfaces of this host, if it has none there.
+    A subnet is written like 10.1.0.0/16. AsrtoolError, with the interfaces of this host, if it has
+    no address there.
     """
     addresses = own_addresses()
     if "/" in interface:
@@ -209,12 +212,12 @@ def address_on(interface: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface of this host that has `address`; empty if unknown."""
+    """Return the name of the interface that has `address`; empty if unknown."""
     return next((name for name, own in own_addresses() if own == address), "")
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """List the interfaces of this host with their addresses, IPv4 first; on Linux alone."""
+    """List the interfaces of this host with their addresses; on Linux alone."""
     addresses = []
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         for _, name in socket.if_nameindex():

@@ -50,12 +50,12 @@ JOINED_S = 5.0  # within which the kernel forgets a thread that has been joined
 
 
 def launch_learners(num_learners: int, describe_untrained: Callable[[int], str]) -> bool:
-    """Fork the learners of a training: True in each of them, which then has its environment.
+    """Fork the learners of a training: True in each of them, with its environment.
 
     In this process False, after all have ended well. It raises AsrtoolError with the learner that
-    failed first and the batches that it had not trained, by `describe_untrained(rank)`. A signal that
-    stopped all is raised again, after they have saved a checkpoint and exited. AsrtoolError also if
-    this process has other threads, and in a learner if this process had used CUDA.
+    failed first and the batches that it had not trained, by `describe_untrained(rank)`. A signal
+    that stopped all is raised again, after they have saved a checkpoint and exited. AsrtoolError
+    also if this process has other threads, and in a learner if this process had used CUDA.
     """
     learners = fork_learners(num_learners)
     if not learners:
@@ -110,7 +110,7 @@ def fork_learners(num: int) -> list[ForkedLearner]:
     `asrtool.child_processes.on_stop`. `ps` shows the processes as `learner R`. AsrtoolError if this
     process has other threads.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as some schedulers do, cannot wait for a child
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
     _check_threads()
     learners: list[ForkedLearner] = []
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
@@ -141,7 +141,7 @@ def _read_environment(pipe: int) -> None:
 
 
 def _check_threads() -> None:
-    """Raise AsrtoolError if there are other threads: a learner would wait for ever for their locks."""
+    """Raise AsrtoolError for other threads, whose locks a learner would wait for."""
     found = [_describe(thread) for thread in threading.enumerate() if thread is not threading.current_thread()]
     if not found and (num := _count_native()):
         found = [f"{num} of OpenMP or another library"]
@@ -162,7 +162,7 @@ def _describe(thread: threading.Thread) -> str:
 
 
 def _count_native() -> int:
-    """Count the threads that are left after a fork: libraries such as OpenBLAS end theirs before it."""
+    """Count the threads left after a fork, before which OpenBLAS ends its own."""
     if not TASKS.exists() or _count_others() == 0:
         return 0
     child = os.fork()
@@ -180,7 +180,7 @@ def _count_others() -> int:
 
 
 def _watch(learners: Sequence[ForkedLearner]) -> dict[int, ProcessFailure]:
-    """Train until all have ended, and return the failures; SignalException if asked to stop."""
+    """Train until all have ended; return the failures. SignalException to stop."""
     # Torch logs how it starts and kills processes; what matters of that is reported here.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):
@@ -200,7 +200,7 @@ def _raise_stop(number: int) -> NoReturn:
 
 
 class Agent(SimpleElasticAgent):
-    """Torch's elastic agent over learners that are forked already, none of which starts again."""
+    """Torch's elastic agent over forked learners; it starts none again."""
 
     def __init__(self, spec: WorkerSpec, learners: Sequence[ForkedLearner]) -> None:
         super().__init__(spec)
@@ -237,7 +237,7 @@ class Agent(SimpleElasticAgent):
         self._shutdown()
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 0) -> None:
-        """Signal the learners, and kill those that run after SAVING_S; torch passes a `timeout` from 2.12 on."""
+        """Signal the learners, and kill those that run after SAVING_S."""
         for number in (death_sig, signal.SIGKILL):
             for learner in self.learners:
                 learner.send(number)

@@ -1,4 +1,4 @@
-"""The life of a learner process: it joins the others, and exits when one of them is lost."""
+"""Life of a learner process: it joins the others, and exits if one is lost."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def learner(
     timeout_s: float = ANSWER_TIMEOUT_S, survival: Survival | None = None, interface: str = ""
 ) -> Iterator[World]:
-    """Inside, this process is one of the learners that the environment names. If it loses another, it exits.
+    """Be one of the learners that the environment names, inside.
 
-    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world;
-    before they are connected they exit as well. They reach each other on `interface` if that is named. Raises
-    AsrtoolError if the rendezvous fails.
+    The process exits if another learner is lost, which is after `timeout_s` without a sign of life.
+    With `survival` it stays, as a member of the world, once all are connected. Learners reach each
+    other on `interface` if it is named. AsrtoolError if the rendezvous fails.
     """
     end_with(os.getppid())
     with _rendezvous():

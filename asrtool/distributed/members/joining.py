@@ -1,9 +1,11 @@
-"""Joining a training that runs: its first learner leaves `OUT/rendezvous.json`, by which another finds the others.
+"""Joining: a further learner finds a running training by `OUT/rendezvous.json`.
 
-The file says where the store is, and which generation runs. A learner that joins draws the next number from the store.
-There it finds the state from which training began or was resumed, so that it has the same plan, and the changes of the
-members since. It builds its model, takes the weights of one of the others, and adds itself to the members; from then on
-it trains as any of them. It can be lost before and behind each of these. Its number is then one that nobody has.
+The first learner writes the file. It has the address of the store, and the generation that runs. A
+learner that joins draws the next number from the store. There it finds the state from which
+training began or was resumed, so that it makes the same plan, and the changes of the members since.
+It builds its model, takes the weights of another learner, and adds itself to the members. Then it
+trains as any of them. It can be lost before and after each of these; then no learner has its
+number.
 
 Needs no torch before it draws a number.
 """
@@ -34,12 +36,12 @@ NUMBER = "joining"  # of learners that have drawn a number
 
 
 def rendezvous_path(out: Path) -> Path:
-    """The file by which learners find the training in `out` that they join."""
+    """Return the file by which learners find the training in `out`."""
     return out / "rendezvous.json"
 
 
 def publish_rendezvous(out: Path, world: World, begin: Mapping[str, Any]) -> None:
-    """From here on learners can join those of `world`; `begin` is what `read_initial_state` returns to them."""
+    """Let learners join `world`, which then read `begin`."""
     world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
     place = {
         "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],
@@ -53,15 +55,16 @@ def publish_rendezvous(out: Path, world: World, begin: Mapping[str, Any]) -> Non
 
 
 def read_initial_state(store: Store) -> tuple[dict[str, Any], float]:
-    """What the first learner gave to `publish_rendezvous`, and how many seconds ago."""
+    """Return `begin` of `publish_rendezvous`, and its age in seconds."""
     begin = json.loads(store.get(BEGIN))
     return begin, max(0.0, time.time() - begin.pop("time"))
 
 
 def is_current(out: Path, generation: str) -> bool:
-    """Whether `generation` is still the one that trains in `out`.
+    """Return whether `generation` still trains in `out`.
 
-    Who starts another takes the file away before it ends those that joined (`supervisor.end_joined`).
+    A process that starts another removes the file before it ends those that joined
+    (`supervisor.end_joined`).
     """
     try:
         return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == generation)
@@ -70,10 +73,7 @@ def is_current(out: Path, generation: str) -> bool:
 
 
 def join_training(out: Path) -> int:
-    """Have the environment of one more learner of the training in `out`, with the number that is returned.
-
-    Raises AsrtoolError where none runs there that can be reached from here.
-    """
+    """Set the environment of a further learner; AsrtoolError if none can join."""
     place = _read_place(out)
     number = _draw_number(out, place)
     is_here = place["machine"] == socket.gethostname()
@@ -104,9 +104,9 @@ def _read_place(out: Path) -> dict[str, Any]:
 
 
 def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
-    """The next one that no learner has; AsrtoolError where the generation is over."""
+    """Draw a number that no learner has; AsrtoolError if the generation has ended."""
     address = place["address"], place["port"]
-    try:  # torch tries again where nothing listens
+    try:  # torch tries again if nothing listens
         socket.create_connection(address, ANSWER_S).close()
         return _draw(*address, place["attempt"], place["num_learners"])
     except (OSError, RuntimeError):

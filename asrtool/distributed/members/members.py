@@ -1,7 +1,7 @@
-"""Members of a training: the learners that train, after some were lost and others joined.
+"""Members of a training: the learners that train, after losses and joins.
 
-The store holds a list of changes, to which any learner adds and which all read in the same order. So
-all know the same members after the same number of changes. The last change is the end of the
+The store holds a list of changes, to which any learner adds and which all read in the same order.
+So all know the same members after the same number of changes. The last change is the end of the
 training: the members at that time end it together, by collectives.
 """
 
@@ -40,7 +40,7 @@ class Loss:
     why: str
     record_bytes: int  # of its records, in whole lines
     untrained: Sequence[LostBatch] = ()  # assigned to it and not trained
-    num_rounds: int = 0  # those up to the last one that was assigned to it
+    num_rounds: int = 0  # up to the last one that was assigned to it
 
 
 def node_of(rank: int, size: int) -> range:
@@ -73,18 +73,18 @@ class Members:
         self._lock = threading.Lock()
 
     def refresh(self, store: Store) -> None:
-        """Read the changes since the last call; one request if there are none."""
+        """Read the changes since the last call, by one request if nothing changed."""
         with self._lock:
             while store.check([_key(self._num_read)]):
                 self._apply(json.loads(store.get(_key(self._num_read))))
                 self._num_read += 1
 
     def lose(self, store: Store, *losses: Loss) -> None:
-        """Add the loss of one learner or of a node, unless it is known or the training ends."""
+        """Add the loss of one learner or of a node, unless known or at the end."""
         self._add(store, {"lost": [*map(vars, losses)]}, lambda: losses[0].rank in self.losses or self.closed)
 
     def join(self, store: Store, rank: int, cut: int) -> bool:
-        """Add learner `rank`, with a part in the cuts after `cut`; False if the training ends."""
+        """Add learner `rank`, with a part in the cuts after `cut`; False at the end."""
         self._add(store, {"joined": (rank, cut)}, lambda: rank in self.joined or self.closed)
         return rank in self.live
 
@@ -98,11 +98,11 @@ class Members:
         return (*range(self.size), *self.joined)
 
     def reassign(self, store: Store, missing: Sequence[LostBatch]) -> None:
-        """Add batches that no learner has trained or has left; for the learner that ends the training."""
+        """Add batches that no learner has; for the learner that ends the training."""
         self._add(store, {"again": missing}, lambda: self.closed)
 
     def close(self, store: Store, live: tuple[int, ...]) -> bool:
-        """End the training, unless the members are others than `live`; return whether it ends."""
+        """End the training unless the members have changed; return whether it ends."""
         self._add(store, {"closed": True}, lambda: self.live != live or self.closed)
         return self.closed
 
@@ -137,7 +137,7 @@ class Members:
             self._log_losses()
 
     def _log_losses(self) -> None:
-        """Log the new losses; the first learner before may have been lost before it logged them."""
+        """Log the new losses; an earlier first learner may not have logged them."""
         if self._rank in self.live[:1]:
             for loss in list(self.losses.values())[self._num_logged :]:
                 logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))

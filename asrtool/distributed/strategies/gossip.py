@@ -1,18 +1,19 @@
-"""Asynchronous decentralised SGD (AD-PSGD): after each step a learner averages with a partner.
+"""Asynchronous decentralised SGD (AD-PSGD): a learner averages with a partner.
 
 W_{k+1} = W_k T_k - alpha g(Phi_k) (Lian et al. 2018): the matrix T_k mixes the weights of a learner
-with those of its partner, and the learner's own gradient is never averaged. The partner of a step is
-the right neighbour in a ring (Zhang et al., arXiv 2110.11199), or in `adpsgd-pairs` a passive learner.
+and its partner, and the learner's own gradient is never averaged. The partner of a step is the
+right neighbour in a ring (Zhang et al., arXiv 2110.11199), or in `adpsgd-pairs` a passive learner.
 
 A step, in the order of the code:
 
 1. The optimizer changes the weights (LocalReplica.step).
-2. `mix` adds what exchanges have pulled since the last step (staging, then view).
-3. `begin` chooses the partner (topology) and begins an exchange with it (staging, then exchange),
+2. `mix` adds what exchanges have pulled since the last step (staging, view).
+3. `begin` chooses the partner (topology) and begins an exchange with it (staging, exchange),
    which runs in a thread while the next step computes.
 
-The partner answers in a thread of its own, while it computes. Partners are chosen among the learners
-that train: a lost one is left out, and one that joined is included, as soon as this is known.
+The partner answers in a thread of its own, while it computes. Partners are chosen among the
+learners that train: a lost one is left out, and one that joined is included, as soon as this is
+known.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from asrtool.settings import registry
 
 
 class Gossip(MixingRule):
-    """Exchanges with the partner of each step, one at a time, while the next step computes.
+    """Exchanges with the partner of each step while the next one computes.
 
-    A learner whose last exchange is still under way skips the exchange of a step.
+    If the last exchange is still under way, a step skips its own.
     """
 
     asynchronous = True
@@ -71,7 +72,7 @@ class Gossip(MixingRule):
         seed: int,
         note: Note = no_note,
     ) -> None:
-        """`note` logs what happens to the view, with the ranks among all learners."""
+        """Take a `note` that logs changes of the view, with ranks among all learners."""
         self.weights_P = weights_P
         self.note = note
         self.clock = clock_of(weights_P)
@@ -140,7 +141,7 @@ class Gossip(MixingRule):
         self.num_busy += not self.staging.begin(partner)
 
     def _partner(self) -> int | None:
-        """Choose the partner of this step among the live learners, numbered in their order."""
+        """Choose the partner of this step among the live learners."""
         live = self.world.live
         index = self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))
         return None if index is None else live[index]
@@ -158,7 +159,7 @@ class Gossip(MixingRule):
         self.view.give_back(values_P)
 
     def adopt(self) -> int | None:
-        """Copy the weights of a random learner; if that one is lost, those of another."""
+        """Copy the weights of a random learner; if that one is lost, of another."""
         assert self.exchanger
         for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
             num_steps = fetch_weights(address, self.weights_P, functools.partial(self._is_there, learner, address))
@@ -168,7 +169,7 @@ class Gossip(MixingRule):
         raise TrainingEnded
 
     def _is_there(self, learner: int, address: Address, num_polls: int) -> bool:
-        """Return whether it still trains; AsrtoolError after more polls than an answer may take."""
+        """Return whether it still trains; AsrtoolError if it is silent for too long."""
         members = self.world.members
         assert members
         members.refresh(self.world.store)
@@ -217,14 +218,14 @@ class Pairs(Gossip):
 
 
 def adpsgd(context: StrategyContext) -> Strategy:
-    """Gossip on the ring of the settings; AsrtoolError if a custom ring gives no order of learners."""
+    """Exchange on the ring of the settings; AsrtoolError if it gives no order."""
     ring: Ring = registry.load("ring", context.settings.ring)
     check_ring(context.settings.ring, ring, context.world.size, context.seed)
     return _replica(context, Gossip, on_ring(ring))
 
 
 def adpsgd_pairs(context: StrategyContext) -> Strategy:
-    """Gossip of active with passive learners."""
+    """Exchange between active and passive learners."""
     return _replica(context, Pairs, passive_partner)
 
 

@@ -1,10 +1,10 @@
-"""Exchanges of gossip views between learners, over ZeroMQ: one thread and one socket a learner.
+"""Exchanges of gossip views between learners, over ZeroMQ.
 
-The learner that begins an exchange sends a snapshot of its view, and the pull comes back in its place
-(see view). A learner has one exchange of its own under way at a time, so it keeps memory for one
-message. A learner of the same machine maps this memory, and only the path of the memory is sent;
-others are sent the message. The memory has no name in any folder, so the system frees it with the
-last process that maps it.
+A learner has one thread and one listening socket. The learner that begins an exchange sends a
+snapshot of its view, and the pull comes back in its place (see view). It has one exchange of its
+own under way at a time, so it keeps memory for one message. A learner of the same machine maps this
+memory, and only its path is sent; others are sent the message. The memory has no name in any
+folder, so the system frees it with the last process that maps it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_MS = 500  # so soon after the loss of a learner is known, an exchange with 
 
 
 class Message:
-    """Memory for `values_P` at `path`, which is empty if other processes cannot map it."""
+    """Memory for `values_P` at `path`; the path is empty if none can map it."""
 
     def __init__(self, num_values: int, message_type: torch.dtype) -> None:
         self.path, self.file = "", -1
@@ -90,7 +90,7 @@ class Address:
 
 
 def this_machine() -> str:
-    """Identify the processes that see one another's abstract Unix sockets; empty except on Linux."""
+    """Identify the processes that share abstract Unix sockets; empty except on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return boot + os.readlink("/proc/self/ns/net")
@@ -99,14 +99,14 @@ def this_machine() -> str:
 
 
 class Exchanger:
-    """Answers the exchanges that others begin, and carries out those begun here, one at a time.
+    """Answers exchanges of others, and carries out those begun here, one at a time.
 
     A connection is opened at the first exchange with a partner and kept. An error in the thread is
     raised by the next call.
     """
 
     def __init__(self, view: View, weight: float, host: str = "127.0.0.1") -> None:
-        """Listen on a free port of `host`. The `weight` of exchanges is the same for all learners."""
+        """Listen on a free port of `host`. All learners have the same `weight`."""
         self.view = view
         self.weight = weight
         self.message = self._new_message()
@@ -162,7 +162,7 @@ class Exchanger:
         return partners
 
     def close(self) -> None:
-        """Stop answering. All learners wait for their exchanges first, which need answers."""
+        """Stop answering. All learners wait for their exchanges first."""
         if self.thread.is_alive():
             self.commands.send(STOP)
         self.thread.join(ANSWER_TIMEOUT_S)
@@ -299,9 +299,10 @@ class Exchanger:
 
 
 def fetch_weights(address: Address, out_P: Tensor, wait: Callable[[int], bool]) -> int | None:
-    """Copy the weights of the learner at `address` to `out_P`, and return its number of steps.
+    """Copy the weights of the learner at `address`; return its number of steps.
 
-    `wait` is called every POLL_MS with a number from 1 on; once it returns False, the result is None.
+    `wait` is called every POLL_MS with a number from 1 on; once it returns False, the result is
+    None.
     """
     with new_context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0

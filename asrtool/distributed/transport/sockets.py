@@ -19,7 +19,7 @@ NUM_WAITS = round(ANSWER_TIMEOUT_S / WAIT_S)
 
 
 def wait_for_answer(wait: Callable[[float], Value]) -> Value:
-    """Return the first true value of `wait(seconds)`, else its last after ANSWER_TIMEOUT_S."""
+    """Return the first true value of `wait(seconds)`, else the last one."""
     for _ in range(NUM_WAITS - 1):
         if found := wait(WAIT_S):
             return found

@@ -1,10 +1,10 @@
-"""Copies between the weights that a learner computes on and its gossip view on the host.
+"""Copies between the weights of a learner and its gossip view on the host.
 
 On the host both are the same tensor. On a GPU each exchange is a round trip of a thread, by a side
 stream and two buffers of pinned memory:
 
-1. `apply_pulls`, at the end of a step: the computing stream adds the pulls of the last round trip to
-   the weights, and copies the weights aside within the GPU.
+1. `apply_pulls`, at the end of a step: the computing stream adds the pulls of the last round trip
+   to the weights, and copies the weights aside within the GPU.
 2. `begin`: the thread copies these to the host, publishes them in the view, and exchanges.
 3. The thread then copies the pulls of all exchanges since to the GPU.
 
@@ -31,7 +31,7 @@ END = -1  # in place of a partner: the thread ends
 
 
 class HostStaging:
-    """Weights on the host, which are those of the view, so nothing is copied."""
+    """Weights on the host, which are the weights of the view."""
 
     def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
         self.view = view
@@ -50,7 +50,7 @@ class HostStaging:
         return num_pulls
 
     def begin(self, partner: int | None) -> bool:
-        """Begin an exchange with `partner`, if any; False if the last one is still under way."""
+        """Begin an exchange with `partner`, if any; False if one is under way."""
         assert self.exchanger
         return partner is None or self.exchanger.begin(partner)
 
@@ -58,7 +58,7 @@ class HostStaging:
         """Bring the view up to date with the weights."""
 
     def wait(self) -> None:
-        """Wait for the exchange under way; ConnectionError if the partner does not answer."""
+        """Wait for the exchange under way; ConnectionError without an answer."""
         if self.exchanger:
             self.exchanger.wait()
 
@@ -71,7 +71,7 @@ class HostStaging:
 
 
 class GpuStaging:
-    """Weights on a GPU, with two buffers each on the GPU and the host: weights and pulls."""
+    """Weights on a GPU, and buffers for weights and pulls on the GPU and the host."""
 
     def __init__(self, view: View, weights_P: Tensor, exchanger: Exchanger | None, stream: SideStream) -> None:
         self.view = view
@@ -109,7 +109,7 @@ class GpuStaging:
         return num_pulls
 
     def begin(self, partner: int | None) -> bool:
-        """Begin a round trip, also without a partner; False if the last is still under way."""
+        """Begin a round trip, also without a partner; False if one is under way."""
         if not self.has_weights_aside:
             return False
         self.has_weights_aside = False
@@ -120,7 +120,7 @@ class GpuStaging:
         return True
 
     def publish(self) -> None:
-        """Copy the weights to the view. The computing thread waits for it, but for no exchange."""
+        """Copy the weights to the view. No exchange is waited for."""
         with self.copying:
             self.stream.follow()
             self.stream.copy(self.host_P, self.weights_P)
@@ -129,7 +129,7 @@ class GpuStaging:
             self.view.publish(self.host_P)
 
     def wait(self) -> None:
-        """Wait for the round trip; ConnectionError if the partner does not answer."""
+        """Wait for the round trip under way; ConnectionError without an answer."""
         done = wait_for_answer(self.ready.wait)
         if self.error:
             raise self.error

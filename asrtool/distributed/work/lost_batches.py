@@ -33,7 +33,7 @@ class SyncGroup:
         self._counts = itertools.count()
 
     def share(self, find: Callable[[], Any]) -> Any:
-        """Return what `find` returns at the first member, by JSON. All call this in the same order."""
+        """Return what `find` returns at the first member; all call this, in one order."""
         if self.size == 1:
             return find()
         key = f"group{self.number}/{next(self._counts)}"
@@ -45,7 +45,7 @@ class SyncGroup:
 
 
 class LostBatches:
-    """Batches of lost learners that this learner, or the first one of its sync group, claims."""
+    """Batches of lost learners that this learner or its sync group claims."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LostBatches:
         return claimed
 
     def wait(self, stopped: bool, group: SyncGroup) -> Iterator[Sequence[LostBatch]]:
-        """After the last round: yield batches until the training ends; none if it is `stopped`."""
+        """Yield batches until the training ends; none if the assignment was `stopped`."""
         pause_s = FIRST_POLL_S
         while True:
             stopped = stopped or self.stop()
@@ -100,7 +100,7 @@ class LostBatches:
                 pause_s = min(1.5 * pause_s, POLL_S)
 
     def _poll(self, num: int) -> tuple[bool, Sequence[LostBatch], int]:
-        """Return whether the training ends, else up to `num` claimed batches, and the number claimed."""
+        """Return whether the training ends, up to `num` batches, and the number claimed."""
         self.members.refresh(self.world.store)
         batches = [] if self.members.closed else self._claim(num)
         return self.members.closed, batches, self._num_claimed

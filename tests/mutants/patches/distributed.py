@@ -378,12 +378,10 @@ PATCHES = (
         """        self.background.begin()
 
     def finish(self) -> None:
-        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
         if self.under_way:
 """,
         """
     def finish(self) -> None:
-        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
         if self.under_way:
             self.background.begin()
 """,

@@ -5,31 +5,26 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from learner_threads import InRounds, Net, Rendezvous, ThreadWorld, Wishes, at_once, build, give_gradients, weights_of
+from learner_threads import Net, Rendezvous, ThreadWorld, at_once, build, give_gradients, weights_of
 from rendezvous import HOST, rendezvous_address
 from torch.distributed import HashStore, TCPStore
 
 from asrtool.distributed.launch.environment import JOINED
 from asrtool.distributed.launch.generation import generation_store
 from asrtool.distributed.members import joining
-from asrtool.distributed.members.members import Loss, LostBatch, Members, TrainingEnded
+from asrtool.distributed.members.members import Loss, Members, TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.work import lost_batches
-from asrtool.distributed.work.lost_batches import LostBatches
-from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World, join_learners
 from asrtool.errors import AsrtoolError
 
-SIZE, NUM_ROUNDS, WAIT_S = 2, 40, 120
+SIZE = 2
 
 
 class MemberWorld(ThreadWorld):
@@ -164,84 +159,6 @@ def test_a_training_does_not_end_without_one_that_has_just_joined_and_none_joins
     assert not Members(SIZE).join(store, 3, 0)
     members.refresh(store)
     assert members.live == (0, 1, 2)
-
-
-STEPS = ("number", "weights", "entry", "ticket", "record", "another ticket", "")
-
-
-class Crew:
-    """Two learners that train a plan, and some that join; each of these dies behind one step of its joining."""
-
-    def __init__(self, dies: Sequence[str]) -> None:
-        self.store = HashStore()
-        self.dies = dies
-        self.trained: list[tuple[int, int]] = []  # round, learner
-        self.waits = threading.Barrier(SIZE + len(dies))
-
-    def run(self) -> None:
-        threads = [threading.Thread(target=self.learn, args=(rank,), daemon=True) for rank in range(SIZE)]
-        threads += [
-            threading.Thread(target=self.join, args=(SIZE + number, behind), daemon=True)
-            for number, behind in enumerate(self.dies)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=WAIT_S)
-            assert not thread.is_alive()
-
-    def queue_of(self, rank: int, members: Members, assigned: list[int]) -> WorkQueue:
-        world = World(rank, SIZE, SIZE, self.store, members=members)
-        left = LostBatches(world, members, lambda: False, lambda: not assigned, self.find_missing)
-        return WorkQueue(world, AssignmentRule(), InRounds([NUM_ROUNDS], 1), Wishes(), left)
-
-    def find_missing(self) -> list[LostBatch]:
-        found = {number for number, _ in self.trained}
-        return [(number, 0, number) for number in range(NUM_ROUNDS) if number not in found]
-
-    def learn(self, rank: int, first: str = "", behind: str = "") -> None:
-        members, assigned = Members(SIZE), list[int]()
-        queue = self.queue_of(rank, members, assigned)
-        for assignments in (queue.assign(), queue.assign_lost_batches()):
-            for count, assignment in enumerate(assignments):
-                members.refresh(self.store)
-                if count == 0 and not first:
-                    self.waits.wait(WAIT_S)  # until those that join are through with it
-                if behind == ("another ticket" if count else "ticket"):
-                    lost = Loss(rank, "was ended by SIGKILL", 0, [(assignment.number, 0, assignment.number)])
-                    Members(SIZE).lose(self.store, lost)
-                    return
-                self.trained.append((assignment.number, rank))
-                if behind == "record":
-                    Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
-                    return
-                first = "begun"
-
-    def join(self, rank: int, behind: str) -> None:
-        if behind in ("number", "weights"):
-            self.waits.wait(WAIT_S)
-            return
-        members = Members(SIZE)
-        place = self.queue_of(rank, members, []).next_round()
-        assert place
-        assert members.join(self.store, rank, place[1])
-        self.waits.wait(WAIT_S)
-        if behind == "entry":
-            Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
-            return
-        self.learn(rank, "begun", behind)
-
-
-@pytest.mark.parametrize("behind", STEPS)
-@pytest.mark.parametrize("other", ["", "ticket"])
-def test_wherever_it_dies_each_round_is_trained_once_and_the_others_end(
-    behind: str, other: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two that join at once."""
-    monkeypatch.setattr(lost_batches, "POLL_S", 0.002)
-    crew = Crew([behind, other])
-    crew.run()
-    assert Counter(number for number, _ in crew.trained) == Counter(range(NUM_ROUNDS))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What lost learners left is assigned again: every batch is trained once, with or without word of what they had."""
+"""Every batch is trained once, although learners die and join: what lost ones left is assigned again."""
 
 from __future__ import annotations
 
@@ -62,27 +62,35 @@ class Watch:
 
 
 class Crew:
-    """Learners that are threads, in nodes of `node_size`; the nodes that `dies` names die after so many steps.
+    """Learners that are threads, in nodes of `node_size`, and `num_join` more that join them at the start.
 
-    One that dies in a `gap` has got its last one in that moment, and nobody knows.
+    The nodes that `dies` names die after so many assignments. A learner in `gaps` gets its last one at its
+    death, and no other can see that.
     """
 
     def __init__(
-        self, size: int, dies: dict[int, int], gaps: set[int], stop_after: int | None = None, node_size: int = 1
+        self,
+        size: int,
+        dies: dict[int, int],
+        gaps: set[int],
+        stop_after: int | None = None,
+        node_size: int = 1,
+        num_join: int = 0,
     ) -> None:
         self.store = HashStore()
         self.size, self.dies, self.gaps, self.stop_after = size, dies, gaps, stop_after
+        self.num, self.have_joined = size + num_join, threading.Barrier(size + num_join, timeout=WAIT_S)
         self.node_size, self.dead = node_size, threading.Lock()
         self.losses: dict[int, Loss] = {}
-        self.trained: list[list[int]] = [[] for _ in range(size)]
-        self.assigned: list[list[int]] = [[] for _ in range(size)]
-        self.num_got = [0] * size
+        self.trained: list[list[int]] = [[] for _ in range(self.num)]
+        self.assigned: list[list[int]] = [[] for _ in range(self.num)]
+        self.num_got = [0] * self.num
         self.num_searches = 0  # that have found any missing
         self.ended: set[int] = set()
-        self.watch = Watch(size)
+        self.watch = Watch(self.num)
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self.learn_watched, args=(rank,), daemon=True) for rank in range(self.size)]
+        threads = [threading.Thread(target=self.learn_watched, args=(rank,), daemon=True) for rank in range(self.num)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -121,20 +129,28 @@ class Crew:
         left = LostBatches(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
         rounds = InRounds([NUM_BATCHES], self.node_size)
         queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(stops), left)
+        if rank >= self.size:
+            place = queue.next_round()
+            assert place
+            assert world.members.join(self.store, rank, place[1])
+        if self.num > self.size:
+            self.have_joined.wait()
+        if self.dies.get(rank // self.node_size) == 0:
+            return self.die(rank)
         ahead = None
         for assignment in queue.assign():  # one before the one before it is trained
             if not self.gets(rank, assignment):
-                return
+                return None
             self.train(rank, ahead)
             ahead = assignment
             world.members.refresh(self.store)
         self.train(rank, ahead)
         for assignment in queue.assign_lost_batches():
             if not self.gets(rank, assignment):
-                return
+                return None
             self.train(rank, assignment)
         assert world.members.closed
-        self.ended.add(rank)
+        return self.ended.add(rank)
 
     def gets(self, rank: int, assignment: Assignment) -> bool:
         """Whether it lives after that."""
@@ -186,17 +202,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     size=st.integers(2, 5),
-    dies=st.dictionaries(st.integers(0, 4), st.integers(1, 12), max_size=4),
-    gaps=st.sets(st.integers(0, 4)),
+    num_join=st.integers(0, 2),
+    dies=st.dictionaries(st.integers(0, 6), st.integers(0, 12), max_size=5),
+    gaps=st.sets(st.integers(0, 6)),
 )
-def test_every_round_is_trained_once_although_learners_die(size: int, dies: dict[int, int], gaps: set[int]) -> None:
-    dies = {rank: when for rank, when in dies.items() if rank < size}
-    if len(dies) == size:
+def test_every_round_is_trained_once_although_learners_die_and_join(
+    size: int, num_join: int, dies: dict[int, int], gaps: set[int]
+) -> None:
+    """One that dies after no assignment has begun or joined, and no more."""
+    dies = {rank: when for rank, when in dies.items() if rank < size + num_join}
+    if len(dies) == size + num_join:
         del dies[min(dies)]
-    crew = Crew(size, dies, gaps)
+    crew = Crew(size, dies, gaps, num_join=num_join)
     crew.run()
     assert Counter(number for mine in crew.trained for number in mine) == Counter(range(NUM_BATCHES))
-    assert crew.ended >= set(range(size)) - set(dies)
+    assert crew.ended >= set(range(size + num_join)) - set(dies)
 
 
 @settings(max_examples=40, deadline=None)
