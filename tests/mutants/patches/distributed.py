@@ -609,7 +609,7 @@ PATCHES = (
         "asrtool/distributed/baselines/parameter_server.py",
         "answered - pushed, self.gradients_P.nbytes + self._num_answered())",
         "answered - pushed, self.gradients_P.nbytes)",
-        ("tests/unit/distributed/test_synchronous_server.py",),
+        ("tests/unit/distributed/test_parameter_server.py",),
     ),
     Patch(
         "bytes-of-shared-weights-counted",
@@ -714,14 +714,14 @@ PATCHES = (
         "asrtool/distributed/baselines/parameter_server.py",
         "self.waiting.pop(self.num_added, None)",
         "self.waiting.pop(next(iter(self.waiting), None), None)",
-        ("tests/unit/distributed/test_synchronous_server.py",),
+        ("tests/unit/distributed/test_parameter_server.py",),
     ),
     Patch(
         "clipped-by-the-norm-of-a-part",
         "asrtool/distributed/baselines/parameter_server.py",
         "        norm = torch.linalg.vector_norm(norms)\n",
         "        norm = torch.linalg.vector_norm(norms[:2])\n",
-        ("tests/unit/distributed/test_synchronous_server.py",),
+        ("tests/unit/distributed/test_parameter_server.py",),
     ),
     Patch(
         "drift-without-updates",
@@ -804,7 +804,7 @@ PATCHES = (
         "asrtool/distributed/strategies/update.py",
         "self.value, self.num_good = max(self.value / 2, MIN_SCALE), 0",
         "self.num_good = 0",
-        ("tests/unit/distributed/test_loss_scale.py",),
+        ("tests/unit/distributed/test_update.py",),
     ),
     Patch(
         "loss-scale-not-resumed",
@@ -825,7 +825,7 @@ PATCHES = (
         "asrtool/distributed/strategies/update.py",
         "torch.stack(torch._foreach_norm(gradients))) / scale",
         "torch.stack(torch._foreach_norm(gradients)))",
-        ("tests/unit/distributed/test_loss_scale.py",),
+        ("tests/unit/distributed/test_update.py",),
     ),
     Patch(
         "ema-that-holds-on-to-the-first-weights",
