@@ -82,7 +82,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
             "asrtool.distributed.baselines.parameter_server:SynchronousParameterServer",
             "asrtool.settings.distributed:SynchronousServers",
         ),
-        "hogwild": ("asrtool.distributed.baselines.hogwild:hogwild", "asrtool.settings.distributed:Hogwild"),
+        "hogwild": ("asrtool.distributed.baselines.hogwild:Hogwild", "asrtool.settings.distributed:Hogwild"),
         "none": (
             "asrtool.distributed.strategies.replica:independent",
             "asrtool.settings.distributed:NoMixing",

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
 from asrtool.distributed.strategies.synchronous import SynchronousStrategy
 from asrtool.distributed.strategies.update import Update
 from asrtool.distributed.weights.buffers import synchronise_counters
-from asrtool.distributed.weights.flat import FlatWeights, are_on_host, views_of
+from asrtool.distributed.weights.flat import FlatWeights, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -60,7 +60,9 @@ class SharedWeights:
         """Come to `cut`; return the record at learner 0, whole once `is_settled`."""
         with self._locked(fcntl.LOCK_EX):
             if self.newest_1 < cut:
-                self._make(cut)
+                file = self._made[cut] = os.memfd_create("asrtool")
+                self.world.store.set(f"shared/{cut}", f"/proc/{os.getpid()}/fd/{file}")
+                self._record(cut).copy_(self.weights_P)
                 self.newest_1.fill_(cut)
             found = self._record(cut) if self.world.rank == 0 else None
             self.passed_L[self.world.rank] = cut
@@ -78,14 +80,9 @@ class SharedWeights:
         for file in (self.lock, *self._made.values()):
             os.close(file)
 
-    def _make(self, cut: int) -> None:
-        self._made[cut] = os.memfd_create("asrtool")
-        self.world.store.set(_key(cut), _path(self._made[cut]))
-        self._record(cut).copy_(self.weights_P)
-
     def _record(self, cut: int) -> Tensor:
         if cut not in self._records:
-            path = self.world.store.get(_key(cut)).decode()
+            path = self.world.store.get(f"shared/{cut}").decode()
             self._records[cut] = _open_shared(path, len(self.weights_P), torch.float32)
         return self._records[cut]
 
@@ -105,20 +102,12 @@ def _make_file(world: World) -> tuple[int | None, str]:
     last of them exits, however it exits. It may be larger than /dev/shm.
     """
     file = os.memfd_create("asrtool") if world.rank == 0 else None
-    return file, world.gather("" if file is None else _path(file))[0]
+    return file, world.gather("" if file is None else f"/proc/{os.getpid()}/fd/{file}")[0]
 
 
 def _open_shared(path: str, num_values: int, dtype: torch.dtype) -> Tensor:
     """Map values, which are zero until a learner writes them."""
     return torch.from_file(path, shared=True, size=num_values, dtype=dtype)
-
-
-def _path(file: int) -> str:
-    return f"/proc/{os.getpid()}/fd/{file}"
-
-
-def _key(cut: int) -> str:
-    return f"shared/{cut}"
 
 
 class Hogwild(SynchronousStrategy):
@@ -127,6 +116,19 @@ class Hogwild(SynchronousStrategy):
     asynchronous = True
 
     def __init__(self, context: StrategyContext) -> None:
+        """Raise AsrtoolError if learners are on several machines or compute on GPUs."""
+        size, local_size = context.world.size, context.world.local_size
+        if local_size != size:
+            raise AsrtoolError(
+                f"strategy hogwild with {size} learners, {local_size} of them on this machine",
+                "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example "
+                "ps-async",
+            )
+        if any(parameter.device.type != "cpu" for parameter in context.model.parameters()):
+            raise AsrtoolError(
+                "strategy hogwild where torch sees a GPU",
+                "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
+            )
         self.flat = FlatWeights(context.model)
         super().__init__(context, AssignmentRule(), context.task)
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply, context.loss_scale)
@@ -164,9 +166,11 @@ class Hogwild(SynchronousStrategy):
         parameters, num_weights = self.flat.parameters, self.flat.num_weights
         before_W = self.flat.weights_P[:num_weights].clone()
         after_W = before_W.clone()
-        _lie_in(parameters, views_of(after_W, self.flat.sizes, parameters))
+        for parameter, view in zip(parameters, views_of(after_W, self.flat.sizes, parameters), strict=True):
+            parameter.data = view
         self.optimizer.step()
-        _lie_in(parameters, self.flat.views)
+        for parameter, view in zip(parameters, self.flat.views, strict=False):  # buffers follow
+            parameter.data = view
         return after_W - before_W
 
     def synchronise(self) -> ConsensusMetrics:
@@ -192,24 +196,3 @@ class Hogwild(SynchronousStrategy):
     def _count_others(self) -> int:
         assert self.shared
         return int(self.shared.steps_L.sum() - self.shared.steps_L[self.world.rank])
-
-
-def _lie_in(parameters: list[torch.nn.Parameter], views: list[Tensor]) -> None:
-    for parameter, view in zip(parameters, views, strict=False):
-        parameter.data = view
-
-
-def hogwild(context: StrategyContext) -> Strategy:
-    """Make the strategy; AsrtoolError with several machines or GPUs."""
-    world = context.world
-    if world.local_size != world.size:
-        raise AsrtoolError(
-            f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
-            "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example ps-async",
-        )
-    if not are_on_host(context.model.parameters()):
-        raise AsrtoolError(
-            "strategy hogwild where torch sees a GPU",
-            "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
-        )
-    return Hogwild(context)

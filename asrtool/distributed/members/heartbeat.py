@@ -74,7 +74,7 @@ class Heartbeat:
             self._beat(generation_store(self.world.generation, store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
-                self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
+                self._give_up(f"{_store_name()} is gone ({str(error).splitlines()[0]})")
 
     def _watch(self) -> None:
         seen = num_silent = 0
@@ -163,7 +163,3 @@ class _Silence:
 
 def _store_name() -> str:
     return f"the rendezvous store, {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']},"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -74,9 +74,24 @@ def is_current(out: Path, generation: str) -> bool:
 
 def join_training(out: Path) -> int:
     """Set the environment of a further learner; AsrtoolError if none can join."""
-    place = _read_place(out)
-    number = _draw_number(out, place)
+    not_running = AsrtoolError(
+        f"{out}: no training that a learner can join is running there",
+        "start or resume it by the same command without --join, with two learners or more",
+    )
+    try:
+        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
+    except (OSError, ValueError):
+        raise not_running from None
     is_here = place["machine"] == socket.gethostname()
+    if place["address"].startswith(LOOPBACK) and not is_here:
+        raise AsrtoolError(
+            f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
+            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
+        )
+    try:
+        number = _draw_number(place["address"], place["port"], place["attempt"], place["num_learners"])
+    except (OSError, RuntimeError):  # the generation has ended
+        raise not_running from None
     environment = {
         "MASTER_ADDR": place["address"],
         "MASTER_PORT": place["port"],
@@ -90,45 +105,17 @@ def join_training(out: Path) -> int:
     return number
 
 
-def _read_place(out: Path) -> dict[str, Any]:
-    try:
-        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
-    except (OSError, ValueError):
-        raise _not_running(out) from None
-    if place["address"].startswith(LOOPBACK) and place["machine"] != socket.gethostname():
-        raise AsrtoolError(
-            f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
-            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
-        )
-    return place
-
-
-def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
-    """Draw a number that no learner has; AsrtoolError if the generation has ended."""
-    address = place["address"], place["port"]
-    try:  # torch tries again if nothing listens
-        socket.create_connection(address, ANSWER_S).close()
-        return _draw(*address, place["attempt"], place["num_learners"])
-    except (OSError, RuntimeError):
-        raise _not_running(out) from None
-
-
-def _draw(address: str, port: int, generation: str, num_learners: int) -> int:
+def _draw_number(address: str, port: int, generation: str, num_learners: int) -> int:
+    """Draw a number that no learner has from the store at `address`."""
     from datetime import timedelta
 
     from torch._C._distributed_c10d import TCPStore
 
     from asrtool.distributed.launch.generation import generation_store
 
+    socket.create_connection((address, port), ANSWER_S).close()  # torch tries again if nothing listens
     whole = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=ANSWER_S))
     store = generation_store(generation, whole)
     if not store.check([BEGIN]):
         raise RuntimeError("another store")
     return num_learners + int(store.add(NUMBER, 1)) - 1
-
-
-def _not_running(out: Path) -> AsrtoolError:
-    return AsrtoolError(
-        f"{out}: no training that a learner can join is running there",
-        "start or resume it by the same command without --join, with two learners or more",
-    )

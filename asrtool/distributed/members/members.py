@@ -134,14 +134,10 @@ class Members:
             self.losses |= {loss.rank: loss for loss in losses}
             self.lost_batches += itertools.chain(*(loss.untrained for loss in losses))
             self.live = tuple(rank for rank in self.live if rank not in self.losses)
-            self._log_losses()
-
-    def _log_losses(self) -> None:
-        """Log the new losses; an earlier first learner may not have logged them."""
-        if self._rank in self.live[:1]:
-            for loss in list(self.losses.values())[self._num_logged :]:
-                logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
-            self._num_logged = len(self.losses)
+            if self._rank in self.live[:1]:  # log also those that an earlier first learner did not
+                for loss in list(self.losses.values())[self._num_logged :]:
+                    logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
+                self._num_logged = len(self.losses)
 
 
 def _batches(found: Sequence[Sequence[int]]) -> list[LostBatch]:

@@ -103,7 +103,7 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
         _report_end(out, rank, code)
         if code < 0:
             report_node(out, rank, node)
-        while _is_any_training(out):
+        while any(map(_is_locked, (out / "learners").glob("*.lock"))):
             time.sleep(POLL_S)
         code = 0 if final.exists() else code
     _exit(code)
@@ -190,10 +190,6 @@ def end_joined(out: Path, size: int) -> None:
                 if time.monotonic() > until:
                     raise AsrtoolError(f"{out}: learner {path.stem} of an earlier run still trains", "end its process")
                 time.sleep(POLL_S)
-
-
-def _is_any_training(out: Path) -> bool:
-    return any(map(_is_locked, (out / "learners").glob("*.lock")))
 
 
 def _is_locked(path: Path) -> bool:

@@ -43,17 +43,16 @@ class BlockFilter:
         mean_W, previous_W = mean_P[: self.num_weights], self.previous_P[: self.num_weights]
         change_W = torch.sub(mean_W, previous_W, out=previous_W)
         self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
-        # w' + D, written so that D = G leaves the mean as it is, bit for bit
-        torch.add(mean_W, self._beyond(change_W), out=out_P[: self.num_weights])
-        out_P[self.num_weights :].copy_(mean_P[self.num_weights :])
-        self.previous_P.copy_(out_P)
-
-    def _beyond(self, change_W: Tensor) -> Tensor:
-        """Return, in the memory of `change_W`, how far beyond the mean a block begins."""
+        # How far beyond the mean the next block begins, in the memory of the change G.
         if self.nesterov:
             # W + eta D less w', which was W + eta D before D changed: zeta G + eta D
-            return change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)
-        return torch.sub(self.momentum_W, change_W, out=change_W)
+            beyond_W = change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)
+        else:
+            beyond_W = torch.sub(self.momentum_W, change_W, out=change_W)
+        # w' + D, written so that D = G leaves the mean as it is, bit for bit
+        torch.add(mean_W, beyond_W, out=out_P[: self.num_weights])
+        out_P[self.num_weights :].copy_(mean_P[self.num_weights :])
+        self.previous_P.copy_(out_P)
 
 
 class BlockMomentum(MixingRule):

@@ -70,7 +70,10 @@ class DelayByOne(MixingRule):
         waited = self.clock.mark()
         if len(self.last_P):
             self.last_P.copy_(self.mean_P)
-        self._add_changes()
+        # The mean of buffers gets the changes by the forward pass since. Written as now + (mean - before), it
+        # is bit for bit the value now if the mean equals the value before.
+        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
+        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
         if self.move:
             self.move(self.mean_P)
             self.weights_P, self.mean_P = self.mean_P, self.weights_P
@@ -103,15 +106,6 @@ class DelayByOne(MixingRule):
         the process.
         """
         self.background.close()
-
-    def _add_changes(self) -> None:
-        """Give the mean of buffers the changes by the forward pass since.
-
-        Written as now + (mean - before): bit for bit the value now if the mean equals the value
-        before.
-        """
-        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
-        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
 
     def _take_mean(self) -> None:
         self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])

@@ -143,20 +143,20 @@ class LocalReplica(Strategy):
         synchronise_counters(self.model, self.world)
         self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)
-        mean_square, updates_S = self._mean_with_updates(self._distance() ** 2)
-        return ConsensusMetrics(math.sqrt(mean_square), self._drift(self.flat.sample(self.mean_P), updates_S))
-
-    def _distance(self) -> float:
-        """Return the relative distance of the own weights from the mean."""
         own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
         distances = [(own - mean).norm() for own, mean in chunks_of(own_W, mean_W)]
-        return float(torch.stack(distances).norm() / mean_W.norm())
-
-    def _mean_with_updates(self, value: float) -> tuple[float, Tensor]:
-        """Average `value` and the updates over the learners, in one collective."""
-        own = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([value])])
-        self.world.mean(own)
-        return float(own[-1]), own[:-1].view_as(self.updates_S)
+        distance = float(torch.stack(distances).norm() / mean_W.norm())
+        # The means of the squared distance and of the updates, in one collective.
+        means = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([distance**2])])
+        self.world.mean(means)
+        before_S, self.mean_S = self.mean_S, self.flat.sample(self.mean_P)
+        drift = None
+        if before_S is not None and not self.world.ranks:  # the mean without lost learners differs
+            moved_S = self.mean_S - before_S - means[:-1].view_as(self.updates_S)
+            drift = float(moved_S.norm() / self.mean_S.norm())
+        self.updates_S.zero_()
+        self.recorded_S.zero_()
+        return ConsensusMetrics(math.sqrt(float(means[-1])), drift)
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
@@ -203,14 +203,6 @@ class LocalReplica(Strategy):
 
     def close(self) -> None:
         self.mixing.close()
-
-    def _drift(self, mean_S: Tensor, updates_S: Tensor) -> float | None:
-        before_S, self.mean_S = self.mean_S, mean_S
-        self.updates_S.zero_()
-        self.recorded_S.zero_()
-        if before_S is None or self.world.ranks:  # the mean without lost learners differs
-            return None
-        return float((mean_S - before_S - updates_S).norm() / mean_S.norm())
 
 
 class NoMixing(MixingRule):

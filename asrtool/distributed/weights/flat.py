@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -61,11 +61,6 @@ class FlatWeights:
 
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters, *(buffer.tensor for buffer in self.buffers)]
-
-
-def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
-    """Return whether all parameters are in the memory of the host."""
-    return all(parameter.device.type == "cpu" for parameter in parameters)
 
 
 def views_of(flat_P: Tensor, sizes: Sequence[int], tensors: Sequence[Tensor]) -> list[Tensor]:
