@@ -79,6 +79,7 @@ def test_a_learner_has_its_environment_a_name_and_no_pipe_of_another() -> None:
     assert sorted(ended.stdout.splitlines()) == ["143", "True learner 1", "True learner 2", "[0, 0]"], ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
 def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin() -> None:
     shows = "print(*[learner.process for learner in learners], flush=True)\ntime.sleep(600)"
@@ -95,6 +96,7 @@ def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin()
     assert len(processes) == 2
 
 
+@pytest.mark.slow
 def test_learners_have_the_variables_that_torchrun_gives(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if "TORCH" not in name}
     torchrun = [
@@ -169,6 +171,7 @@ def test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused(code: str,
     assert "or start learners by torchrun" in ended.stderr
 
 
+@pytest.mark.slow
 def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path: Path) -> None:
     """Those of numpy's OpenBLAS, on a machine of several cores."""
     code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"

@@ -37,7 +37,14 @@ def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
-@pytest.mark.parametrize(("strategy", "num"), [("adpsgd-random", 3), ("ps-async", 2), ("hogwild", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "num"),
+    [
+        ("adpsgd-random", 3),
+        pytest.param("ps-async", 2, marks=pytest.mark.slow),
+        pytest.param("hogwild", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_learners_killed_at_random_moments_train_each_batch_once(
     strategy: str, num: int, toy: Path, tmp_path: Path, restarts: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -94,6 +101,7 @@ def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], WarmTorch
                 agent.wait(ENDED_S)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
     start_agent: Callable[[str], WarmTorchrun], toy: Path, tmp_path: Path
