@@ -61,8 +61,8 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     if not learners:
         if torch.cuda._is_in_bad_fork():
             raise AsrtoolError(
-                "CUDA was in use before learners were forked, expected that no module uses it when it is imported",
-                "have your own components ask for a GPU in a function, or set PYTORCH_NVML_BASED_CUDA_CHECK=1",
+                "CUDA was used before learners were forked; expected that no module uses it at its import",
+                "use the GPU in functions of your components, or set PYTORCH_NVML_BASED_CUDA_CHECK=1",
             )
         return True
     before = {number: signal.getsignal(number) for number in STOPS}
@@ -147,9 +147,9 @@ def _check_threads() -> None:
         found = [f"{num} of OpenMP or another library"]
     if found:
         raise AsrtoolError(
-            f"learners were to be forked, which copies no threads, and there are some: {', '.join(found)}; expected "
-            "that no module starts one when it is imported",
-            "have your own components start threads, and compute, in a function, or start learners by torchrun",
+            f"cannot fork learners, since this process has other threads: {', '.join(found)}; expected that no module "
+            "starts one at its import",
+            "start threads and compute in functions of your components, or start learners by torchrun",
         )
 
 

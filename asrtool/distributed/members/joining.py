@@ -85,7 +85,7 @@ def join_training(out: Path) -> int:
     is_here = place["machine"] == socket.gethostname()
     if place["address"].startswith(LOOPBACK) and not is_here:
         raise AsrtoolError(
-            f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
+            f"{out}: the store of the training there is at {place['address']}, which only {place['machine']} reaches",
             f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
         )
     try:

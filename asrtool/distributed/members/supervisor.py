@@ -185,7 +185,7 @@ def end_joined(out: Path, size: int) -> None:
     until = time.monotonic() + END_S
     for path in (out / "learners").glob("*.lock"):
         if path.stem.isdecimal() and int(path.stem) >= size:
-            report_lost(out, int(path.stem), "joined learners that are there no more")
+            report_lost(out, int(path.stem), "joined an earlier run, which has ended")
             while _is_locked(path):
                 if time.monotonic() > until:
                     raise AsrtoolError(f"{out}: learner {path.stem} of an earlier run still trains", "end its process")
