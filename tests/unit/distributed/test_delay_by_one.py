@@ -127,19 +127,6 @@ def test_an_error_is_raised_where_the_mean_is_waited_for(error: Exception) -> No
     mixing.close()
 
 
-def test_its_thread_ends_when_it_is_closed() -> None:
-    world = Doubling()
-    world.free.set()
-    before = threading.enumerate()
-    mixing = DelayByOne(torch.ones(5), 5, world)
-    mixing.start()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
-    mixing.finish()
-    mixing.close()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 def test_a_learner_that_exits_leaves_no_mean_under_way() -> None:
     """Python aborts where a thread returns from a collective at exit; the launcher would report that."""
 

@@ -273,6 +273,19 @@ def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
     assert list(left.take(SyncGroup(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
 
 
+def test_two_learners_claim_batches_of_one_round_apart() -> None:
+    lost = [(0, 0, 0), (0, 0, 1)]
+    found = []
+    world = lost_one(lost)
+    for rank in (0, 1):
+        members = Members(3)
+        members.refresh(world.store)
+        one = World(rank, 3, 3, world.store, members=members)
+        claims = LostBatches(one, members, lambda: False, lambda: True, list).take(SyncGroup(one, 1))
+        found.append(next(claims))
+    assert found == [lost[:1], lost[1:]]
+
+
 def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got() -> None:
     world = lost_one([])
     members = world.members

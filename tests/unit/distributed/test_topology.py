@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ from asrtool.distributed.strategies.topology import (
     pair_matrix,
     passive_partner,
     random_ring,
-    right_neighbour,
     spectral_gap,
 )
 from asrtool.distributed.world import World
@@ -116,21 +115,6 @@ def build_on_ring(name: str) -> Strategy:
     make_optimizer = lambda named: torch.optim.SGD([parameter for _, parameter in named], lr=0.1)  # noqa: E731
     world = World(0, 3, 3, HashStore())
     return choice.load()(StrategyContext(model, model, make_optimizer, 1.0, choice.settings, 1, world))
-
-
-@given(num=st.integers(2, 40), step=steps, seed=steps)
-def test_every_learner_has_one_right_neighbour_and_is_one(num: int, step: int, seed: int) -> None:
-    ring = random_ring(num, step, seed)
-    assert sorted(right_neighbour(ring, learner) for learner in range(num)) == list(range(num))
-    reached = set(itertools.islice(_walk(ring), num))
-    assert reached == set(range(num))
-
-
-def _walk(ring: Sequence[int]) -> Iterator[int]:
-    learner = 0
-    while True:
-        yield learner
-        learner = right_neighbour(ring, learner)
 
 
 def test_rings_of_other_steps_and_seeds_differ() -> None:

@@ -109,16 +109,6 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
     assert weights.std(dim=0).mean() < apart / 2
 
 
-def test_a_learner_alone_on_its_computation_still_answers() -> None:
-    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
-    first, second = connected(views)
-    assert first.begin(1)
-    first.wait()  # the second learner did nothing
-    assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
-    first.close()
-    second.close()
-
-
 def test_while_an_exchange_is_under_way_no_other_begins() -> None:
     view, silent = View(torch.zeros(10), torch.float32), View(torch.zeros(10), torch.float32)
     first, second = connected([view, silent])

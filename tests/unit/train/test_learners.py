@@ -398,18 +398,6 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", MANY)
-def test_one_learner_of_any_strategy_is_single_bit_for_bit(train_toy, undisturbed, tmp_path: Path, name: str) -> None:
-    expected = last_weights(undisturbed())
-    found = train_toy(
-        tmp_path / "one",
-        f"distributed.strategy={name}",
-        "distributed.bmuf.block_momentum=0",
-        "distributed.bmuf.block_steps=2",
-    )
-    assert_same_bits(found, expected)
-
-
 def test_gradients_averaged_over_learners_are_those_of_the_batch_of_all(
     learners: Learners, toy: Path, toy_config: Path
 ) -> None:
@@ -461,15 +449,6 @@ def test_the_loop_divides_each_loss_by_its_part_of_the_tokens_of_all(
 def prepare(toy: Path, config: Path, overrides: tuple[str, ...], world: World) -> Training:
     settings = load_config([config], overrides)
     return prepare_job(acoustic_job(toy / "features", toy / "tokenizer", toy / "never", settings), world)
-
-
-def test_learners_that_share_gradients_stay_the_same_to_the_last_bit(
-    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
-) -> None:
-    overrides = ("distributed.strategy=allreduce", *PLAIN)
-    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
-    entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
-    assert {entry["consensus_distance"] for entry in entries if entry["kind"] == "learners"} == {0.0}
 
 
 def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(
