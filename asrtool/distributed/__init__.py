@@ -6,7 +6,7 @@
 - work/: the batch that a learner trains next
 - weights/: the weights of a model as one flat tensor, its buffers, and their average over time
 - strategies/: how learners combine gradients and weights
-- transport/: exchanges of weights between learners that wait for nobody
+- transport/: exchanges of weights between learners that do not wait for each other
 - baselines/: parameter servers and Hogwild, to compare with
 
 A training runs them in this order: launch -> world -> strategies, then for each step work (a batch),

@@ -35,7 +35,7 @@ REQUEST = struct.Struct("16s4x4s232x")  # struct ifreq: a name, then a sockaddr_
 IPV6_ADDRESSES = Path("/proc/net/if_inet6")  # lines of an address, its interface's number, three more, its name
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.2
-BACKLOG = 4096  # connections of learners that nobody accepts
+BACKLOG = 4096  # connections of learners, which are never accepted
 
 
 @dataclass(frozen=True)

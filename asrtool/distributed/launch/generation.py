@@ -8,7 +8,7 @@ generation left in the store may count in a later one.
 Learner 0 draws a token and publishes it. Each other learner answers under the newest token by a
 random text of its own. After all have answered, learner 0 publishes these texts, and a learner that
 finds its own text there trains with the others. A text that answers a new token is from a live
-process, since nobody knew that token before. A learner that died after its answer and was started
+process, since it did not exist before. A learner that died after its answer and was started
 again finds the text of its predecessor: it waits for the next token, and its heartbeat is missed.
 """
 
@@ -33,7 +33,7 @@ def join_generation(store: Store, rank: int, size: int, timeout_s: float) -> str
     """Wait until all `size` learners are there; return the token of the generation.
 
     The token is the same for all. Their keys belong below it (`generation_store`), with the names
-    of their hosts (`host_key`). AsrtoolError if some are missing and nobody has come for
+    of their hosts (`host_key`). AsrtoolError if some are missing and none has come for
     `timeout_s`.
     """
     store.add(NUM_COME, 1)

@@ -115,7 +115,7 @@ def fork_learners(num: int) -> list[ForkedLearner]:
     learners: list[ForkedLearner] = []
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        # Ctrl-C before it trains ends a learner without a word; the launcher reports it.
+        # Ctrl-C before it trains ends a learner silently; the launcher reports it.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for rank in range(num):

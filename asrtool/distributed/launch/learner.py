@@ -51,7 +51,7 @@ def learner(
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
-    except SystemExit as stopped:  # likewise by SIGTERM, which the command line raises as a kind of SystemExit
+    except SystemExit as stopped:  # the same by SIGTERM, which the command line raises as a kind of SystemExit
         raise SystemExit(stopped.code) from None
     except Exception as error:
         if not is_connected and world.store:

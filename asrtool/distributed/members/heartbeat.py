@@ -38,7 +38,7 @@ from asrtool.distributed.world import World
 
 BEAT_S = 2.0
 FAULT = "fault"  # key of the fault that ends all learners
-NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
+NUM_KILLED = 2  # silent beats after which a learner that is reported as lost has been killed
 
 
 class Heartbeat:

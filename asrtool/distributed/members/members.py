@@ -1,7 +1,7 @@
 """Members of a training: the learners that train, after losses and joins.
 
 The store holds a list of changes, to which any learner adds and which all read in the same order.
-So all know the same members after the same number of changes. The last change is the end of the
+So all learners have the same members after the same number of changes. The last change is the end of the
 training: the members at that time end it together, by collectives.
 """
 

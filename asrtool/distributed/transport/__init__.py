@@ -1,4 +1,4 @@
-"""Exchange weights between learners that wait for nobody.
+"""Exchange weights between learners that do not wait for each other.
 
 - staging: copies between the weights of a learner, on the host or a GPU, and its view
 - exchange: exchanges of views between learners over ZeroMQ

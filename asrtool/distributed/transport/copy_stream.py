@@ -67,7 +67,7 @@ class BackgroundThread:
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self.work = work
-        self.asked: SimpleQueue[bool] = SimpleQueue()  # True for work, False for the end
+        self.orders: SimpleQueue[bool] = SimpleQueue()  # True for work, False for the end
         self.done: SimpleQueue[Exception | None] = SimpleQueue()
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -75,7 +75,7 @@ class BackgroundThread:
         """Begin the work."""
         if not self.thread.ident:
             self.thread.start()
-        self.asked.put(True)
+        self.orders.put(True)
 
     def wait(self) -> None:
         """Wait until the work is done; raise its error, if any."""
@@ -84,12 +84,12 @@ class BackgroundThread:
 
     def close(self) -> None:
         """End the thread, after the work under way."""
-        self.asked.put(False)
+        self.orders.put(False)
         if self.thread.is_alive():
             self.thread.join(ANSWER_TIMEOUT_S)
 
     def _serve(self) -> None:
-        while self.asked.get():
+        while self.orders.get():
             try:
                 self.work()
             except Exception as error:  # whatever it is: the computing thread would wait for ever

@@ -73,7 +73,7 @@ class LostBatches:
             yield batches
 
     def _claim(self, num: int) -> Sequence[LostBatch]:
-        """Claim the next batches that nobody has, `num` at most."""
+        """Claim the next batches that no learner has, `num` at most."""
         claimed: list[LostBatch] = []
         while len(claimed) < num and self._num_claimed < len(self.members.lost_batches):
             batch = self.members.lost_batches[self._num_claimed]

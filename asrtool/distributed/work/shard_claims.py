@@ -1,7 +1,7 @@
 """Claims to the batches of an epoch by windows of shards.
 
 The batches of a window are read from the same shards, so they go to the same learner. Each learner
-of a sync group takes a window that nobody has, and its batches from the first on. After all are
+of a sync group takes a window that no learner has, and its batches from the first on. After all are
 taken, it helps with the one that has most left for few learners, from the last batch on.
 
 A window has a counter in the store: the batches claimed from its front and its back, and its
@@ -34,7 +34,7 @@ class ShardClaims:
         self._at: list[tuple[int, int] | None] = [None] * group_size  # the window of each, and from which end
 
     def claim(self, member: int) -> int:
-        """Claim a slot that nobody has; there is one while fewer are claimed than exist."""
+        """Claim a free slot; there is one while fewer are claimed than exist."""
         while True:
             at = self._at[member]
             slot = None if at is None else self._take(*at)
@@ -50,7 +50,7 @@ class ShardClaims:
         return slots[num_front - 1] if end == FRONT else slots[-num_back]
 
     def _own(self) -> tuple[int, int] | None:
-        """Take a window that nobody has."""
+        """Take a window that no learner has."""
         if self._next < len(self._windows):
             self._next = self._store.add(f"windows/{self.epoch}", 1) - 1
         if self._next >= len(self._windows):

@@ -119,7 +119,7 @@ class Requests(Protocol):
         """
 
     def every(self, number: int) -> bool:
-        """Return whether there is a cut that all learners know; in lock-step."""
+        """Return whether there is a cut there without a request; in lock-step."""
 
 
 class WorkQueue:

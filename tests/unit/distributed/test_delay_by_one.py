@@ -52,9 +52,9 @@ def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_
     world.free.set()
     mixing = DelayByOne(weights_P, 3, world)
     forward = threading.Event()
-    asked = mixing.background.asked
-    waiting = SimpleNamespace(put=asked.put, get=lambda: forward.wait(60) and asked.get())
-    monkeypatch.setattr(mixing.background, "asked", waiting)
+    orders = mixing.background.orders
+    waiting = SimpleNamespace(put=orders.put, get=lambda: forward.wait(60) and orders.get())
+    monkeypatch.setattr(mixing.background, "orders", waiting)
     mixing.start()
     weights_P[3:] += 0.25  # before the thread copies anything
     forward.set()

@@ -1,4 +1,4 @@
-"""Which processes train together: never one of an earlier attempt, and all of the newest in the end."""
+"""Which processes train together: never one of an earlier generation, and all of the newest in the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Server:
 
 
 def test_learners_that_start_in_any_order_find_one_token_and_each_restart_another() -> None:
-    """The store has what all attempts before have left."""
+    """The store has what all generations before have left."""
     server = Server()
     tokens = set()
     for order in itertools.permutations(range(SIZE)):
@@ -53,7 +53,7 @@ def test_learners_that_start_in_any_order_find_one_token_and_each_restart_anothe
     assert len(tokens) == 6
 
 
-def test_what_an_earlier_attempt_was_assigned_is_assigned_again() -> None:
+def test_what_an_earlier_generation_was_assigned_is_assigned_again() -> None:
     server = Server()
 
     def first_batches(rank: int) -> list[int]:
@@ -79,7 +79,7 @@ def polls_before_it_is_killed(num: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
+def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is killed after some polls, several times; who trains with one that is gone starts again, as by torchrun."""
@@ -91,7 +91,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
     monkeypatch.setattr(generation, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
-        """Whether all of the attempt are there; False where one does not come, or has given up."""
+        """Whether all of the generation are there; False where one does not come, or has given up."""
         with lock:
             joined[token].append(rank)
         until = time.monotonic() + 0.2
@@ -122,7 +122,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
 
     assert len(set(at_once(lives, range(SIZE)))) == 1
     for ranks in joined.values():
-        assert len(set(ranks)) == len(ranks), "two lives of a learner in one attempt"
+        assert len(set(ranks)) == len(ranks), "two lives of a learner in one generation"
 
 
 def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_for_it(
