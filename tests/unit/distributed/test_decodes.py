@@ -94,7 +94,7 @@ def decodes(source: Index, rule: AssignmentRule, slowness: float = 1.0, num_lear
     return sum(reader.num_decoded for reader in readers) / source.num_shards
 
 
-@pytest.mark.parametrize("batch_s", [pytest.param(120, marks=pytest.mark.slow), 600, 2400])
+@pytest.mark.parametrize("batch_s", [120, 600, 2400])
 def test_shards_are_decoded_about_once_an_epoch_by_64_learners(batch_s: int) -> None:
     """But for learners in lock-step, whose batches of a round are neighbours: the bits of a training depend on it."""
     source = Index(HOURS, batch_s)

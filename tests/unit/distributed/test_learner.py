@@ -53,7 +53,6 @@ print(*sorted(path.read_text().strip() for path in pathlib.Path("/proc/self/task
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for threads in /proc")
 def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() -> None:
     """One that still frees a tensor when Python exits ends the process by SIGABRT."""

@@ -145,7 +145,6 @@ def test_what_cannot_be_joined_is_said_in_one_line(
     assert len(log.splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_training_of_other_settings_is_not_joined(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "train"
     begun = start(out, "--num-learners", "2")

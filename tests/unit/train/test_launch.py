@@ -29,7 +29,7 @@ from learners import batches_trained, learners_of, planned
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "hogwild"
-pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
+pytestmark = LOOKS_FOR_LEARNERS
 
 
 def kill_one(start: Start, out: Path, strategy: str, *options: str) -> None:

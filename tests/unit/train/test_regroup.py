@@ -43,9 +43,7 @@ def regroup_without(lost: list[int]) -> dict[str, Any] | None:
     return found
 
 
-@pytest.mark.parametrize(
-    "lost", [[2, 3], *(pytest.param(lost, marks=pytest.mark.slow) for lost in ([0, 1], [0, 1, 4, 5]))]
-)
+@pytest.mark.parametrize("lost", [[2, 3], [0, 1], [0, 1, 4, 5]])
 def test_groups_have_the_learners_that_are_left(lost: list[int]) -> None:
     with contextlib.closing(Learners(6)) as learners:
         found = learners.run(regroup_without, lost)

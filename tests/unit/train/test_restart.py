@@ -16,8 +16,6 @@ from learners import MANY_BATCHES, batches_trained, learners_of, planned, proces
 from rendezvous import rendezvous_address
 from warm_torchrun import WarmTorchrun
 
-pytestmark = pytest.mark.slow
-
 RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
 
 

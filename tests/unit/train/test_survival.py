@@ -21,7 +21,7 @@ from command import (
 )
 from learners import batches_trained, planned, processes_of, saved_learners
 
-pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
+pytestmark = LOOKS_FOR_LEARNERS
 
 
 @pytest.mark.parametrize("lost", [pytest.param((1, 2), marks=pytest.mark.slow), (0, 1)])
