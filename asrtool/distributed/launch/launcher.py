@@ -147,7 +147,7 @@ def _check_threads() -> None:
         found = [f"{num} of OpenMP or another library"]
     if found:
         raise AsrtoolError(
-            f"cannot fork learners, since this process has other threads: {', '.join(found)}; expected that no module "
+            f"cannot fork learners: this process already has threads: {', '.join(found)}; expected that no module "
             "starts one at its import",
             "start threads and compute in functions of your components, or start learners by torchrun",
         )

@@ -167,7 +167,7 @@ def test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused(code: str,
     """A learner would wait for what they hold."""
     ended = launch_after(code, tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert re.match(rf"error: cannot fork learners, since this process has other threads: {found}", ended.stderr), ended
+    assert re.match(rf"error: cannot fork learners: this process already has threads: {found}", ended.stderr), ended
     assert "or start learners by torchrun" in ended.stderr
 
 
