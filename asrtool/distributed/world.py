@@ -1,7 +1,8 @@
-"""The learners of a training: the rank of this one, and collectives of all.
+"""World: the rank of this learner, and collectives of all learners.
 
-torchrun, or the launcher here, sets rank and rendezvous address in the environment of every process. Collectives are
-those of torch.distributed: gloo for tensors on the host, NCCL for those on a GPU that no other learner uses.
+torchrun, or the launcher here, sets rank and rendezvous address in the environment of every
+process. Collectives are torch.distributed's: gloo for tensors on the host, NCCL for tensors on a
+GPU that no other learner uses.
 """
 
 from __future__ import annotations
@@ -17,43 +18,39 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as collectives
-import torch.distributed.nn.functional
+import torch.distributed.nn.functional  # while there is no group: its default arguments would keep one
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from asrtool.distributed.launch import addresses
-from asrtool.distributed.launch.environment import is_learner, is_met, joined_attempt
-from asrtool.distributed.launch.generation import host_key, join_attempt, store_of
+from asrtool.distributed.launch.environment import is_learner, is_met, joined_generation
+from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.members.members import Members, TakenForLost
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 
-ROOM = 8192  # bytes that the first collective has for an object; what is beyond them follows in a second one
+FIRST_BYTES = 8192  # of an object in the first collective; the rest follows in a second one
 LENGTH_BYTES = 8
 
 
 def gather_objects(value: Any, size: int, group: collectives.ProcessGroup | None) -> list[Any]:
-    """The values of all `size` learners of `group`, in their order there; each calls this."""
+    """Return the values of all `size` learners of `group`, in order; each calls this."""
     pickled = pickle.dumps(value)
     own = len(pickled).to_bytes(LENGTH_BYTES, "little") + pickled
-    first = _gather_bytes(own[:ROOM], ROOM, size, group)
+    first = _gather_bytes(own[:FIRST_BYTES], FIRST_BYTES, size, group)
     ends = [LENGTH_BYTES + int.from_bytes(of_one[:LENGTH_BYTES], "little") for of_one in first]
-    beyond = max(ends) - ROOM
-    rest = _gather_bytes(own[ROOM:], beyond, size, group) if beyond > 0 else [b""] * size
+    beyond = max(ends) - FIRST_BYTES
+    rest = _gather_bytes(own[FIRST_BYTES:], beyond, size, group) if beyond > 0 else [b""] * size
     return [pickle.loads((begin + more)[LENGTH_BYTES:end]) for begin, more, end in zip(first, rest, ends, strict=True)]
 
 
-def _gather_bytes(own: bytes, room: int, size: int, group: collectives.ProcessGroup | None) -> list[bytes]:
-    """Those of all learners, `room` of each; `own` may be fewer."""
-    all_SB = torch.empty(size, room, dtype=torch.uint8)
-    own_B = torch.frombuffer(bytearray(own.ljust(room, b"\0")), dtype=torch.uint8)
+def _gather_bytes(own: bytes, length: int, size: int, group: collectives.ProcessGroup | None) -> list[bytes]:
+    """Gather `length` bytes of each learner; `own` may be fewer."""
+    all_SB = torch.empty(size, length, dtype=torch.uint8)
+    own_B = torch.frombuffer(bytearray(own.ljust(length, b"\0")), dtype=torch.uint8)
     collectives.all_gather(list(all_SB), own_B, group=group)
     return [of_one_B.numpy().tobytes() for of_one_B in all_SB]
-
-
-# The functions of this module have as a default argument the group of all learners that there is when it is imported,
-# if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
 
 
 Value = TypeVar("Value")
@@ -68,33 +65,33 @@ MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `mess
 
 @dataclass
 class World:
-    """Learners 0 to size - 1, of which this process is `rank`; with one learner nothing is sent."""
+    """Learners 0 to size - 1, one of which is this process; one alone sends nothing."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1  # learners on this machine
-    store: Any = None  # torch.distributed.Store of this attempt, None when alone
+    store: Any = None  # torch.distributed.Store of this generation, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
-    attempt: str = ""  # token, before each key of the store
+    generation: str = ""  # token, before each key of the store
     address: str = addresses.LOOPBACK  # of this learner, at which all its sockets listen
-    members: Members | None = None  # where the others train without a learner that is lost
+    members: Members | None = None  # if the others train on without a lost learner
     joins: bool = False  # whether this learner joins others that train, of which `size` began
-    ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
-    whole: World | None = None  # of which this is a part
-    in_whole: Sequence[int] = ()  # the ranks there of the learners of this part
-    parts: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
+    ranks: Sequence[int] = ()  # in a collective, in order, if not 0 to size - 1
+    parent: World | None = None  # of which this is a part
+    parent_ranks: Sequence[int] = ()  # the ranks there of the learners of this part
+    subgroups: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
 
     @property
-    def place(self) -> int:
-        """Of this learner among those of a collective."""
+    def index(self) -> int:
+        """Index of this learner in a collective."""
         return self.ranks.index(self.rank) if self.ranks else self.rank
 
     @property
     def live(self) -> Sequence[int]:
-        """The learners that train. Raises TakenForLost where this one is not among them any more."""
-        if self.whole:
-            of_whole = set(self.whole.live)
-            return [place for place, rank in enumerate(self.in_whole) if rank in of_whole]
+        """Learners that train. Raises TakenForLost if this one is lost for the others."""
+        if self.parent:
+            of_whole = set(self.parent.live)
+            return [place for place, rank in enumerate(self.parent_ranks) if rank in of_whole]
         if not self.members:
             return range(self.size)
         live = self.members.live
@@ -103,33 +100,33 @@ class World:
         return live
 
     def rank_of(self, learner: int) -> int:
-        """That of `learner` of this world among all, where this is a part of them."""
-        return self.in_whole[learner] if self.whole else learner
+        """Return the rank of `learner` in the parent world, if there is one."""
+        return self.parent_ranks[learner] if self.parent else learner
 
     @property
     def is_first(self) -> bool:
-        """Whether this learner makes checkpoints and reports: the first one of those that train."""
+        """True for the first learner that trains, which makes checkpoints and reports."""
         return self.rank == self.live[0]
 
     def gather(self, value: Value) -> list[Value]:
-        """The values of all learners, by place."""
+        """Return the values of all learners, by index."""
         if self.size == 1:
             return [value]
         return gather_objects(value, self.size, self.group)
 
     def sum(self, *values: float) -> list[float]:
-        """Sums over the learners, in the order of their ranks, so that they do not depend on timing."""
+        """Sum over the learners, in the order of ranks, so independent of timing."""
         return [sum(column) for column in zip(*self.gather(values), strict=True)]
 
     def barrier(self) -> None:
-        """Wait until all learners call this; RuntimeError at once when one has died."""
+        """Wait until all learners call this; RuntimeError at once if one has died."""
         self.gather(None)
 
     def mean(self, values_P: Tensor, message_type: torch.dtype = torch.float32) -> None:
-        """Replace `values_P`, float32, by the mean over the learners, which gets the same bits at all of them.
+        """Replace `values_P`, float32, by the mean over learners, the same bits for all.
 
-        With other messages values are rounded to their type, and so are the sums on their way; the last division is by
-        float32.
+        With other messages, values and their sums are rounded to that type on the way; the last
+        division is in float32.
         """
         if self.size > 1:
             message_P = values_P.to(message_type)  # float32: the very same
@@ -138,7 +135,7 @@ class World:
             values_P /= self.size
 
     def mean_beyond(self, base_P: Tensor, values_P: Tensor, message_type: torch.dtype) -> None:
-        """The same, where `base_P` has the same bits at all learners: only what is beyond it is rounded."""
+        """Average as `mean` does, rounding the difference to `base_P`, the same for all."""
         if message_type == torch.float32:
             self.mean(values_P)
         else:
@@ -147,24 +144,24 @@ class World:
             values_P += base_P
 
     def all_gather(self, slices_P: list[Tensor], own_P: Tensor) -> None:
-        """Fill `slices_P`, one for each learner, with the values `own_P` of each; they may be the same memory."""
+        """Fill `slices_P`, one for each learner, with `own_P` of each."""
         collectives.all_gather(slices_P, own_P.clone(), group=self.group)
 
     def regroup(self) -> None:
-        """From now on collectives are those of the members; all of these call this, when there will be no others.
+        """Use the members for collectives from now on.
 
-        RuntimeError where one is lost.
+        All of them call this, after which no other joins. RuntimeError if one is lost.
         """
         assert self.members
         if not (self.members.losses or self.members.joined):
             return
         leave_world()
-        for part, _ in self.parts:
+        for part, _ in self.subgroups:
             part.group = None
         self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
-        for part, groups in self.parts:
+        for part, groups in self.subgroups:
             self._regroup(part, groups)
 
     def _regroup(self, part: World, groups: Sequence[Sequence[int]]) -> None:
@@ -177,7 +174,7 @@ class World:
                 part.group = group if self.rank in ranks else part.group
 
     def split(self, groups: Sequence[Sequence[int]]) -> World:
-        """The group of ranks that this learner is in. All learners call this, with the same groups."""
+        """Return this learner's group; all learners call this, with the same groups."""
         mine = self
         for ranks in groups:
             group = collectives.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT) if self.size > 1 else None
@@ -190,22 +187,23 @@ class World:
                     self.store,
                     group,
                     address=self.address,
-                    whole=self,
-                    in_whole=ranks,
+                    parent=self,
+                    parent_ranks=ranks,
                 )
-        self.parts.append((mine, groups))
+        self.subgroups.append((mine, groups))
         return mine
 
 
-def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
-    """Wait until all learners have joined and reach each other. Alone where the environment names none.
+def join_learners(interface: str = "", timeout_s: float = ANSWER_TIMEOUT_S) -> World:
+    """Wait until all learners have joined and reach each other.
 
-    AsrtoolError if another has not come, for `timeout_s` where torchrun has seen all hosts start, or is not reached.
+    Returns a world of one if the environment names no learners. AsrtoolError if another has not
+    come, for `timeout_s` if torchrun has seen all hosts start, or is not reached.
     """
     if not is_learner():
         return World()
-    if attempt := joined_attempt():
-        return _join_running(attempt, interface, timeout_s)
+    if generation := joined_generation():
+        return _join_running(generation, interface, timeout_s)
     patience_s = timeout_s if is_met() else RENDEZVOUS_TIMEOUT.total_seconds()
     has_store = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
     reached = None if has_store else addresses.reach_rendezvous(patience_s)
@@ -215,34 +213,34 @@ def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if local_size == size:  # the launcher watches them
         patience_s = COLLECTIVE_TIMEOUT.total_seconds()
-    attempt = join_attempt(store, rank, size, patience_s)
-    world = World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
+    generation = join_generation(store, rank, size, patience_s)
+    world = World(rank, size, local_size, generation_store(generation, store), generation=generation)
     if local_size == size:
         world.address = addresses.own_address(interface, reached)
     else:
-        places = addresses.find_places(world.store, rank, size, interface, reached, timeout_s)
-        world.address = places[rank].address
+        endpoints = addresses.connect_learners(world.store, rank, size, interface, reached, timeout_s)
+        world.address = endpoints[rank].address
         if interface:
-            os.environ["MASTER_ADDR"] = places[0].address  # for heartbeats and those that join
+            os.environ["MASTER_ADDR"] = endpoints[0].address  # for heartbeats and learners that join
     addresses.use_for_groups(world.address, several_hosts=local_size < size)
     return world
 
 
-def _join_running(attempt: str, interface: str, timeout_s: float) -> World:
-    """That of a learner that joins those of `attempt`; it is in no collective before the end."""
+def _join_running(generation: str, interface: str, timeout_s: float) -> World:
+    """Return the world of a learner that joins; it is in no collective before the end."""
     reached = addresses.reach_rendezvous(timeout_s)
     whole = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=JOIN_TIMEOUT)
     whole.set_timeout(COLLECTIVE_TIMEOUT)
     rank, size, local_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    store = store_of(attempt, whole)
+    store = generation_store(generation, whole)
     store.set(host_key(rank), socket.gethostname())
     address = addresses.own_address(interface, reached, lambda: addresses.known_addresses(store, size))
     addresses.use_for_groups(address, several_hosts=True)
-    return World(rank, size, local_size, store, attempt=attempt, address=address, joins=True)
+    return World(rank, size, local_size, store, generation=generation, address=address, joins=True)
 
 
 def init_collectives(world: World) -> None:
-    """After `join_learners`: connect all learners, but for one that joins them."""
+    """Connect all learners after `join_learners`, except one that joins them."""
     if world.store is None:
         return
     if torch.cuda.is_available():
@@ -252,31 +250,31 @@ def init_collectives(world: World) -> None:
 
 
 def connect(world: World, prefix: str) -> None:
-    """Make the group of the learners of `world`, by keys below `prefix`; all of them call this."""
+    """Make the group of the learners of `world`, which all call this."""
     store = PrefixStore(prefix, world.store)
     backend = "cpu:gloo,cuda:nccl" if _have_own_gpus(world, store) else "gloo"
     collectives.init_process_group(
-        backend, store=store, rank=world.place, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
+        backend, store=store, rank=world.index, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
     )
 
 
 def _have_own_gpus(world: World, store: PrefixStore) -> bool:
-    """Whether NCCL can connect all learners: it refuses two on a GPU. gloo copies what lies on one through the host."""
-    store.set(f"gpu/{world.place}", str(world.local_size <= torch.cuda.device_count()))
+    """Return whether NCCL can connect all learners: it refuses two on a GPU."""
+    store.set(f"gpu/{world.index}", str(world.local_size <= torch.cuda.device_count()))
     return all(store.get(f"gpu/{rank}") == b"True" for rank in range(world.size))
 
 
 def choose_gpu() -> None:
-    """Take another GPU than the other learners of this machine, as far as there are enough."""
+    """Take another GPU than the other learners of this machine, if there are enough."""
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 
 
 def leave_world() -> None:
     """Undo `init_collectives`, and end the threads of gloo.
 
-    One that still frees a tensor when Python exits ends the process by SIGABRT ("terminate called without an active
-    exception"): it waits for Python's lock, and is ended in a destructor. They end with the last reference to their
-    group.
+    They end with the last reference to their group. A thread that still frees a tensor when Python
+    exits ends the process by SIGABRT ("terminate called without an active exception"): it waits for
+    Python's lock, and is ended in a destructor.
     """
     if collectives.is_initialized():
         gc.collect()  # a strategy may hold a group in a cycle, as DistributedDataParallel does
@@ -285,5 +283,5 @@ def leave_world() -> None:
 
 
 def all_reduce_bytes(values: Tensor, world: World, message_type: torch.dtype = torch.float32) -> int:
-    """What a learner sends so that all hold the sum of `values`: each part once on its way to the sum and once back."""
+    """Return the bytes a learner sends: each part goes to the sum, and comes back."""
     return 2 * values.numel() * message_type.itemsize * (world.size - 1) // world.size

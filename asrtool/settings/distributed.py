@@ -117,16 +117,24 @@ class DelayByOne:
 
 
 @dataclass(frozen=True)
-class Gossip:
+class RandomRing:
     """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
 
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
+    ring: ClassVar[str] = "random"
 
     message_type: str = "fp32"  # or bf16: weights that learners exchange
 
     def __post_init__(self) -> None:
         one_of("message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class FixedRing(RandomRing):
+    """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
+
+    ring: ClassVar[str] = "fixed"
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,10 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "strategy": {
         "single": ("asrtool.distributed.strategies.synchronous:single", ""),
         "allreduce": ("asrtool.distributed.strategies.allreduce:AllReduce", "asrtool.settings.distributed:AllReduce"),
-        "adpsgd": ("asrtool.distributed.strategies.adpsgd:adpsgd", "asrtool.settings.distributed:AdPsgd"),
-        "adpsgd-fixed": ("asrtool.distributed.strategies.adpsgd:adpsgd_fixed", "asrtool.settings.distributed:Gossip"),
-        "adpsgd-random": ("asrtool.distributed.strategies.adpsgd:adpsgd_random", "asrtool.settings.distributed:Gossip"),
-        "adpsgd-pairs": ("asrtool.distributed.strategies.adpsgd:adpsgd_pairs", "asrtool.settings.distributed:Pairs"),
+        "adpsgd": ("asrtool.distributed.strategies.gossip:adpsgd", "asrtool.settings.distributed:AdPsgd"),
+        "adpsgd-fixed": ("asrtool.distributed.strategies.gossip:adpsgd", "asrtool.settings.distributed:FixedRing"),
+        "adpsgd-random": ("asrtool.distributed.strategies.gossip:adpsgd", "asrtool.settings.distributed:RandomRing"),
+        "adpsgd-pairs": ("asrtool.distributed.strategies.gossip:adpsgd_pairs", "asrtool.settings.distributed:Pairs"),
         "adpsgd-d1": (
             "asrtool.distributed.strategies.delay_by_one:delay_by_one",
             "asrtool.settings.distributed:DelayByOne",
@@ -75,16 +75,16 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         ),
         "bmuf": ("asrtool.distributed.strategies.bmuf:bmuf", "asrtool.settings.distributed:Bmuf"),
         "ps-async": (
-            "asrtool.distributed.baselines.parameter_server:parameter_server",
+            "asrtool.distributed.baselines.parameter_server:ParameterServer",
             "asrtool.settings.distributed:Servers",
         ),
         "ps-sync": (
-            "asrtool.distributed.baselines.synchronous_server:synchronous_parameter_server",
+            "asrtool.distributed.baselines.parameter_server:SynchronousParameterServer",
             "asrtool.settings.distributed:SynchronousServers",
         ),
-        "hogwild": ("asrtool.distributed.baselines.hogwild:hogwild", "asrtool.settings.distributed:Hogwild"),
+        "hogwild": ("asrtool.distributed.baselines.hogwild:Hogwild", "asrtool.settings.distributed:Hogwild"),
         "none": (
-            "asrtool.distributed.strategies.independent:no_communication",
+            "asrtool.distributed.strategies.replica:independent",
             "asrtool.settings.distributed:NoMixing",
         ),
     },

@@ -20,9 +20,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.launch.environment import check_environment, is_learner
-from asrtool.distributed.members.joining import become_learner, rendezvous_path
-from asrtool.distributed.members.members import Ended, Survival, node_of
-from asrtool.distributed.members.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
+from asrtool.distributed.members.joining import join_training, rendezvous_path
+from asrtool.distributed.members.members import Survival, TrainingEnded, node_of
+from asrtool.distributed.members.supervisor import end_joined, forget_lost, holding_lock, supervise, supervise_joining
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.settings.distributed import Distributed, joinable_strategies
@@ -54,10 +54,10 @@ def join(job: Job) -> None:
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where the others end first
-    supervise_joining(job.out, functools.partial(become_learner, job.out), job.out / FINAL)
+    supervise_joining(job.out, functools.partial(join_training, job.out), job.out / FINAL)
     try:
         train(job)
-    except Ended:
+    except TrainingEnded:
         logging.warning(ENDED, job.out)
 
 
@@ -107,7 +107,7 @@ def _launch(job: Job, num_learners: int) -> bool:
     for name in PRELOADED:
         importlib.import_module(name)
     job.distributed.strategy.load()
-    from asrtool.distributed.launch.launch import launch_learners
+    from asrtool.distributed.launch.launcher import launch_learners
 
     forget_assigned(job.out)
     return launch_learners(num_learners, functools.partial(describe_assigned, job.out))
@@ -182,7 +182,7 @@ def _train_as_learner(job: Job) -> None:
     with learner(distributed.timeout_s, survival, distributed.interface) as world, contextlib.ExitStack() as stack:
         if world.joins or not _open(job, world, stack):
             if world.members:
-                stack.enter_context(training_there(job.out, world.rank))
+                stack.enter_context(holding_lock(job.out, world.rank))
             try:
                 _train(job, world)
             except Stopped:  # by a signal to another learner
@@ -206,7 +206,7 @@ def _node_size(distributed: Distributed) -> int:
 def _train(job: Job, world: World) -> None:
     training = prepare(job, world)
     training.train()
-    if world.place == 0:
+    if world.index == 0:
         training.checkpointer.remove_others(training.state.saved)  # a run killed after its last one has not
         summary = {**_summary(training), **job.finish(training.state)}
         write_text(job.out / FINAL, json.dumps(summary, indent=1) + "\n")

@@ -1,8 +1,9 @@
-"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time, waiting for no other.
+"""Hogwild (Niu et al., arXiv 1106.5730): steps on weights in shared memory.
 
-w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
-that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
-optimizer of its own. Buffers lie in shared memory as well: each learner adds its batches to the same statistics.
+w <- w - alpha g(w), at any time, without waiting for others. A weight is read and written while
+others write theirs. So some steps are made on weights that are partly older, and of two steps on
+the same weight at the same instant one is lost. Each learner has an optimizer of its own. Buffers
+lie in shared memory as well: each learner adds its batches to the same statistics.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
 from asrtool.distributed.strategies.synchronous import SynchronousStrategy
 from asrtool.distributed.strategies.update import Update
 from asrtool.distributed.weights.buffers import synchronise_counters
-from asrtool.distributed.weights.flat import FlatWeights, are_on_host, views_of
+from asrtool.distributed.weights.flat import FlatWeights, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 
 
 class SharedWeights:
-    """`weights_P`, which begin as those of learner 0, and the records that are not settled."""
+    """Weights in shared memory, at first those that learner 0 has, and their records."""
 
     def __init__(self, world: World, weights_P: Tensor) -> None:
-        """All learners call this."""
+        """Open the memory; all learners call this."""
         self.world = world
         file, path = _make_file(world)
         self.weights_P = _open_shared(path, len(weights_P), torch.float32)
@@ -50,16 +51,18 @@ class SharedWeights:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[list[Tensor]]:
-        """Inside, nothing is recorded; gives the records that what is changed inside has to be added to as well."""
+        """Yield the records to add the step to as well; nothing is recorded inside."""
         with self._locked(fcntl.LOCK_SH):
             passed, newest = int(self.passed_L[self.world.rank]), int(self.newest_1)
             yield [self._record(cut) for cut in range(passed + 1, newest + 1)]
 
     def record(self, cut: int) -> Tensor | None:
-        """This learner comes to `cut`; gives learner 0 the record, which is whole once `is_settled`."""
+        """Come to `cut`; return the record at learner 0, whole once `is_settled`."""
         with self._locked(fcntl.LOCK_EX):
             if self.newest_1 < cut:
-                self._make(cut)
+                file = self._made[cut] = os.memfd_create("asrtool")
+                self.world.store.set(f"shared/{cut}", f"/proc/{os.getpid()}/fd/{file}")
+                self._record(cut).copy_(self.weights_P)
                 self.newest_1.fill_(cut)
             found = self._record(cut) if self.world.rank == 0 else None
             self.passed_L[self.world.rank] = cut
@@ -69,22 +72,17 @@ class SharedWeights:
         return found
 
     def is_settled(self, cut: int) -> bool:
-        """Whether all learners have come to `cut`."""
+        """Return whether all learners have come to `cut`."""
         return bool((self.passed_L >= cut).all())
 
     def close(self) -> None:
-        """Of the files that this learner has open."""
+        """Close the files that this learner has open."""
         for file in (self.lock, *self._made.values()):
             os.close(file)
 
-    def _make(self, cut: int) -> None:
-        self._made[cut] = os.memfd_create("asrtool")
-        self.world.store.set(_key(cut), _path(self._made[cut]))
-        self._record(cut).copy_(self.weights_P)
-
     def _record(self, cut: int) -> Tensor:
         if cut not in self._records:
-            path = self.world.store.get(_key(cut)).decode()
+            path = self.world.store.get(f"shared/{cut}").decode()
             self._records[cut] = _open_shared(path, len(self.weights_P), torch.float32)
         return self._records[cut]
 
@@ -98,34 +96,39 @@ class SharedWeights:
 
 
 def _make_file(world: World) -> tuple[int | None, str]:
-    """A file in memory that learner 0 makes and keeps open, and its path; all learners call this.
+    """Make a file in memory at learner 0, and return it with its path.
 
-    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
-    larger than /dev/shm.
+    All learners call this. The file has no name in any folder, so the system frees it after the
+    last of them exits, however it exits. It may be larger than /dev/shm.
     """
     file = os.memfd_create("asrtool") if world.rank == 0 else None
-    return file, world.gather("" if file is None else _path(file))[0]
+    return file, world.gather("" if file is None else f"/proc/{os.getpid()}/fd/{file}")[0]
 
 
 def _open_shared(path: str, num_values: int, dtype: torch.dtype) -> Tensor:
-    """Zeros, where no learner has written anything."""
+    """Map values, which are zero until a learner writes them."""
     return torch.from_file(path, shared=True, size=num_values, dtype=dtype)
 
 
-def _path(file: int) -> str:
-    return f"/proc/{os.getpid()}/fd/{file}"
-
-
-def _key(cut: int) -> str:
-    return f"shared/{cut}"
-
-
 class Hogwild(SynchronousStrategy):
-    """The parameters and float buffers of all learners are views of the same memory."""
+    """A learner whose parameters and float buffers are views of shared memory."""
 
     asynchronous = True
 
     def __init__(self, context: StrategyContext) -> None:
+        """Raise AsrtoolError if learners are on several machines or compute on GPUs."""
+        size, local_size = context.world.size, context.world.local_size
+        if local_size != size:
+            raise AsrtoolError(
+                f"strategy hogwild with {size} learners, {local_size} of them on this machine",
+                "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example "
+                "ps-async",
+            )
+        if any(parameter.device.type != "cpu" for parameter in context.model.parameters()):
+            raise AsrtoolError(
+                "strategy hogwild where torch sees a GPU",
+                "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
+            )
         self.flat = FlatWeights(context.model)
         super().__init__(context, AssignmentRule(), context.task)
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply, context.loss_scale)
@@ -148,7 +151,7 @@ class Hogwild(SynchronousStrategy):
         return norm, StepCost(staleness=self.num_others - before)
 
     def _apply(self) -> None:
-        """The step of the optimizer; also on what others have recorded at cuts that this learner has not come to."""
+        """Make a step of the optimizer, also on the records that lack it."""
         assert self.shared
         with self.shared.step() as records:
             if not records:
@@ -159,13 +162,15 @@ class Hogwild(SynchronousStrategy):
                 values_P[: len(update_W)] += update_W
 
     def _update_of_copy(self) -> Tensor:
-        """What the optimizer adds to the weights, found on a copy: others write those meanwhile."""
+        """Compute what the optimizer adds, on a copy: others write the weights meanwhile."""
         parameters, num_weights = self.flat.parameters, self.flat.num_weights
         before_W = self.flat.weights_P[:num_weights].clone()
         after_W = before_W.clone()
-        _lie_in(parameters, views_of(after_W, self.flat.sizes, parameters))
+        for parameter, view in zip(parameters, views_of(after_W, self.flat.sizes, parameters), strict=True):
+            parameter.data = view
         self.optimizer.step()
-        _lie_in(parameters, self.flat.views)
+        for parameter, view in zip(parameters, self.flat.views, strict=False):  # buffers follow
+            parameter.data = view
         return after_W - before_W
 
     def synchronise(self) -> ConsensusMetrics:
@@ -191,27 +196,3 @@ class Hogwild(SynchronousStrategy):
     def _count_others(self) -> int:
         assert self.shared
         return int(self.shared.steps_L.sum() - self.shared.steps_L[self.world.rank])
-
-
-def _lie_in(parameters: list[torch.nn.Parameter], views: list[Tensor]) -> None:
-    for parameter, view in zip(parameters, views, strict=False):
-        parameter.data = view
-
-
-def hogwild(context: StrategyContext) -> Strategy:
-    """Asynchronous SGD in shared memory, without locks.
-
-    AsrtoolError where the learners are not on one machine, or compute on GPUs.
-    """
-    world = context.world
-    if world.local_size != world.size:
-        raise AsrtoolError(
-            f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
-            "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example ps-async",
-        )
-    if not are_on_host(context.model.parameters()):
-        raise AsrtoolError(
-            "strategy hogwild where torch sees a GPU",
-            "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
-        )
-    return Hogwild(context)

@@ -1,40 +1,176 @@
-"""Asynchronous SGD with a parameter server (Dean et al. 2012): w <- w - alpha g(w'), w' being weights of before.
+"""Parameter servers: learners push gradients, and take the weights that result.
 
-A learner pushes its clipped gradient to the servers, and waits for the weights that result from it. A server makes the
-step of each gradient when it arrives; the steps that others made since the weights that a gradient was computed on are
-its staleness.
+`ps-async` (Dean et al. 2012): w <- w - alpha g(w'), w' being earlier weights. A server makes the
+step of each gradient when it arrives. The steps that others made since w' are the staleness of a
+gradient.
 
-A checkpoint is a consistent cut (Chandy and Lamport 1985). Each learner that comes to it lets the servers know before
-its next push. At the first notice a server forks its slice: all gradients it has stepped on are from before the cut.
-From then on it makes the step of a gradient from before the cut on both, of one from behind it on its own slice alone.
-With the notice of the last learner the fork has all gradients from before the cut, in the order in which they came, and
-none from behind it, though no learner has waited for another.
+`ps-sync` (Li et al. 2014): w <- w - alpha mean_i g(w^i), one update for all learners. In a round a
+server adds the gradients in the order of ranks, and answers with the norms of their mean. From the
+norms of all servers each learner finds the norm of the whole mean, and orders the step with the
+factor that clips it. After all orders the server makes one step, and answers all with the weights.
+
+Servers hold no buffers: each learner keeps its own statistics, and their mean stands for all. With
+bf16 messages a learner computes on the servers' weights rounded to bf16. The weights that stand for
+all learners are not rounded.
+
+Beside its model of P parameters a learner keeps the gradient it sends, and with bf16 messages the
+weights received. All servers together keep the weights, the state of the optimizer, a gradient, and
+the weights answered with.
+
+An asynchronous checkpoint is a consistent cut (Chandy and Lamport 1985). A learner that comes to
+the cut notifies the servers before its next push. At the first notice a server forks its slice,
+which has all gradients so far, all from before the cut. Then it steps on both with a gradient from
+before the cut, and on its own slice alone with a later one. At the notice of the last learner the
+fork has all gradients from before the cut, in their order, and no later one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+import zmq
 
-from asrtool.distributed.baselines.served_learner import Served, check_number
-from asrtool.distributed.baselines.weight_server import Server, Slice
-from asrtool.distributed.strategies.strategy import Snapshot, StepCost, Strategy, StrategyContext
-from asrtool.distributed.strategies.update import Update
+from asrtool.distributed.baselines.weight_server import PULL, Client, Server, Slice, split_evenly
+from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.update import Update, trained_parameters
 from asrtool.distributed.transport.event_log import Note, no_note
+from asrtool.distributed.transport.sockets import new_context
 from asrtool.distributed.transport.view import Recorded
-from asrtool.distributed.weights.flat import as_bytes
+from asrtool.distributed.weights.buffers import OwnStatistics
+from asrtool.distributed.weights.flat import FlatWeights, as_bytes, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.distributed.world import MESSAGES
+from asrtool.errors import AsrtoolError
 
-PUSH, PASSED = b"push", b"passed"  # with a learning rate and a gradient; with the number of a cut
-RATE, CUT = struct.Struct("<d"), struct.Struct("<q")
+PUSH = b"push"  # with a gradient, to an asynchronous server with a learning rate before it
+PASSED = b"passed"  # to an asynchronous server, with the number of a cut
+STEP = b"step"  # to a synchronous server, with a learning rate and the factor that clips
+RATE, CUT, RATE_AND_FACTOR = struct.Struct("<d"), struct.Struct("<q"), struct.Struct("<dd")
+CLIP_MARGIN = 1e-6  # beside the norm, as torch's clip_grad_norm_ has it
+
+
+class ServedLearner(Strategy):
+    """A learner; if its rank is below the number of servers, also a server's thread."""
+
+    def __init__(self, context: StrategyContext, make_server: Callable[[Slice, int, torch.dtype], Server]) -> None:
+        """Raise AsrtoolError if there are to be more servers than learners or parameters."""
+        self.task = context.task
+        self.world = context.world
+        self.clip_norm = context.clip_norm
+        named_parameters = trained_parameters(context.model)
+        num_servers, most = context.settings.num_servers, min(context.world.size, len(named_parameters))
+        if num_servers > most:
+            raise AsrtoolError(
+                f"{context.settings.section}.num_servers is {num_servers}, with {context.world.size} learners and a "
+                f"model of {len(named_parameters)} parameters",
+                f"choose {most} at most: a server runs beside a learner and keeps whole parameters",
+            )
+        self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
+        self.flat = FlatWeights(context.model, with_buffers=False)
+        self.statistics = OwnStatistics(context.model, context.world)
+        self.message_type = MESSAGES[context.settings.message_type]
+        self.rounds = self.message_type != torch.float32
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, loss_scale=context.loss_scale)
+        self.gradients_P = torch.zeros(len(self.flat.weights_P), dtype=self.message_type)
+        self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
+        # If the model is on the host and nothing is rounded, these are the weights that it computes on.
+        self.received_P = torch.zeros_like(self.gradients_P) if self.rounds else self.flat.weights_P.cpu()
+        runs = split_evenly(self.flat.sizes, num_servers)
+        self.lengths = [sum(self.flat.sizes[run]) for run in runs]
+        self.server: Server | None = None
+        if self.world.rank < len(runs):
+            run = runs[self.world.rank]
+            kept = Slice(named_parameters[run], self.flat.sizes[run], context.make_optimizer)
+            self.server = make_server(kept, self.world.size, self.message_type)
+        self.context: zmq.Context[Any] | None = None
+        self.num_answered = 0  # bytes that the server beside this learner had sent by the last step
+
+    def start(self) -> None:
+        self.context, address = new_context(), ""
+        if self.server:
+            part_P = self.flat.weights_P.split(self.lengths)[self.world.rank]
+            address = self.server.start(self.context, self.world.address, part_P)
+        self.client = Client(self.context, self.world.rank, self.world.gather(address)[: len(self.lengths)])
+
+    def _fetch_gradients(self) -> None:
+        for gradient, parameter in zip(self.gradients, self.flat.parameters, strict=True):
+            gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
+
+    def _wait(self) -> None:
+        try:
+            self.client.wait()
+        except ConnectionError:
+            if self.server and self.server.error:
+                raise self.server.error from None
+            raise
+
+    def _receive(self) -> int:
+        """Take the weights, and return the steps since the last ones, the own included."""
+        num_steps = self.client.receive(self.received_P.split(self.lengths))
+        self._become(self.received_P)
+        return num_steps
+
+    def _become(self, weights_P: torch.Tensor) -> None:
+        if weights_P is not self.flat.weights_P:
+            self.flat.weights_P.copy_(weights_P)
+
+    def _num_answered(self) -> int:
+        """Return the bytes that the server here has sent since the last call."""
+        before, self.num_answered = self.num_answered, self.server.num_bytes if self.server else 0
+        return self.num_answered - before
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.world.barrier()
+        self.client.order(PULL)
+        self._wait()
+        self.exact_P = torch.empty(len(self.received_P)) if self.rounds else self.received_P
+        self.client.receive(self.exact_P.split(self.lengths))
+        self._become(self.received_P.copy_(self.exact_P))
+        self.statistics.synchronise()
+        self.world.barrier()
+        return ConsensusMetrics(0.0, None)
+
+    @contextlib.contextmanager
+    def consensus(self) -> Iterator[None]:
+        with self.statistics.consensus():
+            self._become(self.exact_P)
+            try:
+                yield
+            finally:
+                self._become(self.received_P)
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.statistics.load_state(learner)
+        if self.server:
+            self.server.slice.load_state(learner["server"])
+
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        """Load the state of all servers or of none: slices differ with their number."""
+        state = learner.get("server")
+        fits = self.server is None or (state is not None and self.server.slice.fits(state))
+        if not all(self.world.gather(fits)):
+            return False
+        if self.server and state is not None:
+            self.server.slice.load_state(state)
+        return True
+
+    def close(self) -> None:
+        if self.server:
+            self.server.close()
+        if self.context:
+            self.context.destroy(linger=0)
 
 
 class RecordedSlice(Recorded):
-    """A slice as it is at a cut; once it is settled, `state` has what `Slice.load_state` needs."""
+    """A slice as it is at a cut; once settled, `state` is for `Slice.load_state`."""
 
     def __init__(self, fork: Slice) -> None:
         super().__init__(fork.weights_P)
@@ -42,13 +178,13 @@ class RecordedSlice(Recorded):
         self.state: dict[str, object] = {}
 
     def settle(self) -> None:
-        """No further gradient is from before the cut."""
+        """Record the state: no further gradient is from before the cut."""
         self.state.update(self.slice.state())
         self.settled.set()
 
 
 class AsynchronousServer(Server):
-    """Steps on every gradient as it comes, and answers it with the weights."""
+    """Steps on every gradient when it comes, and answers it with the weights."""
 
     def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
         super().__init__(kept, num_learners, message_type)
@@ -60,12 +196,12 @@ class AsynchronousServer(Server):
         self.open: dict[int, RecordedSlice] = {}  # by cut, until all have come to it
 
     def record(self, cut: int) -> RecordedSlice:
-        """The slice at `cut`, to be asked for before the learner beside the server lets it know that it is there."""
+        """Return the slice at `cut`, before the learner beside sends its notice."""
         with self.lock:
             return self._record(cut)
 
     def is_settled(self, recorded: RecordedSlice) -> bool:
-        """Whether all gradients from before its cut are in it; raises what has ended the server."""
+        """Return whether it is complete; raise the error of the server, if any."""
         if self.error:
             raise self.error
         return recorded.settled.is_set()
@@ -106,8 +242,8 @@ class AsynchronousServer(Server):
             self.open.pop(cut).settle()
 
 
-class ParameterServer(Served):
-    """A learner that waits for the answer to its own gradient, and for no other learner."""
+class ParameterServer(ServedLearner):
+    """A learner that waits for the answer to its own gradient alone."""
 
     server: AsynchronousServer | None
     asynchronous = True
@@ -150,7 +286,80 @@ class ParameterServer(Served):
         return snapshot
 
 
-def parameter_server(context: StrategyContext) -> Strategy:
-    """`distributed.ps-async.num_servers` servers; the weights are split between them at the borders of parameters."""
-    check_number(context)
-    return ParameterServer(context)
+class SynchronousServer(Server):
+    """Steps on the mean of all gradients; one that comes early waits."""
+
+    def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
+        super().__init__(kept, num_learners, message_type)
+        self.waiting: dict[int, zmq.Frame] = {}  # gradients by rank
+        self.num_added = self.num_ordered = 0  # in this round
+
+    def _follow(self, rank: int, order: bytes) -> None:
+        frame = self.socket.recv(copy=False)
+        if order == PUSH:
+            self.waiting[rank] = frame
+            self._add()
+            return
+        self.num_ordered += 1
+        if self.num_ordered == self.num_learners:
+            self.num_ordered = 0
+            rate, factor = RATE_AND_FACTOR.unpack(frame.bytes)  # all learners send the same
+            self.slice.gradients_P *= factor
+            self.slice.step(rate)
+            self._answer(range(self.num_learners), self.message_P)
+
+    def _add(self) -> None:
+        """Add the gradients whose turn it is; after the last, answer with norms."""
+        total_P = self.slice.gradients_P
+        while frame := self.waiting.pop(self.num_added, None):
+            gradient_P = torch.frombuffer(frame.buffer, dtype=self.message_P.dtype)
+            total_P.add_(gradient_P) if self.num_added else total_P.copy_(gradient_P)
+            self.num_added += 1
+        if self.num_added == self.num_learners:
+            self.num_added = 0
+            total_P /= self.num_learners
+            norms = torch.stack(torch._foreach_norm(self.slice.gradients)).numpy().tobytes()
+            for rank in range(self.num_learners):
+                self._send(rank, norms)
+
+
+class SynchronousParameterServer(ServedLearner):
+    """A learner that waits for all others at every step."""
+
+    def __init__(self, context: StrategyContext) -> None:
+        super().__init__(context, SynchronousServer)
+        self.assignment_rule = AssignmentRule(group_size=self.world.size, lockstep=True)
+
+    def step(self) -> tuple[float, StepCost]:
+        begin = time.perf_counter()
+        self._fetch_gradients()
+        if self.update.loss_scale:
+            self.gradients_P /= self.update.loss_scale.value
+        self.client.push(PUSH, gradients=self.gradients_P.split(self.lengths))
+        pushed = time.perf_counter()
+        self._wait()
+        norm, factor = self._norm_and_factor()
+        if self.update.loss_scale:
+            self.update.loss_scale.note(norm)
+        if math.isfinite(norm) and norm > 0:
+            self.client.order(STEP, RATE_AND_FACTOR.pack(self.optimizer.param_groups[0]["lr"], factor))
+            self._wait()
+            answered = time.perf_counter()
+            self._receive()
+        else:
+            answered = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        comm_s = time.perf_counter() - answered + pushed - begin
+        return norm, StepCost(comm_s, answered - pushed, self.gradients_P.nbytes + self._num_answered())
+
+    def _norm_and_factor(self) -> tuple[float, float]:
+        """Compute the norm of the mean gradient, and the factor that clips it."""
+        norms = torch.cat([torch.frombuffer(bytearray(part), dtype=torch.float32) for part in self.client.answers()])
+        norm = torch.linalg.vector_norm(norms)
+        return float(norm), float((self.clip_norm / (norm + CLIP_MARGIN)).clamp(max=1.0))
+
+    def snapshot(self, cut: int) -> Snapshot:
+        learner: dict[str, Any] = self.statistics.state()
+        if self.server:
+            learner |= {"server": self.server.slice.state()}
+        return Snapshot(learner, keeper=self.world.rank)

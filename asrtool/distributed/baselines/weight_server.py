@@ -1,7 +1,8 @@
-"""Servers of weights, and the connections of a learner to them; what each strategy makes of a gradient is its own.
+"""Servers of weights, and the connections of a learner to them.
 
-The weights lie in servers, each of which holds a run of whole parameters (a slice) and is a thread beside a learner.
-Gradients come and weights go in the format of messages; a server keeps and changes its slice in float32.
+The weights lie in servers. Each holds a run of whole parameters, a slice, and is a thread beside a
+learner. Gradients come and weights go in the format of messages; a server keeps and changes its
+slice in float32. The strategies in parameter_server decide what a server does with a gradient.
 """
 
 from __future__ import annotations
@@ -19,17 +20,16 @@ import torch
 import zmq
 from torch import Tensor, nn
 
-from asrtool.distributed.launch.addresses import url_of
-from asrtool.distributed.members.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.strategies.update import NamedParameters
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, url_of, wait_for_answer
 from asrtool.distributed.weights.flat import as_bytes, views_of
 
-PULL = b"pull"  # an order to a server: answer with the weights in float32; those of a strategy are its own
+PULL = b"pull"  # order to a server: answer with the weights in float32; strategies add orders
 COUNT = struct.Struct("<q")  # steps that a server has made, before the weights it answers with
 
 
 class Slice:
-    """A run of parameters and the optimizer that steps on `gradients_P`; the weights lie in `weights_P`, in float32."""
+    """A run of parameters in `weights_P`, and the optimizer of their gradients."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Slice:
         sizes: Sequence[int],
         make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer],
     ) -> None:
-        """`named_parameters` are those of the model that lie here; each takes so many values (`sizes`)."""
+        """Take the parameters of the model that lie here, and their numbers of values."""
         self._made_of = named_parameters, sizes, make_optimizer
         names, parameters = zip(*named_parameters, strict=True)
         self.weights_P, self.gradients_P = (torch.zeros(sum(sizes)) for _ in range(2))
@@ -49,25 +49,25 @@ class Slice:
         self.num_steps = 0
 
     def step(self, rate: float) -> None:
-        """One of the optimizer, on `gradients_P`, which learners have clipped."""
+        """Make one step of the optimizer on `gradients_P`, which learners have clipped."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.num_steps += 1
 
     def fork(self) -> Slice:
-        """Another one, as this one is now."""
+        """Copy this slice as it is now."""
         other = Slice(*self._made_of)
         other.weights_P.copy_(self.weights_P)
         other.load_state(copy.deepcopy(self.state()))
         return other
 
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs beside the weights."""
+        """Return the state for `load_state`, without the weights."""
         return {"optimizer": self.optimizer.state_dict(), "num_steps": self.num_steps}
 
     def fits(self, state: dict[str, Any]) -> bool:
-        """Whether `state` is that of a slice of the same parameters."""
+        """Return whether `state` is of a slice with the same parameters."""
         own = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         numbers = [number for group in state["optimizer"]["param_groups"] for number in group["params"]]
         if len(numbers) != len(own):
@@ -87,7 +87,7 @@ class Slice:
 
 
 class Server(ABC):
-    """A thread that keeps a slice and does what learners order, one order after the other."""
+    """A thread that keeps a slice and follows the orders of learners, one by one."""
 
     def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
         self.slice = kept
@@ -99,7 +99,7 @@ class Server(ABC):
         self.answered: list[zmq.MessageTracker] = []
 
     def start(self, context: zmq.Context[Any], host: str, weights_P: Tensor) -> str:
-        """Begin with `weights_P`, and answer from now on at the address that is returned."""
+        """Begin with `weights_P`, and return the address at which it answers."""
         self.slice.weights_P.copy_(weights_P)
         self.socket = context.socket(zmq.ROUTER)
         port = self.socket.bind_to_random_port(url_of(host))
@@ -113,11 +113,11 @@ class Server(ABC):
         """Stop answering."""
         if self.thread.is_alive():
             self.stop.send(b"")
-            self.thread.join(TIMEOUT_S)
+            self.thread.join(ANSWER_TIMEOUT_S)
 
     @abstractmethod
     def _follow(self, rank: int, order: bytes) -> None:
-        """Do what learner `rank` orders; what belongs to an order is in the frames of `socket` that follow."""
+        """Follow an order of learner `rank`, with arguments in the next frames."""
 
     def _run(self) -> None:
         try:
@@ -149,17 +149,17 @@ class Server(ABC):
         out_P.copy_(self.slice.weights_P)
         self.answered = []
         for rank in ranks:
-            self.num_bytes += out_P.nbytes  # before the one who asked has the answer
+            self.num_bytes += out_P.nbytes  # before the learner has the answer
             self.socket.send_multipart((name_of(rank), COUNT.pack(self.slice.num_steps)), zmq.SNDMORE)
             self.answered.append(self.socket.send(as_bytes(out_P), copy=False, track=True))
 
     def _send(self, rank: int, answer: bytes) -> None:
-        """Answer learner `rank` with something else than weights."""
+        """Answer learner `rank` with bytes instead of weights."""
         self.socket.send_multipart((name_of(rank), answer))
 
 
 class Client:
-    """The connections of learner `rank` to the servers."""
+    """Connections of learner `rank` to the servers."""
 
     def __init__(self, context: zmq.Context[Any], rank: int, addresses: Sequence[str]) -> None:
         self.sockets = [context.socket(zmq.DEALER) for _ in addresses]
@@ -170,34 +170,34 @@ class Client:
         self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
 
     def order(self, *frames: bytes) -> None:
-        """Send all servers the same."""
+        """Send all servers the same frames."""
         for socket in self.sockets:
             socket.send_multipart(frames)
 
     def push(self, *frames: bytes, gradients: Sequence[Tensor]) -> None:
-        """Send each server `frames` and its slice, which is not to be changed before it has answered."""
+        """Send each server `frames` and its slice, which must not change before an answer."""
         for socket, gradients_P in zip(self.sockets, gradients, strict=True):
             socket.send_multipart(frames, zmq.SNDMORE)
             socket.send(as_bytes(gradients_P), copy=False)
 
     def wait(self) -> None:
-        """Until all have answered; ConnectionError when one does not, at once where its process has died."""
+        """Wait until all have answered; ConnectionError if one does not or has died."""
         for number, (socket, end) in enumerate(zip(self.sockets, self.ends, strict=True)):
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
             # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
-            ready = wait_with_timeout(functools.partial(_poll, poller))
+            ready = wait_for_answer(functools.partial(_poll, poller))
             if socket not in ready:
-                fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
+                fault = "has ended its connection" if ready else f"has not answered for {ANSWER_TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
 
     def answers(self) -> list[bytes]:
-        """Those that are no weights."""
+        """Receive the answers that are bytes instead of weights."""
         return [socket.recv() for socket in self.sockets]
 
     def receive(self, weights: Sequence[Tensor]) -> int:
-        """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""
+        """Receive the answers; return the most steps that a server made since its last."""
         num_steps = 0
         for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
             before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]
@@ -207,17 +207,16 @@ class Client:
 
 
 def _poll(poller: zmq.Poller, seconds: float) -> dict[Any, int]:
-    """What is ready within so many seconds."""
     return dict(poller.poll(int(seconds * 1000)))
 
 
 def name_of(rank: int) -> bytes:
-    """By which servers know a learner."""
+    """Return the name of a learner at the servers."""
     return b"%d" % rank
 
 
 def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
-    """Runs of one or more of `sizes`, one after another, with sums that are about even."""
+    """Split `sizes` into runs of one or more neighbours with about even sums."""
     ends = list(itertools.accumulate(sizes))
     cuts = [0]
     for number in range(1, num_runs):

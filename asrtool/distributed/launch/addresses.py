@@ -1,9 +1,11 @@
-"""Where learners reach each other: one address for each, which all sockets of theirs use.
+"""Addresses of learners: all sockets of a learner listen at one address.
 
-It is the address from which a learner reaches the rendezvous. A host that finds the rendezvous at itself takes the one
-from which it reaches another host: its own name may stand for a loopback address, as Debian has it, or for an interface
-that leads nowhere. `distributed.interface` goes before both. Then each learner connects to one of each other host, so
-that none trains while another cannot be reached: all end by the same line.
+It is the address from which the learner reaches the rendezvous. A host that finds the rendezvous at
+itself takes the address from which it reaches another host: its own name may stand for a loopback
+address, as on Debian, or for an interface without a network. `distributed.interface` overrides both.
+
+Then each learner connects to one of each other host. If one cannot be reached none trains, and all end
+by the same error.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import ipaddress
 import json
 import os
@@ -22,9 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import zmq
+from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
 
@@ -36,23 +35,24 @@ REQUEST = struct.Struct("16s4x4s232x")  # struct ifreq: a name, then a sockaddr_
 IPV6_ADDRESSES = Path("/proc/net/if_inet6")  # lines of an address, its interface's number, three more, its name
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.2
-BACKLOG = 4096  # connections of learners that nobody accepts
+BACKLOG = 4096  # connections of learners, which are never accepted
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a learner is."""
+class Endpoint:
+    """Host and address of a learner."""
 
     host: str
-    address: str  # empty if it has none, `fault` says why
-    port: int = 0  # that the others try
+    address: str  # empty if it has none, for the reason `fault`
+    port: int = 0  # to which the others connect
     fault: str = ""
 
 
 def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
-    """Connect to MASTER_ADDR; the address of this host on that way, and whether it leads to another host.
+    """Connect to MASTER_ADDR.
 
-    AsrtoolError if that has not succeeded after `timeout_s`.
+    Returns the address of this host on that way, and whether it leads to another host. AsrtoolError if
+    no connection succeeds within `timeout_s`.
     """
     name, port, until = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), time.monotonic() + timeout_s
     while True:
@@ -62,11 +62,11 @@ def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
                 return (LOOPBACK, False) if _is_loopback(own) else (own, own != other)
         except OSError as error:
             if time.monotonic() > until:
-                raise _not_reached(name, port, error) from None
+                raise _rendezvous_unreached(name, port, error) from None
             time.sleep(POLL_S)
 
 
-def _not_reached(name: str, port: int, error: OSError) -> AsrtoolError:
+def _rendezvous_unreached(name: str, port: int, error: OSError) -> AsrtoolError:
     rank, host = os.environ["RANK"], socket.gethostname()
     way = "(MASTER_ADDR), of which no address is known"
     with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def _not_reached(name: str, port: int, error: OSError) -> AsrtoolError:
 
 
 def address_towards(address: str) -> str:
-    """The address of this host from which packets for `address` leave; empty if no network leads there."""
+    """Return the address of this host for packets to `address`; empty if none."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -89,9 +89,10 @@ def address_towards(address: str) -> str:
 
 
 def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], Sequence[str]] = tuple) -> str:
-    """The address of this learner, which has `reached` the rendezvous; `others` gives those that are known of others.
+    """Choose the address of this learner, which has `reached` the rendezvous.
 
-    AsrtoolError if it is to be that on `interface`, and this host has none there.
+    `others` returns the known addresses of others. AsrtoolError if this host has none on
+    `interface`.
     """
     address, leads_away = reached
     if interface:
@@ -102,63 +103,78 @@ def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], 
     return (elsewhere and address_towards(elsewhere[0])) or address
 
 
-def find_places(
+def connect_learners(
     store: Store, rank: int, size: int, interface: str, reached: tuple[str, bool], timeout_s: float
-) -> list[Place]:
-    """The places of all learners of several hosts, by rank, once they reach each other; all call this.
+) -> list[Endpoint]:
+    """Return the endpoints of all learners of several hosts, by rank.
 
-    AsrtoolError, with the same line for all, if one has no address or does not reach another.
+    All call this, and it returns once they reach each other. AsrtoolError, the same for all, if one
+    has no address or does not reach another.
     """
-    store.set(f"towards/{rank}", reached[0] if reached[1] else "")
-    others = functools.partial(_read_all, store, "towards", size, timeout_s)
+
+    def publish(name: str, text: str) -> None:
+        store.set(f"{name}/{rank}", text)
+
+    def read_all(name: str) -> list[str]:
+        keys = [f"{name}/{other}" for other in range(size)]
+        try:
+            store.wait(keys, timedelta(seconds=timeout_s))
+        except RuntimeError:
+            missing = ", ".join(str(other) for other, key in enumerate(keys) if not store.check([key]))
+            raise AsrtoolError(
+                f"all learners met at the rendezvous, then rank {missing} of {size} was silent for {timeout_s:g} s",
+                "see the logs of these ranks and their hosts, then run the same command again",
+            ) from None
+        return [store.get(key).decode() for key in keys]
+
+    publish("towards", reached[0] if reached[1] else "")
     try:
-        own = Place(socket.gethostname(), own_address(interface, reached, others))
+        own = Endpoint(socket.gethostname(), own_address(interface, reached, lambda: read_all("towards")))
     except AsrtoolError as error:
         if not interface:
             raise
-        own = Place(socket.gethostname(), "", fault=error.what)
+        own = Endpoint(socket.gethostname(), "", fault=error.what)
     with contextlib.ExitStack() as stack:
         if own.address:
             listening = socket.create_server((own.address, 0), family=_family(own.address), backlog=BACKLOG)
             server = stack.enter_context(listening)
             own = dataclasses.replace(own, port=server.getsockname()[1])
-        store.set(f"place/{rank}", json.dumps(vars(own)))
-        places = [Place(**json.loads(found)) for found in _read_all(store, "place", size, timeout_s)]
-        for other, place in enumerate(places):
-            if not place.address:
+        publish("place", json.dumps(vars(own)))
+        endpoints = [Endpoint(**json.loads(text)) for text in read_all("place")]
+        for other, endpoint in enumerate(endpoints):
+            if not endpoint.address:
                 raise AsrtoolError(
-                    f"learner {other} on {place.host}: {place.fault}",
+                    f"learner {other} on {endpoint.host}: {endpoint.fault}",
                     "name an interface that all have, or a subnet that has an address of each",
                 )
-        store.set(f"reached/{rank}", json.dumps(try_places(places, own, timeout_s / 2)))
-        for other, found in enumerate(_read_all(store, "reached", size, timeout_s)):
-            if fault := json.loads(found):
-                raise unreached(other, places[other], *fault)
-    return places
+        publish("reached", json.dumps(try_hosts(endpoints, own, timeout_s / 2)))
+        for other, text in enumerate(read_all("reached")):
+            if fault := json.loads(text):
+                raise unreached(other, endpoints[other], *fault)
+    return endpoints
 
 
 def known_addresses(store: Store, size: int) -> list[str]:
-    """Those of the learners that training began with on several hosts, for one that joins; empty if on one host."""
+    """Return the addresses of `connect_learners`; empty if all are on one host."""
     keys = [f"place/{rank}" for rank in range(size)]
     return [json.loads(store.get(key))["address"] for key in keys] if store.check(keys) else []
 
 
-def try_places(places: Sequence[Place], own: Place, timeout_s: float) -> tuple[str, str] | None:
-    """Connect to one of `places` on each other host; the first that fails, with the interface, and why."""
-    here = own.host, own.address
-    for place in {(place.host, place.address): place for place in places}.values():
-        if (place.host, place.address) == here:
+def try_hosts(endpoints: Sequence[Endpoint], own: Endpoint, timeout_s: float) -> tuple[str, str] | None:
+    """Connect to each other host; return the first not reached, and the reason."""
+    for other in {(endpoint.host, endpoint.address): endpoint for endpoint in endpoints}.values():
+        if (other.host, other.address) == (own.host, own.address):
             continue
         try:
             source = (own.address, 0)
-            socket.create_connection((place.address, place.port), timeout_s, source_address=source).close()
+            socket.create_connection((other.address, other.port), timeout_s, source_address=source).close()
         except OSError as error:
-            return f"{place.address} of {place.host}", f"{error} (by {interface_of(own.address)})"
+            return f"{other.address} of {other.host}", f"{error} (by {interface_of(own.address)})"
     return None
 
 
-def unreached(rank: int, own: Place, other: str, why: str) -> AsrtoolError:
-    """That learner `rank` does not reach the one at `other`."""
+def unreached(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
+    """Make the error of learner `rank`, which does not reach another at `other`."""
     return AsrtoolError(
         f"learner {rank} on {own.host} cannot reach a learner at {other} from {own.address}: {why}",
         "set distributed.interface to the network, by name or subnet, on which all hosts reach each other, and let "
@@ -166,22 +182,8 @@ def unreached(rank: int, own: Place, other: str, why: str) -> AsrtoolError:
     )
 
 
-def _read_all(store: Store, name: str, size: int, timeout_s: float) -> list[str]:
-    """What all learners have left under `name`, by rank; AsrtoolError if some have not after `timeout_s`."""
-    keys = [f"{name}/{rank}" for rank in range(size)]
-    try:
-        store.wait(keys, timedelta(seconds=timeout_s))
-    except RuntimeError:
-        missing = ", ".join(str(rank) for rank, key in enumerate(keys) if not store.check([key]))
-        raise AsrtoolError(
-            f"all learners met at the rendezvous, then rank {missing} of {size} was silent for {timeout_s:g} s",
-            "see the logs of these ranks and their hosts, then run the same command again",
-        ) from None
-    return [store.get(key).decode() for key in keys]
-
-
 def use_for_groups(address: str, several_hosts: bool) -> None:
-    """Have gloo and NCCL use the interface of `address`, unless the user has chosen one."""
+    """Have gloo and NCCL use the interface of `address`, unless the user chose one."""
     if name := interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         if several_hosts:  # on one host NCCL needs no network
@@ -189,9 +191,10 @@ def use_for_groups(address: str, several_hosts: bool) -> None:
 
 
 def address_on(interface: str) -> str:
-    """The address of this host on `interface`, its name or a subnet such as 10.1.0.0/16.
+    """Return the address of this host on `interface`, a name or a subnet.
 
-    AsrtoolError, with the interfaces that there are, if it has none there.
+    A subnet is written like 10.1.0.0/16. AsrtoolError, with the interfaces of this host, if it has
+    no address there.
     """
     addresses = own_addresses()
     if "/" in interface:
@@ -209,12 +212,12 @@ def address_on(interface: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """The name of the interface of this host that has `address`; empty if none is known to."""
+    """Return the name of the interface that has `address`; empty if unknown."""
     return next((name for name, own in own_addresses() if own == address), "")
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """The interfaces of this host with their addresses, of IPv4 first; of Linux alone."""
+    """List the interfaces of this host with their addresses; on Linux alone."""
     addresses = []
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         for _, name in socket.if_nameindex():
@@ -228,18 +231,6 @@ def own_addresses() -> list[tuple[str, str]]:
             if not address.is_link_local:
                 addresses.append((name, str(address)))
     return addresses
-
-
-def new_context() -> zmq.Context[Any]:
-    """Of sockets that listen on addresses of IPv4 and of IPv6."""
-    context: zmq.Context[Any] = zmq.Context()
-    context.setsockopt(zmq.IPV6, 1)
-    return context
-
-
-def url_of(address: str) -> str:
-    """As ZeroMQ takes it, without a port."""
-    return f"tcp://[{address}]" if ":" in address else f"tcp://{address}"
 
 
 def _family(address: str) -> socket.AddressFamily:

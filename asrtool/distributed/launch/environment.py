@@ -1,4 +1,7 @@
-"""The environment variables that torchrun, or the launcher here, sets for a learner. Needs no torch."""
+"""Environment variables of a learner, set by torchrun or the launcher here.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,27 @@ import os
 
 from asrtool.errors import AsrtoolError
 
-JOINED = "ASRTOOL_JOINED_ATTEMPT"  # of a training that runs and that this process joins: the token of its attempt
+JOINED = "ASRTOOL_JOINED_GENERATION"  # token of the running generation that this process joins
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
 def is_learner() -> bool:
-    """Whether this process was started as one of several learners."""
+    """Return whether this process was started as one of several learners."""
     return "RANK" in os.environ and "MASTER_ADDR" in os.environ
 
 
-def joined_attempt() -> str:
-    """The token of the attempt that this process joins as a learner; empty where it began with the others."""
+def joined_generation() -> str:
+    """Return the token of the generation that this process joins; empty if none."""
     return os.environ.get(JOINED, "")
 
 
 def is_met() -> bool:
-    """Whether the agents of torchrun have met on all hosts before they started learners, at their first attempt."""
+    """Return whether torchrun's agents met on all hosts before the first start."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
 
 
 def check_environment(num_learners: int) -> None:
-    """AsrtoolError if a variable of a learner is missing or out of range, or if `num_learners` is another number."""
+    """Raise AsrtoolError if a variable is missing, out of range, or contradicts."""
     rank, *sizes = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     if num_learners and rank and sizes[0] and str(num_learners) not in sizes:
         raise AsrtoolError(
@@ -43,7 +46,7 @@ def check_environment(num_learners: int) -> None:
 
 
 def _number(name: str, first: int, end: int) -> int:
-    """The value of the variable `name`, which is at least `first` and below `end`."""
+    """Return the value of the variable `name`, from `first` to `end` - 1."""
     text = os.environ.get(name, "")
     if text.isdecimal() and first <= int(text) < end:
         return int(text)

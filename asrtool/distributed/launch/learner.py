@@ -1,4 +1,4 @@
-"""The life of a learner process: it joins the others, and exits when one of them is lost."""
+"""Life of a learner process: it joins the others, and exits if one is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asrtool.child_processes import end_with
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.heartbeat import Heartbeat, report_fault
 from asrtool.distributed.members.members import Members, Survival, TakenForLost
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 
@@ -23,12 +23,14 @@ NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @contextlib.contextmanager
-def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, interface: str = "") -> Iterator[World]:
-    """Inside, this process is one of the learners that the environment names. If it loses another, it exits.
+def learner(
+    timeout_s: float = ANSWER_TIMEOUT_S, survival: Survival | None = None, interface: str = ""
+) -> Iterator[World]:
+    """Be one of the learners that the environment names, inside.
 
-    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world;
-    before they are connected they exit as well. They reach each other on `interface` if that is named. Raises
-    AsrtoolError if the rendezvous fails.
+    The process exits if another learner is lost, which is after `timeout_s` without a sign of life.
+    With `survival` it stays, as a member of the world, once all are connected. Learners reach each
+    other on `interface` if it is named. AsrtoolError if the rendezvous fails.
     """
     end_with(os.getppid())
     with _rendezvous():
@@ -44,12 +46,12 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
             if survival and world.size > 1:
                 world.members = Members(world.size, world.rank)
                 if world.joins:
-                    world.members.look(world.store)
+                    world.members.refresh(world.store)
             yield world
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
-    except SystemExit as stopped:  # likewise by SIGTERM, which the command line raises as a kind of SystemExit
+    except SystemExit as stopped:  # the same by SIGTERM, which the command line raises as a kind of SystemExit
         raise SystemExit(stopped.code) from None
     except Exception as error:
         if not is_connected and world.store:
@@ -63,7 +65,7 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
-        world.parts.clear()  # they refer to their groups
+        world.subgroups.clear()  # they refer to their groups
         leave_world()
 
 

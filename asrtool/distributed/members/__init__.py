@@ -1,0 +1,7 @@
+"""Find out who trains: members, lost learners and learners that join.
+
+- members: the list of changes that all learners read: losses, joins, the end
+- heartbeat: detects a learner that has died or hangs
+- supervisor: a process beside each learner, so that a launcher sees no loss that others survive
+- joining: a further learner finds a running training
+"""

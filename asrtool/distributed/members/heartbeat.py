@@ -1,22 +1,21 @@
-"""Detecting that a learner has died or hangs, also on another machine, while others compute or wait for it.
+"""Heartbeat: detects that a learner has died or hangs, on any machine.
 
-It starts once all have joined the rendezvous. A thread of each learner increments a counter in the store and watches
-the counter of the next learner. If that stands still for `timeout_s`, the thread reports it through the store, and all
-learners exit. (A learner that dies on this machine is noticed sooner, by the process that started it.) Beats are
-counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster that suspends jobs), more time has passed
-for each than it has seen the other stand still.
+It starts after all have joined the rendezvous. A thread of each learner increments a counter in the
+store, and watches the counter of the next learner. If that stands still for `timeout_s`, the thread
+reports it in the store, and all learners exit. (The launcher notices a death on its own machine
+sooner.) Beats are counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster
+that suspends jobs), more time has passed for each than it has seen another stand still.
 
-Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, with
-those of its host that stand still as well, also where a supervisor has left word that it was killed
-(asrtool.distributed.members.supervisor). It first leaves such word itself and waits a moment, in which a
-supervisor kills a
-learner that only seemed dead; one that has none exits when it finds itself lost. A learner that averages its gradients
-with others takes these with it: of all of its node there is to be word, and all are to stand still, before the node is
-lost, in one change.
+If others train on without a lost learner, the thread adds its loss to the changes of the members
+instead, with the learners of its host that stand still as well. It does so also if a supervisor has
+reported that the learner was killed (members.supervisor). It first reports the loss itself, and
+waits a moment. In it a supervisor kills a learner that only seemed dead; without one, a learner
+exits when it finds itself lost. A learner that averages its gradients with others takes them with
+it: the whole node must be reported and stand still before it is lost, in one change.
 
-The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
-So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
-resumes it loses nothing.)
+The store itself may be on a machine that is lost without a closed connection; then a request to it
+never returns. So with several machines a second thread watches the first. (On one machine, a
+launcher that is suspended and resumed loses nothing.)
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import Store
 
 from asrtool.distributed.launch.environment import LOST
-from asrtool.distributed.launch.generation import host_key, store_of
+from asrtool.distributed.launch.generation import generation_store, host_key
 from asrtool.distributed.members.members import Members, Survival, node_of
 from asrtool.distributed.members.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
 
 BEAT_S = 2.0
-FAULT = "fault"  # the key of what ends all learners
-NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
+FAULT = "fault"  # key of the fault that ends all learners
+NUM_KILLED = 2  # silent beats after which a learner that is reported as lost has been killed
 
 
 class Heartbeat:
-    """Beats while entered. Ends the process when a learner is lost, since it may wait where no exception reaches it."""
+    """Beats while entered, and ends the process, which may wait, after a loss."""
 
     def __init__(self, world: World, timeout_s: float, survival: Survival | None = None) -> None:
-        """`survival`: of the training where `world` has members."""
+        """Take the `survival` of the training if `world` has members."""
         self.rank = world.rank
         self.world = world
         self.survival = survival
@@ -69,13 +68,13 @@ class Heartbeat:
             thread.join(self._silent_s)
 
     def _run(self) -> None:
-        # A client of its own: that of the computing thread is blocked while it waits for a key.
+        # A client of its own: the computing thread's client is blocked while it waits for a key.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-            self._beat(store_of(self.world.attempt, store))
+            self._beat(generation_store(self.world.generation, store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
-                self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
+                self._give_up(f"{_store_name()} is gone ({str(error).splitlines()[0]})")
 
     def _watch(self) -> None:
         seen = num_silent = 0
@@ -93,7 +92,7 @@ class Heartbeat:
             if members:
                 self._find_next(store, members)
             if members and self.survival and not members.closed:
-                self._look_after(silence, members, self.survival)
+                self._watch_others(silence, members, self.survival)
             elif silence.of(self.next) >= self._num_silent_max:
                 who = f"learner {self.next} on {silence.host(self.next)}"
                 report_fault(store, f"{who} has given no sign of life for {self._silent_s:g} s")
@@ -102,16 +101,16 @@ class Heartbeat:
                 self._give_up(store.get(FAULT).decode())
 
     def _find_next(self, store: Store, members: Members) -> None:
-        members.look(store)
+        members.refresh(store)
         live = members.live  # before the losses, to which another thread may add
         if self.rank in members.losses:
             self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
             return
-        joins = self.rank not in live  # so far it looks after nobody
+        joins = self.rank not in live  # so far it watches no other
         self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
 
-    def _look_after(self, silence: _Silence, members: Members, survival: Survival) -> None:
-        """The next learner, and others of its host, are lost with their nodes, once all of a node stand still."""
+    def _watch_others(self, silence: _Silence, members: Members, survival: Survival) -> None:
+        """Lose the next learner, and others of its host, once their nodes stand still."""
         if self.next == self.rank:
             return
         out, node_size, host = survival.out, survival.node_size, silence.host(self.next)
@@ -135,13 +134,13 @@ class Heartbeat:
 
 
 def report_fault(store: Store, why: str) -> None:
-    """Have all learners exit by their next beat, and say why."""
+    """Have all learners exit by their next beat with the message `why`."""
     with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
         store.set(FAULT, why)
 
 
 class _Silence:
-    """For how many beats learners have stood still."""
+    """Number of beats for which learners have stood still."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -149,14 +148,14 @@ class _Silence:
         self._hosts: dict[int, str] = {}
 
     def of(self, rank: int) -> int:
-        """That of learner `rank`; asked once a beat."""
+        """Count the silent beats of learner `rank`; called once a beat."""
         count = self.store.add(f"beat{rank}", 0)
         before, num_silent = self._seen.get(rank, (0, 0))
         self._seen[rank] = count, 0 if count > before else num_silent + 1
         return self._seen[rank][1]
 
     def host(self, rank: int) -> str:
-        """The name of the host of learner `rank`; another for each that has not left it."""
+        """Return the host name of learner `rank`; a unique one if it has published none."""
         if rank not in self._hosts and self.store.check([host_key(rank)]):
             self._hosts[rank] = self.store.get(host_key(rank)).decode()
         return self._hosts.get(rank, f"host of {rank}")
@@ -164,7 +163,3 @@ class _Silence:
 
 def _store_name() -> str:
     return f"the rendezvous store, {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']},"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

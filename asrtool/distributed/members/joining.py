@@ -1,9 +1,11 @@
-"""Joining a training that runs: its first learner leaves `OUT/rendezvous.json`, by which another finds the others.
+"""Joining: a further learner finds a running training by `OUT/rendezvous.json`.
 
-The file says where the store is, and which attempt runs. A learner that joins draws the next number from the store.
-There it finds the state from which training began or was resumed, so that it has the same plan, and the changes of the
-members since. It builds its model, takes the weights of one of the others, and adds itself to the members; from then on
-it trains as any of them. It can be lost before and behind each of these. Its number is then one that nobody has.
+The first learner writes the file. It has the address of the store, and the generation that runs. A
+learner that joins draws the next number from the store. There it finds the state from which
+training began or was resumed, so that it makes the same plan, and the changes of the members since.
+It builds its model, takes the weights of another learner, and adds itself to the members. Then it
+trains as any of them. It can be lost before and after each of these; then no learner has its
+number.
 
 Needs no torch before it draws a number.
 """
@@ -34,17 +36,17 @@ NUMBER = "joining"  # of learners that have drawn a number
 
 
 def rendezvous_path(out: Path) -> Path:
-    """The file by which learners find the training in `out` that they join."""
+    """Return the file by which learners find the training in `out`."""
     return out / "rendezvous.json"
 
 
-def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
-    """From here on learners can join those of `world`; `begin` is what `read_begin` returns to them."""
+def publish_rendezvous(out: Path, world: World, begin: Mapping[str, Any]) -> None:
+    """Let learners join `world`, which then read `begin`."""
     world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
     place = {
         "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],
         "port": int(os.environ["MASTER_PORT"]),
-        "attempt": world.attempt,
+        "attempt": world.generation,
         "num_learners": world.size,
         "local_size": world.local_size,
         "machine": socket.gethostname(),
@@ -52,31 +54,44 @@ def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
     write_text(rendezvous_path(out), json.dumps(place, indent=1) + "\n")
 
 
-def read_begin(store: Store) -> tuple[dict[str, Any], float]:
-    """What the first learner gave to `let_join`, and how many seconds ago."""
+def read_initial_state(store: Store) -> tuple[dict[str, Any], float]:
+    """Return `begin` of `publish_rendezvous`, and its age in seconds."""
     begin = json.loads(store.get(BEGIN))
     return begin, max(0.0, time.time() - begin.pop("time"))
 
 
-def is_current(out: Path, attempt: str) -> bool:
-    """Whether `attempt` is still the one that trains in `out`.
+def is_current(out: Path, generation: str) -> bool:
+    """Return whether `generation` still trains in `out`.
 
-    Who starts another takes the file away before it ends those that joined (`supervisor.end_joined`).
+    A process that starts another removes the file before it ends those that joined
+    (`supervisor.end_joined`).
     """
     try:
-        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == attempt)
+        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == generation)
     except (OSError, ValueError):
         return False
 
 
-def become_learner(out: Path) -> int:
-    """Have the environment of one more learner of the training in `out`, with the number that is returned.
-
-    Raises AsrtoolError where none runs there that can be reached from here.
-    """
-    place = _read_place(out)
-    number = _draw_number(out, place)
+def join_training(out: Path) -> int:
+    """Set the environment of a further learner; AsrtoolError if none can join."""
+    not_running = AsrtoolError(
+        f"{out}: no training that a learner can join is running there",
+        "start or resume it by the same command without --join, with two learners or more",
+    )
+    try:
+        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
+    except (OSError, ValueError):
+        raise not_running from None
     is_here = place["machine"] == socket.gethostname()
+    if place["address"].startswith(LOOPBACK) and not is_here:
+        raise AsrtoolError(
+            f"{out}: the store of the training there is at {place['address']}, which only {place['machine']} reaches",
+            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
+        )
+    try:
+        number = _draw_number(place["address"], place["port"], place["attempt"], place["num_learners"])
+    except (OSError, RuntimeError):  # the generation has ended
+        raise not_running from None
     environment = {
         "MASTER_ADDR": place["address"],
         "MASTER_PORT": place["port"],
@@ -90,45 +105,17 @@ def become_learner(out: Path) -> int:
     return number
 
 
-def _read_place(out: Path) -> dict[str, Any]:
-    try:
-        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
-    except (OSError, ValueError):
-        raise _not_running(out) from None
-    if place["address"].startswith(LOOPBACK) and place["machine"] != socket.gethostname():
-        raise AsrtoolError(
-            f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
-            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
-        )
-    return place
-
-
-def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
-    """The next one that no learner has; AsrtoolError where the attempt is over."""
-    address = place["address"], place["port"]
-    try:  # torch tries again where nothing listens
-        socket.create_connection(address, ANSWER_S).close()
-        return _draw(*address, place["attempt"], place["num_learners"])
-    except (OSError, RuntimeError):
-        raise _not_running(out) from None
-
-
-def _draw(address: str, port: int, attempt: str, num_learners: int) -> int:
+def _draw_number(address: str, port: int, generation: str, num_learners: int) -> int:
+    """Draw a number that no learner has from the store at `address`."""
     from datetime import timedelta
 
     from torch._C._distributed_c10d import TCPStore
 
-    from asrtool.distributed.launch.generation import store_of
+    from asrtool.distributed.launch.generation import generation_store
 
+    socket.create_connection((address, port), ANSWER_S).close()  # torch tries again if nothing listens
     whole = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=ANSWER_S))
-    store = store_of(attempt, whole)
+    store = generation_store(generation, whole)
     if not store.check([BEGIN]):
         raise RuntimeError("another store")
     return num_learners + int(store.add(NUMBER, 1)) - 1
-
-
-def _not_running(out: Path) -> AsrtoolError:
-    return AsrtoolError(
-        f"{out}: no training that a learner can join is running there",
-        "start or resume it by the same command without --join, with two learners or more",
-    )

@@ -1,8 +1,8 @@
-"""The members of a training: who trains, after learners were lost and others joined.
+"""Members of a training: the learners that train, after losses and joins.
 
-They are a list of changes in the store, to which any learner adds and which all read in the same order, so all know
-the same members after the same number of changes. The last one is that the training ends: who is a member then ends
-it, by collectives.
+The store holds a list of changes, to which any learner adds and which all read in the same order.
+So all learners have the same members after the same number of changes. The last change is the end of the
+training: the members at that time end it together, by collectives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 
-class Ended(Exception):
+class TrainingEnded(Exception):
     """The training ends, so no learner joins it any more."""
 
 
@@ -29,106 +29,99 @@ class TakenForLost(ConnectionError):
     """The others train without this learner."""
 
 
-Left = tuple[int, int, int]  # a batch that is assigned again: round, epoch and position, each from 0
+LostBatch = tuple[int, int, int]  # round, epoch and position, each from 0, of a batch that a lost learner had
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A learner that is lost, and what it left: files that it wrote later do not count."""
+    """A lost learner and its records so far: files that it wrote later do not count."""
 
     rank: int
     why: str
     record_bytes: int  # of its records, in whole lines
-    left: Sequence[Left] = ()  # assigned to it and not trained
-    num_rounds: int = 0  # those before the last one that was assigned to it, and this
+    untrained: Sequence[LostBatch] = ()  # assigned to it and not trained
+    num_rounds: int = 0  # up to the last one that was assigned to it
 
 
 def node_of(rank: int, size: int) -> range:
-    """The learners of the super-learner of `size` that `rank` is in: they are lost together."""
+    """Return the learners of the super-learner of `rank`, which are lost together."""
     return range(rank - rank % size, rank - rank % size + size)
 
 
 @dataclass(frozen=True)
 class Survival:
-    """Of a training in the folder `out` that survives the loss of learners: `examine` finds what one left there."""
+    """A training in the folder `out` that survives the loss of learners."""
 
     out: Path
-    examine: Callable[[Path, int, str], Loss]  # of a folder, a rank and the reason
+    examine: Callable[[Path, int, str], Loss]  # a folder, a rank and the reason -> what is left there
     node_size: int = 1  # learners of a super-learner
 
 
 class Members:
-    """Who trains, of `size` learners at first. `live` and the other attributes may be read by any thread."""
+    """Members of a training, `size` at first. Any thread may read the attributes."""
 
     def __init__(self, size: int, rank: int | None = None) -> None:
-        """Learner `rank` logs who joins and who is lost while it is the first one."""
+        """Learner `rank` logs losses and joins while it is the first one."""
         self.size = size
         self._rank = rank
         self.live = tuple(range(size))  # in the order of their entries, so the first of those left is known to all
-        self.joined: dict[int, int] = {}  # learner -> the last cut that it has no part in
+        self.joined: dict[int, int] = {}  # learner -> the last cut before it joined
         self.losses: dict[int, Loss] = {}
-        self.again: list[Left] = []  # batches that are assigned again
+        self.lost_batches: list[LostBatch] = []  # to be assigned again
         self.closed = False  # whether the training ends
         self._num_read = self._num_logged = 0
         self._lock = threading.Lock()
 
-    def look(self, store: Store) -> None:
-        """Take in the changes since the last call; one request where there are none."""
+    def refresh(self, store: Store) -> None:
+        """Read the changes since the last call, by one request if nothing changed."""
         with self._lock:
             while store.check([_key(self._num_read)]):
-                self._take(json.loads(store.get(_key(self._num_read))))
+                self._apply(json.loads(store.get(_key(self._num_read))))
                 self._num_read += 1
 
     def lose(self, store: Store, *losses: Loss) -> None:
-        """These learners, one or a whole node, are lost, unless they are already, or the training ends."""
+        """Add the loss of one learner or of a node, unless known or at the end."""
         self._add(store, {"lost": [*map(vars, losses)]}, lambda: losses[0].rank in self.losses or self.closed)
 
     def join(self, store: Store, rank: int, cut: int) -> bool:
-        """Learner `rank` trains as well, with a part in the cuts behind `cut`, unless the training ends: whether so."""
+        """Add learner `rank`, with a part in the cuts after `cut`; False at the end."""
         self._add(store, {"joined": (rank, cut)}, lambda: rank in self.joined or self.closed)
         return rank in self.live
 
     def at(self, cut: int) -> tuple[int, ...]:
-        """Those that train and have a part in `cut`."""
+        """Return the learners that train and have a part in `cut`."""
         return tuple(rank for rank in self.live if self.joined.get(rank, 0) < cut)
 
     @property
     def ever(self) -> Sequence[int]:
-        """All that there have been."""
+        """All learners that there have been."""
         return (*range(self.size), *self.joined)
 
-    def deal_again(self, store: Store, left: Sequence[Left]) -> None:
-        """Nobody has trained these, and none is in `again`; by the learner that ends the training."""
-        self._add(store, {"again": left}, lambda: self.closed)
+    def reassign(self, store: Store, missing: Sequence[LostBatch]) -> None:
+        """Add batches that no learner has; for the learner that ends the training."""
+        self._add(store, {"again": missing}, lambda: self.closed)
 
     def close(self, store: Store, live: tuple[int, ...]) -> bool:
-        """The training ends, unless `live` are not the members any more: whether it does."""
+        """End the training unless the members have changed; return whether it ends."""
         self._add(store, {"closed": True}, lambda: self.live != live or self.closed)
         return self.closed
 
-    def _log(self) -> None:
-        """The losses that are not in the log; one before it may have been lost before it wrote them."""
-        if self._rank in self.live[:1]:
-            for loss in list(self.losses.values())[self._num_logged :]:
-                logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
-            self._num_logged = len(self.losses)
-
-    def _add(self, store: Store, change: dict[str, Any], is_vain: Callable[[], bool]) -> None:
+    def _add(self, store: Store, change: dict[str, Any], is_moot: Callable[[], bool]) -> None:
         text = json.dumps({**change, "by": secrets.token_hex(8)})
         while True:
-            self.look(store)
+            self.refresh(store)
             number = self._num_read
-            if is_vain():
+            if is_moot():
                 return
             if store.compare_set(_key(number), "", text).decode() == text:
-                self.look(store)
+                self.refresh(store)
                 return
 
-    def _take(self, change: dict[str, Any]) -> None:
+    def _apply(self, change: dict[str, Any]) -> None:
         if "closed" in change:
             self.closed = True
         elif "again" in change:
-            self.again += _left(change["again"])
+            self.lost_batches += _batches(change["again"])
         elif "joined" in change:
             rank, cut = change["joined"]
             self.joined[rank] = cut
@@ -136,17 +129,18 @@ class Members:
             if self._rank in self.live[:1]:
                 logging.info("learner %d joined: %d train", rank, len(self.live))
         else:
-            self._take_losses([Loss(**{**lost, "left": _left(lost["left"])}) for lost in change["lost"]])
+            found = [Loss(**{**lost, "untrained": _batches(lost["untrained"])}) for lost in change["lost"]]
+            losses = [loss for loss in found if loss.rank not in self.losses]  # two learners may report the same one
+            self.losses |= {loss.rank: loss for loss in losses}
+            self.lost_batches += itertools.chain(*(loss.untrained for loss in losses))
+            self.live = tuple(rank for rank in self.live if rank not in self.losses)
+            if self._rank in self.live[:1]:  # log also those that an earlier first learner did not
+                for loss in list(self.losses.values())[self._num_logged :]:
+                    logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
+                self._num_logged = len(self.losses)
 
-    def _take_losses(self, found: Sequence[Loss]) -> None:
-        losses = [loss for loss in found if loss.rank not in self.losses]  # two learners may report the same one
-        self.losses |= {loss.rank: loss for loss in losses}
-        self.again += itertools.chain(*(loss.left for loss in losses))
-        self.live = tuple(rank for rank in self.live if rank not in self.losses)
-        self._log()
 
-
-def _left(found: Sequence[Sequence[int]]) -> list[Left]:
+def _batches(found: Sequence[Sequence[int]]) -> list[LostBatch]:
     return [(number, epoch, position) for number, epoch, position in found]
 
 

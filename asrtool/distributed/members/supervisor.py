@@ -1,13 +1,15 @@
-"""A learner and its supervisor: two processes, so that a launcher does not see a loss that other learners survive.
+"""Supervisor of a learner: a launcher does not see a loss that others survive.
 
-A launcher ends all its learners once one has failed. So the process that it starts forks: its child is the learner,
-and it watches. When the child is killed, the supervisor leaves `learners/R.lost`, where the others look for it
-(asrtool.distributed.members.heartbeat), and stays until none of them trains any more. The others write that
-file as well, for a
-learner that gave no sign of life for too long; its supervisor, where there still is one, then kills it, so that it
-does not wake up later and train batches that others have got.
+A launcher ends all its learners once one has failed. So the process that it starts forks: its child
+is the learner, and it watches. If the child is killed, the supervisor writes `learners/R.lost`,
+where the others look for it (members.heartbeat), and stays until none of them trains any more.
 
-Needs no torch, and loads none before it forks; where a launcher has loaded it, no thread of it runs yet.
+The others also write that file, for a learner that gave no sign of life for too long. Its
+supervisor, if there still is one, then kills it, so that it does not wake up later and train
+batches that others have got.
+
+Needs no torch, and loads none before it forks; if a launcher has loaded it, no thread of it runs
+yet.
 """
 
 from __future__ import annotations
@@ -31,24 +33,24 @@ from asrtool.files import write_text
 
 POLL_S = 0.5
 END_S = 60.0  # for a supervisor to end its learner
-NONE = -1  # in place of a number, where a learner ended before it had one
+NONE = -1  # in place of a number, if a learner ended before it had one
 
 
 def report_lost(out: Path, rank: int, why: str) -> None:
-    """Leave word that learner `rank` of the training `out` is lost."""
+    """Report that learner `rank` of the training `out` is lost."""
     if not lost_path(out, rank).exists():
         write_text(lost_path(out, rank), json.dumps({"why": why}))
 
 
 def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
-    """Leave word that with learner `rank` the others of its `node` are lost."""
+    """Report that with learner `rank` the others of its `node` are lost."""
     for other in node:
         if other != rank:
             report_lost(out, other, f"lost learner {rank} of its node")
 
 
 def why_lost(out: Path, rank: int) -> str:
-    """Why learner `rank` is lost; empty where nobody has left word that it is."""
+    """Return why learner `rank` is lost; empty if that is not reported."""
     try:
         found: str = json.loads(lost_path(out, rank).read_bytes())["why"]
     except (OSError, ValueError):
@@ -57,35 +59,36 @@ def why_lost(out: Path, rank: int) -> str:
 
 
 def forget_lost(out: Path, rank: int) -> None:
-    """Before learner `rank` begins: what is there is of an earlier one."""
+    """Remove the files of an earlier learner `rank`, before it begins."""
     for path in (lost_path(out, rank), _lock_path(out, rank)):
         path.unlink(missing_ok=True)
 
 
 def lost_path(out: Path, rank: int) -> Path:
-    """The file that says that learner `rank` is lost."""
+    """Return the file by which learner `rank` is reported as lost."""
     return out / "learners" / f"{rank}.lost"
 
 
 @contextlib.contextmanager
-def training_there(out: Path, rank: int) -> Iterator[None]:
-    """Inside, supervisors see that learner `rank` trains in `out`; the system ends that with the process."""
+def holding_lock(out: Path, rank: int) -> Iterator[None]:
+    """Show supervisors that learner `rank` trains, until the process ends."""
     path = _lock_path(out, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as file:
-        with contextlib.suppress(OSError):  # of a file system without locks
+        with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_SH)
         yield
     path.unlink(missing_ok=True)
 
 
 def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> None:
-    """Return in a child, which is to be learner `rank` of a training in `out` that ends by writing `final`.
+    """Return in a child, which is to be learner `rank` of a training in `out`.
 
-    In this process it never returns: it exits with the code of the child, or dies by the signal that ended it; where
-    the child was killed and others have ended the training, with code 0. `node` are the learners that step together
-    with it, and are lost with it. When the launcher is killed the learner is asked to stop, and all with it; where
-    there are learners of other machines it is killed, and they survive that.
+    In this process it never returns: it exits with the code of the child, or dies by the signal
+    that ended it. If the child was killed and others have ended the training, by writing `final`,
+    it exits with 0. `node` are the learners that step together with it, and are lost with it. If
+    the launcher is killed the learner is asked to stop, and all with it; with learners of other
+    machines it is killed, and they survive that.
     """
     forget_lost(out, rank)
     launcher = os.getppid()
@@ -100,24 +103,25 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
         _report_end(out, rank, code)
         if code < 0:
             report_node(out, rank, node)
-        while _is_any_training(out):
+        while any(map(_is_locked, (out / "learners").glob("*.lock"))):
             time.sleep(POLL_S)
         code = 0 if final.exists() else code
     _exit(code)
 
 
 def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) -> None:
-    """Return in a child, which is to join a training in `out` as the learner that `draw_number` gives there.
+    """Return in a child, which is to join a training in `out`.
 
-    In this process it never returns: it exits with the code of the child, without waiting for the others where that was
-    killed, since no launcher knows it; with 0 where the others ended the training first, by writing `final`. Asked to
-    stop, the child leaves the others, which do not stop.
+    `draw_number` gives it its number there. In this process it never returns: it exits with the
+    code of the child. It waits for no others if the child was killed, since it has no launcher. It
+    exits with 0 if the others ended the training first, by writing `final`. If it is asked to stop,
+    the child leaves the others, which train on.
     """
     reading, writing = os.pipe()
     child = fork_child()
     if child == 0:
         os.close(reading)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of a terminal is for its supervisor
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its supervisor
         rank = draw_number()
         forget_lost(out, rank)
         os.write(writing, str(rank).encode())
@@ -141,7 +145,7 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
 
 
 def _wait(out: Path, rank: int, child: int) -> int:
-    """The exit code of `child`, which is killed where others take it for lost."""
+    """Return the exit code of `child`, which is killed if others take it for lost."""
     threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
@@ -154,10 +158,11 @@ def _report_end(out: Path, rank: int, code: int, why: str = "") -> None:
 
 
 def _is_survived(out: Path, rank: int, code: int, in_node: bool) -> bool:
-    """Whether others may train without the child, which ended with `code`.
+    """Return whether others may train on after the child ended with `code`.
 
-    They cannot where it had not begun. Where it was asked to stop, or ended by an error, they end as well: they would
-    come to that error too. One that stepped together with others and lost them is lost with its node.
+    They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as
+    well: the same error would come to them. A child that lost others of its node is lost with the
+    node.
     """
     crashed = code < 0 and -code not in STOPS
     fenced = code == LOST and (in_node or lost_path(out, rank).exists())
@@ -176,22 +181,15 @@ def _kill_when_lost(out: Path, rank: int, child: int) -> None:
 
 
 def end_joined(out: Path, size: int) -> None:
-    """Before learners start in `out`, of which there are `size`: end those that had joined earlier ones.
-
-    AsrtoolError where one does not end.
-    """
+    """End the learners that joined an earlier run; AsrtoolError if one does not end."""
     until = time.monotonic() + END_S
     for path in (out / "learners").glob("*.lock"):
         if path.stem.isdecimal() and int(path.stem) >= size:
-            report_lost(out, int(path.stem), "joined learners that are there no more")
+            report_lost(out, int(path.stem), "joined an earlier run, which has ended")
             while _is_locked(path):
                 if time.monotonic() > until:
                     raise AsrtoolError(f"{out}: learner {path.stem} of an earlier run still trains", "end its process")
                 time.sleep(POLL_S)
-
-
-def _is_any_training(out: Path) -> bool:
-    return any(map(_is_locked, (out / "learners").glob("*.lock")))
 
 
 def _is_locked(path: Path) -> bool:
@@ -211,7 +209,7 @@ def _send(process: int, number: int) -> None:
 
 
 def _exit(code: int) -> None:
-    """End as a process with this exit code did, by a signal where it is negative; without another core file."""
+    """End with an exit code, or by a signal if negative; no other core file."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None

@@ -1,6 +1,7 @@
-"""Synchronous SGD: w <- w - alpha mean_i g(w^i), the gradients averaged while backward still computes others.
+"""Synchronous SGD: gradients are averaged while backward computes others.
 
-Buffers are not broadcast: each learner keeps its own statistics, and their mean stands for all.
+w <- w - alpha mean_i g(w^i). Buffers are not broadcast: each learner keeps its own statistics, and
+their mean stands for all.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 
 
 class AveragedGradients:
-    """Averages the gradients of `task` over the learners of `world`, by torch's DistributedDataParallel.
+    """Averages the gradients of `task` over the learners of `world`.
 
-    Gradients are divided in float32, then rounded to the type of messages and summed in it.
+    By torch's DistributedDataParallel (DDP). Gradients are divided in float32, then rounded to the
+    type of messages and summed in it.
     """
 
     def __init__(self, task: nn.Module, world: World, message_type: torch.dtype) -> None:
@@ -40,7 +42,7 @@ class AveragedGradients:
         self.last_ready = self.clock.mark()  # when the last gradient was computed
         self.num_bytes = 0
         if world.size > 1:
-            with warnings.catch_warnings():  # of a new name for this option, which earlier versions do not know
+            with warnings.catch_warnings():  # a newer name of the option, unknown to earlier versions
                 warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
                 self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
             # DDP keeps the hook where the garbage collector does not look: with a reference to this object it would
@@ -49,7 +51,7 @@ class AveragedGradients:
             self.task.register_comm_hook(None, lambda _, bucket: own._average(bucket))
 
     def start(self) -> None:
-        """DDP rebuilds its buckets after the first backward; done now, so that a resumed training sums as before."""
+        """Run a backward: DDP then rebuilds its buckets, so a resumed run sums alike."""
         if self.world.size > 1:
             self.task(None).backward()
             self.task.zero_grad(set_to_none=True)
@@ -58,12 +60,13 @@ class AveragedGradients:
     def close(self) -> None:
         """Free DDP while others still refer to the group.
 
-        Where DDP is the last, it holds Python's lock and waits for a thread of gloo, which may wait for that lock.
+        If DDP is the last, it holds Python's lock and waits for a thread of gloo, which may wait
+        for that lock.
         """
         self.task = self.bare_task
 
     def cost(self) -> StepCost:
-        """Cost of the backward that has just ended."""
+        """Return the cost of the backward that has just ended."""
         if self.world.size == 1:
             return StepCost()
         num_bytes, self.num_bytes = self.num_bytes, 0
@@ -82,7 +85,7 @@ class AveragedGradients:
 
 
 class AllReduce(SynchronousStrategy):
-    """The same weights at all learners."""
+    """A learner that has the same weights as all others."""
 
     def __init__(self, context: StrategyContext) -> None:
         self.gradients = AveragedGradients(context.task, context.world, MESSAGES[context.settings.message_type])

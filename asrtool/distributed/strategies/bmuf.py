@@ -1,12 +1,13 @@
-"""Blockwise model-update filtering (Chen and Huo 2016): the mean over all learners every K steps, with momentum.
+"""Blockwise model-update filtering (Chen and Huo 2016).
 
-G = mean(w) - w'; D = eta D + zeta G; W = W + D, w' being where the learners began the block. With classic block
-momentum they begin at w' = W. With Nesterov's they begin at w' = W + eta D, where the momentum alone would take W next.
-With eta = 0 and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged: momentum would carry a
-variance below zero.
+The mean over all learners every K steps, with momentum: G = mean(w) - w'; D = eta D + zeta G; W = W
++ D. Here w' are the weights with which learners began the block. With classic block momentum they
+begin at w' = W. With Nesterov's they begin at w' = W + eta D, where the momentum alone would take W
+next. With eta = 0 and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged:
+momentum would carry a variance below zero.
 
-The paper was not at hand. CNTK and fairseq do it otherwise: they add D + eta D to w' instead of W, so that what each
-block begins ahead adds up, and a steady G moves the weights 1 + eta times as far.
+The paper was not available. CNTK and fairseq differ: they add D + eta D to w' instead of W. So what
+each block begins ahead adds up, and a steady G moves the weights 1 + eta times as far.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from asrtool.settings.distributed import Bmuf
 
 
 class BlockFilter:
-    """The P values at the start of a block, w' among them, and the momentum D of W weights: alike at all learners."""
+    """Weights at the start of a block, and their momentum: alike at all learners."""
 
     def __init__(self, weights_P: Tensor, num_weights: int, settings: Bmuf) -> None:
-        """`weights_P` are those at the start of the first block, of which the first `num_weights` are no buffers."""
+        """Take the weights at the first block; those after `num_weights` are buffers."""
         self.num_weights = num_weights
         self.momentum = settings.block_momentum
         self.rate = settings.block_rate
@@ -38,21 +39,20 @@ class BlockFilter:
         self.momentum_W = torch.zeros_like(weights_P[:num_weights])
 
     def end_block(self, mean_P: Tensor, out_P: Tensor) -> None:
-        """From the mean of all learners to where they begin the next block, in `out_P`."""
+        """Compute the weights with which learners begin the next block."""
         mean_W, previous_W = mean_P[: self.num_weights], self.previous_P[: self.num_weights]
         change_W = torch.sub(mean_W, previous_W, out=previous_W)
         self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
-        # w' + D, written so that D = G leaves the mean as it is, bit for bit
-        torch.add(mean_W, self._beyond(change_W), out=out_P[: self.num_weights])
-        out_P[self.num_weights :].copy_(mean_P[self.num_weights :])
-        self.previous_P.copy_(out_P)
-
-    def _beyond(self, change_W: Tensor) -> Tensor:
-        """How far beyond the mean the next block begins, in the memory of `change_W`, which is G."""
+        # How far beyond the mean the next block begins, in the memory of the change G.
         if self.nesterov:
             # W + eta D less w', which was W + eta D before D changed: zeta G + eta D
-            return change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)
-        return torch.sub(self.momentum_W, change_W, out=change_W)
+            beyond_W = change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)
+        else:
+            beyond_W = torch.sub(self.momentum_W, change_W, out=change_W)
+        # w' + D, written so that D = G leaves the mean as it is, bit for bit
+        torch.add(mean_W, beyond_W, out=out_P[: self.num_weights])
+        out_P[self.num_weights :].copy_(mean_P[self.num_weights :])
+        self.previous_P.copy_(out_P)
 
 
 class BlockMomentum(MixingRule):

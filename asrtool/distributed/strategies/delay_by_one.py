@@ -1,9 +1,11 @@
-"""Delay-by-one (Zhang et al., arXiv 2110.11199): the mean over all learners, taken while they compute.
+"""Delay-by-one (Zhang et al., arXiv 2110.11199): learners average as they compute.
 
-w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the optimizer then makes its
-update u of the mean, from the gradient at w_k. All step together; the communication hides behind the computation.
-Buffers likewise, where u is what the forward pass has changed. Messages of bf16 are of the differences to the last
-mean, which all have: what is rounded is u alone.
+w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the optimizer
+then makes its update u of the mean, from the gradient at w_k. All learners step together, and the
+computation hides the communication. Buffers are averaged alike, with u the change by the forward
+pass.
+
+Messages of bf16 are of the differences to the last mean, which all have: only u is rounded.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ from torch import Tensor
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.transport.clock import clock_of
-from asrtool.distributed.transport.copy_stream import beside
+from asrtool.distributed.transport.copy_stream import in_background
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 
 
 class DelayByOne(MixingRule):
-    """Keeps, beside P values, as many again: their mean over the learners, copied and taken beside the computation.
+    """Keeps, beside P values, as many again: their mean over the learners.
 
-    The values behind the first `num_weights` are buffers, which a forward pass changes: they are copied before it.
+    The mean is copied and computed in the background. The values after the first `num_weights` are
+    buffers, which a forward pass changes: they are copied before it.
     """
 
     before_update = True
@@ -39,19 +42,20 @@ class DelayByOne(MixingRule):
         message_type: str = "fp32",
         move: Callable[[Tensor], None] | None = None,
     ) -> None:
-        """`move` makes the weights lie in another tensor; without it the mean is copied to where they are.
+        """Take a world for this alone, and `move`, which puts the weights in a tensor.
 
-        `world` has to be for this alone: collectives of one group begin in the same order at all learners.
+        Collectives of one group begin in the same order at all learners. Without `move` the mean is
+        copied to the weights.
         """
         self.weights_P = weights_P
         self.num_weights = num_weights
         self.world = world
         self.message_type = MESSAGES[message_type]
-        self.last_P = torch.empty(0)  # mean, where messages are of the differences to it
+        self.last_P = torch.empty(0)  # mean, if messages are differences to it
         self.move = move
         self.under_way = False
         self.clock = clock_of(weights_P)
-        self.beside = beside(self._take_mean, weights_P, "mean")
+        self.background = in_background(self._take_mean, weights_P, "mean")
 
     def start(self) -> None:
         self.mean_P = torch.empty_like(self.weights_P)
@@ -66,7 +70,10 @@ class DelayByOne(MixingRule):
         waited = self.clock.mark()
         if len(self.last_P):
             self.last_P.copy_(self.mean_P)
-        self._add_changes()
+        # The mean of buffers gets the changes by the forward pass since. Written as now + (mean - before), it
+        # is bit for bit the value now if the mean equals the value before.
+        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
+        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
         if self.move:
             self.move(self.mean_P)
             self.weights_P, self.mean_P = self.mean_P, self.weights_P
@@ -78,13 +85,12 @@ class DelayByOne(MixingRule):
     def begin(self) -> None:
         self.under_way = True
         self.before_B = self.weights_P[self.num_weights :].clone()
-        self.beside.begin()
+        self.background.begin()
 
     def finish(self) -> None:
-        """Raises RuntimeError where another learner is lost."""
         if self.under_way:
             self.under_way = False
-            self.beside.wait()
+            self.background.wait()
 
     def shared_state(self) -> dict[str, Any]:
         return {"last_P": self.last_P} if len(self.last_P) else {}
@@ -94,16 +100,12 @@ class DelayByOne(MixingRule):
             self.last_P = shared["last_P"].to(self.weights_P.device, copy=True)
 
     def close(self) -> None:
-        """Where this learner fails, the others have yet to join the mean; ending within it would abort the process."""
-        self.beside.close()
+        """End the thread after the mean under way.
 
-    def _add_changes(self) -> None:
-        """Give the mean of buffers what the forward pass has changed since.
-
-        Written as now + (mean - before), which is bit for bit what is there now where the mean is what was before.
+        If this learner fails, the others have yet to join the mean; to end within it would abort
+        the process.
         """
-        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
-        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
+        self.background.close()
 
     def _take_mean(self) -> None:
         self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])

@@ -1,7 +1,19 @@
-"""Gossip: after each step a learner begins an exchange with a partner, which takes place during the next.
+"""Asynchronous decentralised SGD (AD-PSGD): a learner averages with a partner.
 
-Partners are of the learners that train: one that is lost is left out, and one that joins is among them, from the step
-on at which this is known.
+W_{k+1} = W_k T_k - alpha g(Phi_k) (Lian et al. 2018): the matrix T_k mixes the weights of a learner
+and its partner, and the learner's own gradient is never averaged. The partner of a step is the
+right neighbour in a ring (Zhang et al., arXiv 2110.11199), or in `adpsgd-pairs` a passive learner.
+
+A step, in the order of the code:
+
+1. The optimizer changes the weights (LocalReplica.step).
+2. `mix` adds what exchanges have pulled since the last step (staging, view).
+3. `begin` chooses the partner (topology) and begins an exchange with it (staging, exchange),
+   which runs in a thread while the next step computes.
+
+The partner answers in a thread of its own, while it computes. Partners are chosen among the
+learners that train: a lost one is left out, and one that joined is included, as soon as this is
+known.
 """
 
 from __future__ import annotations
@@ -11,29 +23,41 @@ import functools
 import json
 import random
 import socket
+import time
 from typing import Any
 
 from torch import Tensor
 
-from asrtool.distributed.launch.addresses import Place, unreached
-from asrtool.distributed.members.members import Ended
-from asrtool.distributed.members.timeout import TIMEOUT_S
-from asrtool.distributed.strategies.replica import MixingRule
-from asrtool.distributed.strategies.strategy import StepCost
-from asrtool.distributed.strategies.topology import EDGE_WEIGHT, Partner
+from asrtool.distributed.launch.addresses import Endpoint, unreached
+from asrtool.distributed.members.members import TrainingEnded
+from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategies.topology import (
+    EDGE_WEIGHT,
+    PAIR_WEIGHT,
+    Partner,
+    Ring,
+    check_ring,
+    on_ring,
+    passive_partner,
+)
 from asrtool.distributed.transport import copy_stream
 from asrtool.distributed.transport.clock import clock_of
 from asrtool.distributed.transport.event_log import Note, no_note
-from asrtool.distributed.transport.exchange import LOOK_MS, Address, Exchanger, fetch
-from asrtool.distributed.transport.staging import GpuSwap, HostSwap
+from asrtool.distributed.transport.exchange import POLL_MS, Address, Exchanger, fetch_weights
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
+from asrtool.distributed.transport.staging import GpuStaging, HostStaging
 from asrtool.distributed.transport.view import Recorded, View
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World
+from asrtool.settings import registry
 
 
 class Gossip(MixingRule):
-    """Exchanges with the partner of each step, one at a time, while the next step computes.
+    """Exchanges with the partner of each step while the next one computes.
 
-    A learner whose last exchange is still under way skips that of a step; both are counted.
+    If the last exchange is still under way, a step skips its own.
     """
 
     asynchronous = True
@@ -48,7 +72,7 @@ class Gossip(MixingRule):
         seed: int,
         note: Note = no_note,
     ) -> None:
-        """What happens to the view gets a `note`, with the ranks among all learners."""
+        """Take a `note` that logs changes of the view, with ranks among all learners."""
         self.weights_P = weights_P
         self.note = note
         self.clock = clock_of(weights_P)
@@ -77,47 +101,18 @@ class Gossip(MixingRule):
             self.exchanger.note = lambda what, learner: self.note(what, self.world.rank_of(learner))
             if self.world.members:  # for those that join
                 self.world.store.set(_key(self.world.rank), json.dumps(vars(self.exchanger.address)))
-        self.swap = (
-            GpuSwap(self.view, self.weights_P, self.exchanger, stream)
+        self.staging = (
+            GpuStaging(self.view, self.weights_P, self.exchanger, stream)
             if stream
-            else HostSwap(self.view, self.exchanger, self.note)
+            else HostStaging(self.view, self.exchanger, self.note)
         )
 
-    def _find(self, learner: int) -> Address:
-        """Where a learner answers, which it has said before it was among those that train."""
-        return Address(**json.loads(self.world.store.get(_key(learner))))
-
-    def adopt(self) -> int | None:
-        """A copy of what another has, drawn at random; another one where that is lost."""
-        assert self.exchanger
-        for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
-            num_steps = fetch(address, self.weights_P, functools.partial(self._is_there, learner, address))
-            if num_steps is not None:
-                self.num_steps = num_steps
-                return learner
-        raise Ended
-
-    def _is_there(self, learner: int, address: Address, num_looks: int) -> bool:
-        """Whether it still trains; AsrtoolError if it has not answered so often as one that is reached would have."""
-        members = self.world.members
-        assert members
-        members.look(self.world.store)
-        if learner not in members.live or members.closed:
-            return False
-        if num_looks * LOOK_MS > 1000 * TIMEOUT_S:
-            own = Place(socket.gethostname(), self.world.address)
-            raise unreached(self.world.rank, own, address.remote, f"no answer for {TIMEOUT_S:g} s")
-        return True
-
-    def join(self, cut: int) -> None:
-        self.view.begin_from(self.weights_P.cpu(), cut)
-
     def changing(self) -> contextlib.AbstractContextManager[object]:
-        return self.swap.changing()
+        return self.staging.changing()
 
     def mix(self) -> StepCost:
         begin = self.clock.mark()
-        staleness = self.swap.swap()
+        staleness = self.staging.apply_pulls()
         self.num_steps += 1
         if self.exchanger is None:
             return StepCost()
@@ -138,30 +133,59 @@ class Gossip(MixingRule):
         partner = self._partner()
         if self.exchanger is None or partner == self.world.rank:
             return
-        if partner is None:  # on a GPU, what others exchange with this learner's view has to come to its weights
-            self.swap.begin(None)
+        if partner is None:  # on a GPU the pulls of others still have to reach the weights
+            self.staging.begin(None)
             return
         if partner not in self.exchanger.addresses:
             self.exchanger.addresses[partner] = self._find(partner)
-        self.num_busy += not self.swap.begin(partner)
+        self.num_busy += not self.staging.begin(partner)
 
     def _partner(self) -> int | None:
-        """That of this step, as if the learners that are live were all, numbered in their order."""
+        """Choose the partner of this step among the live learners."""
         live = self.world.live
-        place = self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))
-        return None if place is None else live[place]
+        index = self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))
+        return None if index is None else live[index]
 
     def finish(self) -> None:
-        self.swap.drain()
+        self.staging.wait()
         self.world.barrier()
-        self.swap.settle()
+        self.staging.settle()
 
     def record(self, cut: int) -> Recorded:
-        self.swap.publish()
+        self.staging.publish()
         return self.view.record(cut)
 
     def give_back(self, values_P: Tensor) -> None:
         self.view.give_back(values_P)
+
+    def adopt(self) -> int | None:
+        """Copy the weights of a random learner; if that one is lost, of another."""
+        assert self.exchanger
+        for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
+            num_steps = fetch_weights(address, self.weights_P, functools.partial(self._is_there, learner, address))
+            if num_steps is not None:
+                self.num_steps = num_steps
+                return learner
+        raise TrainingEnded
+
+    def _is_there(self, learner: int, address: Address, num_polls: int) -> bool:
+        """Return whether it still trains; AsrtoolError if it is silent for too long."""
+        members = self.world.members
+        assert members
+        members.refresh(self.world.store)
+        if learner not in members.live or members.closed:
+            return False
+        if num_polls * POLL_MS > 1000 * ANSWER_TIMEOUT_S:
+            own = Endpoint(socket.gethostname(), self.world.address)
+            raise unreached(self.world.rank, own, address.remote, f"no answer for {ANSWER_TIMEOUT_S:g} s")
+        return True
+
+    def _find(self, learner: int) -> Address:
+        """Read the address of a learner, which it has published before it trained."""
+        return Address(**json.loads(self.world.store.get(_key(learner))))
+
+    def join(self, cut: int) -> None:
+        self.view.begin_from(self.weights_P.cpu(), cut)
 
     def state(self) -> dict[str, Any]:
         return {"num_steps": self.num_steps}
@@ -170,11 +194,42 @@ class Gossip(MixingRule):
         self.num_steps = state["num_steps"]
 
     def close(self) -> None:
-        self.swap.close()
+        self.staging.close()
         if self.exchanger:
             self.exchanger.close()
 
 
 def _key(learner: int) -> str:
-    """The key of the address of `learner`."""
     return f"address/{learner}"
+
+
+class Pairs(Gossip):
+    """Active learners begin exchanges and wait for them; passive ones answer."""
+
+    weight = PAIR_WEIGHT
+
+    def mix(self) -> StepCost:
+        begin = time.perf_counter()
+        self.staging.wait()
+        waited_s = time.perf_counter() - begin
+        cost = super().mix()
+        cost.wait_s = waited_s
+        return cost
+
+
+def adpsgd(context: StrategyContext) -> Strategy:
+    """Exchange on the ring of the settings; AsrtoolError if it gives no order."""
+    ring: Ring = registry.load("ring", context.settings.ring)
+    check_ring(context.settings.ring, ring, context.world.size, context.seed)
+    return _replica(context, Gossip, on_ring(ring))
+
+
+def adpsgd_pairs(context: StrategyContext) -> Strategy:
+    """Exchange between active and passive learners."""
+    return _replica(context, Pairs, passive_partner)
+
+
+def _replica(context: StrategyContext, rule: type[Gossip], partner: Partner) -> Strategy:
+    flat = FlatWeights(context.model)
+    gossip = rule(flat.weights_P, context.world, partner, context.settings.message_type, context.seed, context.note)
+    return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

@@ -1,8 +1,8 @@
-"""Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): gradients averaged in a node, whose weights gossip with
-others.
+"""Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): nodes exchange weights.
 
-The learners of a node are one super-learner: they hold the same weights. Each mixes a slice of them with the learners
-of the same local rank on other nodes, so all links of a node are used; then the node gathers its slices.
+Gradients are averaged in a node. Its learners are one super-learner, which holds the same weights.
+Each learner mixes a slice of them with the learners of the same local rank on other nodes, so all
+links of a node are used. Then the node gathers its slices.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ NODE_SIZE = "distributed.h-adpsgd.node_size"
 
 
 class Sliced(MixingRule):
-    """Each learner of `node` mixes its slice of the weights by `outer`, then all gather the slices.
+    """Each learner of `node` mixes its slice by `outer`, then all gather the slices.
 
-    The learners of a node have changed their buffers by different batches, so those are averaged first.
+    The learners of a node have changed their buffers by different batches, so those are averaged
+    first.
     """
 
     def __init__(self, flat: FlatWeights, slice_P: Tensor, node: World, outer: MixingRule) -> None:
@@ -65,7 +66,7 @@ class Sliced(MixingRule):
 
     def _average_buffers(self) -> None:
         if len(self.buffers_B):
-            mean_B = self.buffers_B.clone()  # on its way it is a sum, which no exchange is to read
+            mean_B = self.buffers_B.clone()  # an exchange must not read it while it is a sum
             self.node.mean(mean_B)
             with self.outer.changing():
                 self.buffers_B.copy_(mean_B)
@@ -98,7 +99,7 @@ class Sliced(MixingRule):
 
 
 class SuperLearner(LocalReplica):
-    """A learner of a node. Of what all of a node have, each saves its slice, and the first one the optimizer."""
+    """A learner of a node, which saves its slice of the weights that the node shares."""
 
     mixing: Sliced
     same_weights = True
@@ -117,7 +118,7 @@ class SuperLearner(LocalReplica):
 
     def start(self) -> None:
         self.gradients.start()
-        self.mixing.gather_slices()  # of a checkpoint each has read its own
+        self.mixing.gather_slices()  # each has read its own of a checkpoint
         super().start()
 
     def snapshot(self, cut: int) -> Snapshot:
@@ -151,9 +152,10 @@ class SuperLearner(LocalReplica):
 
 
 def hierarchical(context: StrategyContext) -> Strategy:
-    """Nodes are `node_size` neighbouring ranks, by default the learners of a machine.
+    """Make the strategy, with nodes of `node_size` neighbouring ranks.
 
-    Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
+    By default a node is the learners of a machine. AsrtoolError if that differs by machine, or if
+    it does not divide the number of learners.
     """
     world, size = context.world, context.settings.node_size
     if not size:
@@ -179,7 +181,7 @@ def hierarchical(context: StrategyContext) -> Strategy:
 
 
 def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, others: World) -> MixingRule:
-    """How nodes mix: `outer`."""
+    """Make the rule `outer` by which nodes mix."""
     settings: Hierarchical = context.settings
     if settings.outer == "adpsgd-d1":
         first = int(slice_P.storage_offset())

@@ -1,4 +1,7 @@
-"""Learners that have weights of their own, and the rules by which these are mixed with those of others."""
+"""Learners with weights of their own, and the rules that mix these weights.
+
+A strategy is a LocalReplica with a MixingRule: gossip, delay_by_one, bmuf, hierarchical, or none.
+"""
 
 from __future__ import annotations
 
@@ -28,59 +31,59 @@ from asrtool.errors import AsrtoolError
 
 
 class MixingRule(ABC):
-    """How a learner's weights are mixed with those of others, beside its own update: the rule of a strategy."""
+    """Rule by which a strategy mixes a learner's weights with others."""
 
     before_update = False  # whether a step mixes before the learner's own update
-    asynchronous = False  # whether `record` waits for nobody
+    asynchronous = False  # whether `record` waits for no other learner
 
     def start(self) -> None:
-        """Before the first step."""
+        """Prepare for the first step."""
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
-        """Held while the optimizer changes the weights."""
+        """Return what is held while the optimizer changes the weights."""
         return contextlib.nullcontext()
 
     @abstractmethod
     def mix(self) -> StepCost:
-        """Once a step: mix the flat weights with those of others."""
+        """Mix the flat weights with others, once a step."""
 
     def begin(self) -> None:
-        """At the end of a step: begin what runs while the next one computes."""
+        """Begin, at the end of a step, what runs while the next one computes."""
 
     def finish(self) -> None:
-        """All learners call this: finish what is under way."""
+        """Finish the exchanges under way; all learners call this."""
 
     def record(self, cut: int) -> Recorded:
-        """The mixed weights at `cut`, to be consistent with what others record there. For asynchronous ones alone."""
-        raise NotImplementedError  # LocalReplica refuses an asynchronous rule that has none
+        """Return the mixed weights at `cut`, consistent with the records of others."""
+        raise NotImplementedError  # LocalReplica refuses an asynchronous rule without it
 
     def give_back(self, values_P: Tensor) -> None:
-        """What was recorded is not read any more."""
+        """Reuse the memory of a record, which is not read any more."""
 
     def adopt(self) -> int | None:
-        """As that of a strategy."""
+        """Take the weights of another learner, as Strategy.adopt does."""
         return None
 
     def join(self, cut: int) -> None:
-        """As that of a strategy."""
+        """Join at `cut`, as Strategy.join does."""
 
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs beside the weights."""
+        """Return the state for `load_state`, without the weights."""
         return {}
 
     def shared_state(self) -> dict[str, Any]:
-        """The same, as far as all learners have it alike."""
+        """Return the part of the state that is the same at all learners."""
         return {}
 
     def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
-        """Continue from `state` and `shared`, which are those of before."""
+        """Continue from an earlier `state` and `shared_state`."""
 
     def close(self) -> None:
         """End threads and connections."""
 
 
 class LocalReplica(Strategy):
-    """A learner with weights and an optimizer of its own, that mixes its weights with those of others."""
+    """A learner with its own weights and optimizer, which mixes its weights."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class LocalReplica(Strategy):
         assignment_rule: AssignmentRule,
         task: nn.Module,
     ) -> None:
-        """Raises AsrtoolError for an asynchronous rule without `record`: it would fail at the first snapshot."""
+        """Raise AsrtoolError for an asynchronous rule that cannot record."""
         if mixing.asynchronous and type(mixing).record is MixingRule.record:
             what = f"{type(mixing).__name__} is asynchronous and has no `record`"
             raise AsrtoolError(what, "give it one, see docs/guide/extending.md, or leave `asynchronous` false")
@@ -140,20 +143,20 @@ class LocalReplica(Strategy):
         synchronise_counters(self.model, self.world)
         self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)
-        mean_square, updates_S = self._mean_with_updates(self._distance() ** 2)
-        return ConsensusMetrics(math.sqrt(mean_square), self._drift(self.flat.sample(self.mean_P), updates_S))
-
-    def _distance(self) -> float:
-        """That of the own weights from the mean, of whose norm it is a fraction."""
         own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
         distances = [(own - mean).norm() for own, mean in chunks_of(own_W, mean_W)]
-        return float(torch.stack(distances).norm() / mean_W.norm())
-
-    def _mean_with_updates(self, value: float) -> tuple[float, Tensor]:
-        """The means of `value` and of the updates, in one collective."""
-        own = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([value])])
-        self.world.mean(own)
-        return float(own[-1]), own[:-1].view_as(self.updates_S)
+        distance = float(torch.stack(distances).norm() / mean_W.norm())
+        # The means of the squared distance and of the updates, in one collective.
+        means = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([distance**2])])
+        self.world.mean(means)
+        before_S, self.mean_S = self.mean_S, self.flat.sample(self.mean_P)
+        drift = None
+        if before_S is not None and not self.world.ranks:  # the mean without lost learners differs
+            moved_S = self.mean_S - before_S - means[:-1].view_as(self.updates_S)
+            drift = float(moved_S.norm() / self.mean_S.norm())
+        self.updates_S.zero_()
+        self.recorded_S.zero_()
+        return ConsensusMetrics(math.sqrt(float(means[-1])), drift)
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
@@ -201,10 +204,29 @@ class LocalReplica(Strategy):
     def close(self) -> None:
         self.mixing.close()
 
-    def _drift(self, mean_S: Tensor, updates_S: Tensor) -> float | None:
-        before_S, self.mean_S = self.mean_S, mean_S
-        self.updates_S.zero_()
-        self.recorded_S.zero_()
-        if before_S is None or self.world.ranks:  # without those that were lost the mean is another
-            return None
-        return float((mean_S - before_S - updates_S).norm() / mean_S.norm())
+
+class NoMixing(MixingRule):
+    """Leaves the weights of each learner as they are."""
+
+    asynchronous = True
+
+    def __init__(self, weights_P: Tensor) -> None:
+        self.weights_P = weights_P
+
+    def mix(self) -> StepCost:
+        return StepCost()
+
+    def record(self, cut: int) -> Recorded:
+        recorded = Recorded(self.weights_P.to("cpu", copy=True))
+        recorded.settled.set()
+        return recorded
+
+
+def independent(context: StrategyContext) -> Strategy:
+    """Train learners that never exchange anything, to compare others with.
+
+    Each trains its own weights on its part of the batches, w^i <- w^i - alpha g(w^i); their mean
+    stands for all.
+    """
+    flat = FlatWeights(context.model)
+    return LocalReplica(context, flat, NoMixing(flat.weights_P), AssignmentRule(), context.task)

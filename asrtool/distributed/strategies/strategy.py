@@ -1,4 +1,7 @@
-"""Strategies: how learners train one model. The training loop calls a strategy and never asks which one it is."""
+"""Strategies: how learners train one model.
+
+The training loop calls every strategy in the same way.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from asrtool.distributed.world import World
 
 @dataclass
 class StepCost:
-    """What communication cost a learner in one step."""
+    """Cost of communication for a learner in one step."""
 
     comm_s: float = 0.0  # its own work for it, on the thread that computes
     wait_s: float = 0.0  # waiting for others
@@ -33,7 +36,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class ConsensusMetrics:
-    """How far apart the weights of the learners are; buffers do not count."""
+    """Distance between the weights of the learners; buffers do not count."""
 
     distance: float  # root mean square over the learners of ||w - mean of w|| / ||mean of w||
     drift: float | None  # ||mean of w - (mean at the last synchronisation + mean of the updates)|| / ||mean of w||
@@ -43,41 +46,41 @@ class ConsensusMetrics:
 class Snapshot:
     """A learner's part of a checkpoint, as it is between two of its steps.
 
-    Tensors of `learner` and `shared` are those that training changes; `values_P` and `recorded` are copies on the host,
-    whole once it is settled.
+    Training changes the tensors of `learner` and `shared`. `values_P` and `recorded` are copies on
+    the host, complete once the snapshot is settled.
     """
 
-    learner: dict[str, Any]  # what this learner has of its own
-    shared: dict[str, Any] = field(default_factory=dict)  # what learner `keeper` has as well
+    learner: dict[str, Any]  # this learner's own state
+    shared: dict[str, Any] = field(default_factory=dict)  # state that is the same at learner `keeper`
     keeper: int = 0
-    recorded: dict[str, Any] = field(default_factory=dict)  # what this learner has of its own as well
+    recorded: dict[str, Any] = field(default_factory=dict)  # more of this learner's own state, complete once settled
     values_P: Tensor | None = None  # of the flat weights from `offset` on; summed by `weight` they are the mean of all
     offset: int = 0
     weight: float = 1.0
-    updates_S: Tensor | None = None  # a sample of what the optimizer has added since the last one, if it is known
+    updates_S: Tensor | None = None  # a sample of the optimizer's updates since the last one, if known
     settled: Callable[[], bool] | None = None  # whether nothing changes `values_P` and `recorded` any more
 
 
 @dataclass(frozen=True)
 class StrategyContext:
-    """What a strategy is built from."""
+    """Everything that a strategy is built from."""
 
     task: nn.Module  # a batch -> its loss; None -> a zero loss that touches every parameter
-    model: nn.Module  # whose weights `task` trains
+    model: nn.Module  # with the weights that `task` trains
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float  # largest norm of the gradient
     settings: Any  # of the strategy
     seed: int
     world: World
     loss_scale: LossScale | None = None  # of half precision
-    note: Note = no_note  # of what happens to weights
+    note: Note = no_note  # of changes to weights
 
 
 class Strategy(ABC):
-    """What a learner does with the gradients of a batch, and which weights stand for all learners.
+    """Use of a batch's gradients by a learner, and the weights that stand for all.
 
-    `task` is what the loop computes the loss with, `optimizer` where it sets the learning rate, `update` what computes
-    the gradients and applies them.
+    The loop computes the loss with `task`, sets the learning rate in `optimizer`, and computes and
+    applies gradients by `update`.
     """
 
     assignment_rule: AssignmentRule
@@ -88,40 +91,42 @@ class Strategy(ABC):
     flat: FlatWeights  # of the weights that snapshots have values of
     mean_S: Tensor | None = None  # a sample of the mean of all learners when they last synchronised
     same_weights: bool = False  # whether the learners of one `keeper` have the same weights after each step
-    ema: Ema | None = None  # of this learner's weights, where one is wanted
+    ema: Ema | None = None  # of this learner's weights, if wanted
 
     def start(self) -> None:
-        """Before the first step of this process, after `load_state`."""
+        """Prepare for the first step of this process, after `load_state`."""
 
     @abstractmethod
     def step(self) -> tuple[float, StepCost]:
-        """Update the weights from the gradients that `backward` left, then clear those.
+        """Update the weights from the gradients that `backward` left, then clear them.
 
-        Returns the gradient norm before clipping. When it is not finite the weights stay as they were; when it is
-        zero there was nothing to learn, and the optimizer keeps its momentum.
+        Returns the gradient norm before clipping. If it is not finite, the weights stay as they
+        were. If it is zero there was nothing to learn, and the optimizer keeps its momentum.
         """
 
     @abstractmethod
     def synchronise(self) -> ConsensusMetrics:
-        """All learners have ended the same steps: finish what is under way, and compute the mean.
+        """Finish what is under way, and compute the mean of weights and buffers.
 
-        The mean is that of weights and buffers; buffers of whole numbers become the largest of any learner.
+        All learners call this after the same steps. Integer buffers become the largest of any
+        learner.
         """
 
     @abstractmethod
     def consensus(self) -> contextlib.AbstractContextManager[None]:
-        """After `synchronise`: inside, the model holds the weights and buffers that stand for all learners."""
+        """Put the weights that stand for all in the model, after `synchronise`."""
 
     @abstractmethod
     def snapshot(self, cut: int) -> Snapshot:
-        """What this learner needs to resume, beside the weights that stand for all.
+        """Return the state that this learner needs to resume.
 
-        Between two steps at a cut, its number counted from 1 where training began or resumed; where the strategy is not
-        `asynchronous`, after `synchronise`.
+        Without the weights that stand for all. Called between two steps at a cut, whose number
+        counts from 1 since training began or resumed; after `synchronise` if the strategy is not
+        `asynchronous`.
         """
 
     def take_snapshot(self, cut: int) -> Snapshot:
-        """That of `snapshot`, with what the update needs beside it, and the average over time."""
+        """Return `snapshot` with the state of the update and of the average over time."""
         snapshot = self.snapshot(cut)
         if self.ema:
             snapshot.learner["ema"], of_weights = self.ema.state()
@@ -131,45 +136,46 @@ class Strategy(ABC):
         return snapshot
 
     def load_loss_scale(self, learner: dict[str, Any]) -> None:
-        """That of a snapshot, where both have one; also where there were other learners."""
+        """Load the loss scale of a snapshot, if both have one; also with other learners."""
         if self.update.loss_scale and "loss_scale" in learner:
             self.update.loss_scale.load_state(learner["loss_scale"])
 
     def load_ema(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        """That of a snapshot, where both have one."""
+        """Load the average over time of a snapshot, if both have one."""
         if self.ema and "ema" in learner:
             self.ema.load_state(learner["ema"], (learner | shared)["ema_weights"])
 
     def give_back(self, snapshot: Snapshot) -> None:
-        """`values_P` of `snapshot` are not read any more."""
+        """Reuse `values_P` of `snapshot`, which are not read any more."""
 
     def adopt(self) -> int | None:
-        """Instead of the first `synchronise`, where this learner joins others: take the weights of one; its rank.
+        """Take the weights of another learner, if this one joins; return its rank.
 
-        None where learners exchange none. Raises Ended where there is none any more.
+        Called instead of the first `synchronise`. None if learners exchange no weights. Raises
+        TrainingEnded if no other learner is left.
         """
         return None
 
     def join(self, cut: int) -> None:
-        """After `adopt`: the next snapshot is of a cut behind `cut`."""
+        """Join after `adopt`: the next snapshot is of a cut after `cut`."""
 
     @abstractmethod
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        """Continue from those of a snapshot, once the model holds the weights that stood for all."""
+        """Continue from a snapshot; the model already has the weights that stood for all."""
 
     def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
-        """The optimizer alone, where there were other learners: whether there was one in what one of them had."""
+        """Load the optimizer of a snapshot with other learners, if it has one."""
         return False
 
     def end_steps(self) -> None:
-        """After the last step, where learners were lost and collectives are to be those of the others."""
+        """Prepare for collectives of other groups, after learners were lost."""
 
     def close(self) -> None:
         """End threads and connections."""
 
 
 def optimizer_and_update(context: StrategyContext) -> tuple[torch.optim.Optimizer, Update]:
-    """An optimizer of the model, and the update that it makes."""
+    """Make an optimizer of the model, and the update that uses it."""
     named_parameters = trained_parameters(context.model)
     optimizer = context.make_optimizer(named_parameters)
     parameters = [parameter for _, parameter in named_parameters]

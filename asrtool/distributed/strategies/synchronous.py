@@ -1,4 +1,4 @@
-"""Learners that have the same weights at every step, and the training by one learner."""
+"""Learners with the same weights at every step, and training by one learner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asrtool.errors import AsrtoolError
 
 
 class SynchronousStrategy(Strategy):
-    """Weights that are the same at all learners, by averaged gradients, or because there is one learner."""
+    """A learner with the same weights as all others, or the only one."""
 
     same_weights = True
 
@@ -50,7 +50,7 @@ class SynchronousStrategy(Strategy):
 
 
 def single(context: StrategyContext) -> Strategy:
-    """One learner: w <- w - alpha g(w). AsrtoolError where there are more."""
+    """Train one learner: w <- w - alpha g(w). AsrtoolError if there are more."""
     if context.world.size > 1:
         raise AsrtoolError(
             f"strategy single with {context.world.size} learners",

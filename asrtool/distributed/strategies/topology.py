@@ -1,8 +1,9 @@
-"""Who averages with whom: pure functions of learner, number of learners, step and seed.
+"""Topology of exchanges: functions of learner, number of learners, step and seed.
 
-A ring is an order of the learners; each averages with the one to its right, and so, seen from there, with the one to
-its left. In a bipartite graph learners are active or passive, and each active one averages with a passive one. A mixing
-matrix T has T[i, j] = the weight of learner i in the next weights of learner j (Lian et al. 2017).
+A ring is an order of the learners. Each averages with its right neighbour, and so also with its
+left one. In a bipartite graph learners are active or passive, and each active one averages with a
+passive one. In a mixing matrix T, T[i, j] is the weight of learner i in the next weights of learner
+j (Lian et al. 2017).
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ EDGE_WEIGHT = 1 / 3
 # In a pair both ends become their mean.
 PAIR_WEIGHT = 1 / 2
 
-CHECKED_STEPS = 16  # of a person's own ring: one that is drawn may be an order by chance
+CHECKED_STEPS = 16  # of a custom ring: a wrong random one may be an order by chance
 Ring = Callable[[int, int, int], Sequence[int]]
 Partner = Callable[[int, int, int, int], int | None]  # the same, and a learner: with whom it begins an exchange
 
 
 def fixed_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
-    """The order 0, 1, 2, ... at every step."""
+    """Return the order 0, 1, 2, ... at every step."""
     return range(num_learners)
 
 
 def random_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
-    """An order redrawn at every step; the same at all learners, who know `seed`, so nothing has to be sent."""
+    """Draw an order at every step, the same at all learners by `seed`."""
     return np.random.default_rng((seed, step)).permutation(num_learners).tolist()
 
 
 def right_neighbour(ring: Sequence[int], learner: int) -> int:
-    """Who follows `learner` in `ring`; itself where it is alone."""
+    """Return the learner after `learner` in `ring`; itself if it is alone."""
     return ring[(ring.index(learner) + 1) % len(ring)]
 
 
 def check_ring(name: str, ring: Ring, num_learners: int, seed: int) -> None:
-    """Raises AsrtoolError where the ring of this name gives no order of the learners at one of its first steps."""
+    """Raise AsrtoolError if the ring gives no order of the learners in a step."""
     for step in range(CHECKED_STEPS):
         order = ring(num_learners, step, seed)
         if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(map(str, range(num_learners))):
@@ -51,15 +52,16 @@ def check_ring(name: str, ring: Ring, num_learners: int, seed: int) -> None:
 
 
 def on_ring(ring: Ring) -> Partner:
-    """The right neighbour in the ring of the step."""
+    """Make the rule that a learner's partner is its right neighbour in the ring."""
     return lambda num_learners, step, seed, learner: right_neighbour(ring(num_learners, step, seed), learner)
 
 
 def passive_partner(num_learners: int, step: int, seed: int, learner: int) -> int | None:
-    """With whom `learner` averages in a bipartite graph: any of the odd ranks, drawn anew at every step.
+    """Return a passive partner of `learner` in a bipartite graph.
 
-    Even ranks are active, odd ones passive, so of an odd number of learners one more is active. None for a passive
-    learner, and for one that is alone.
+    It is any of the odd ranks, drawn anew at every step. Even ranks are active and odd ones
+    passive, so of an odd number of learners one more is active. None for a passive learner, and for
+    one that is alone.
     """
     passive = range(1, num_learners, 2)
     if learner % 2 or not passive:
@@ -68,9 +70,10 @@ def passive_partner(num_learners: int, step: int, seed: int, learner: int) -> in
 
 
 def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
-    """T of a round in which every learner averages with its right neighbour, all from the same weights.
+    """Return T of a round in which every learner averages with its right neighbour.
 
-    Shape (L, L), doubly stochastic; T_1 for the fixed ring, P^T T_1 P for one in another order.
+    All exchange the same weights. Shape (L, L), doubly stochastic; T_1 for the fixed ring, P^T T_1
+    P for one in another order.
     """
     matrix = np.eye(len(ring))
     for learner in ring:
@@ -82,9 +85,10 @@ def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
 
 
 def pair_matrix(num_learners: int, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """T of exchanges that take place one after the other, after each of which both of a pair have their mean.
+    """Return T of exchanges one after another, each of which averages a pair.
 
-    Shape (L, L), doubly stochastic; not symmetric in general, since the order of the pairs matters.
+    Shape (L, L), doubly stochastic. It is not symmetric in general, since the order of the pairs
+    matters.
     """
     matrix = np.eye(num_learners)
     for pair in pairs:
@@ -94,9 +98,10 @@ def pair_matrix(num_learners: int, pairs: Sequence[tuple[int, int]]) -> np.ndarr
 
 
 def consensus_rate(matrices: Sequence[np.ndarray]) -> float:
-    """The largest fraction of the squared distance from the mean that is left after a round, in expectation.
+    """Return the largest expected fraction of the squared distance left by a round.
 
-    The second largest eigenvalue of the mean of T T' over `matrices`, each equally likely (Boyd et al. 2006).
+    The distance is from the mean. This is the second largest eigenvalue of the mean of T T' over
+    `matrices`, each equally likely (Boyd et al. 2006).
     """
     num_learners = len(matrices[0])
     mean = np.mean([matrix @ matrix.T for matrix in matrices], axis=0) - np.full((num_learners,) * 2, 1 / num_learners)
@@ -104,6 +109,6 @@ def consensus_rate(matrices: Sequence[np.ndarray]) -> float:
 
 
 def spectral_gap(matrix: np.ndarray) -> float:
-    """1 - |lambda_2|: the smallest fraction of their distance from the mean that learners lose in a round."""
+    """Return 1 - |lambda_2|: the smallest fraction of a distance lost in a round."""
     moduli = np.sort(np.abs(np.linalg.eigvals(matrix)))
     return float(1 - moduli[-2])

@@ -1,4 +1,4 @@
-"""From gradients to weights: the one place where gradients are computed and clipped, and an optimizer steps."""
+"""Updates: the one place that computes and clips gradients and steps an optimizer."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-FIRST, LEAST, MOST = 2.0**16, 1.0, 2.0**24
+FIRST_SCALE, MIN_SCALE, MAX_SCALE = 2.0**16, 1.0, 2.0**24
 GROWTH_STEPS = 2000  # without an overflow, after which the scale doubles
 
 
 class LossScale:
-    """A loss is multiplied by `value`, a power of two, and its gradients are divided by it.
+    """Scale of a loss in half precision, a power of two.
 
-    A step whose gradients are not finite is skipped, and halves the scale; after `GROWTH_STEPS` others it doubles.
-    Learners that average their gradients find the same ones not finite, so their scales stay the same.
+    The loss is multiplied by `value`, and its gradients are divided by it. A step whose gradients
+    are not finite is skipped, and halves the scale; after `GROWTH_STEPS` others it doubles.
+    Learners that average their gradients find the same ones not finite, so their scales stay the
+    same.
     """
 
     def __init__(self) -> None:
-        self.value = FIRST
+        self.value = FIRST_SCALE
         self.num_good = 0  # steps since the scale was changed
         self.num_skipped = 0  # steps of the whole training
         self.has_skipped = False  # whether that was the last one
 
     def apply(self, loss: Tensor) -> Tensor:
-        """What gradients are to be computed of."""
+        """Scale a loss, before its gradients are computed."""
         return loss * self.value
 
     def note(self, norm: float) -> None:
-        """A step had gradients of this norm. At the smallest scale it is no overflow that makes one not finite."""
-        self.has_skipped = not math.isfinite(norm) and self.value > LEAST
+        """Note a step's norm; at the smallest scale an infinite one is no overflow."""
+        self.has_skipped = not math.isfinite(norm) and self.value > MIN_SCALE
         if self.has_skipped:
-            self.value, self.num_good = max(self.value / 2, LEAST), 0
+            self.value, self.num_good = max(self.value / 2, MIN_SCALE), 0
             self.num_skipped += 1
             return
         self.num_good += 1
         if self.num_good == GROWTH_STEPS:
-            self.value, self.num_good = min(2 * self.value, MOST), 0
+            self.value, self.num_good = min(2 * self.value, MAX_SCALE), 0
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the state that a checkpoint keeps."""
         return {"value": self.value, "num_good": self.num_good, "num_skipped": self.num_skipped}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from an earlier `state`."""
         self.value, self.num_good, self.num_skipped = state["value"], state["num_good"], state["num_skipped"]
 
 
@@ -54,14 +56,14 @@ NamedParameters = Sequence[tuple[str, nn.Parameter]]  # names as in the `state_d
 
 
 def trained_parameters(model: nn.Module) -> NamedParameters:
-    """Those that gradients change, with their names; the others are frozen, and learners have no need to share them."""
+    """List the parameters that are not frozen, with their names."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 class Update:
-    """Computes gradients, clips them, applies them where there is anything to learn, and clears them.
+    """Computes gradients, clips them, applies them if there are any, and clears them.
 
-    `apply` is what they are applied by: the optimizer steps here, unless a strategy sends them elsewhere.
+    `apply` is the optimizer's step, unless a strategy sends the gradients elsewhere.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Update:
         apply: Callable[[], object] | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
-        """The norm is that of all `parameters`, summed in their order, without the `loss_scale`."""
+        """Take all `parameters`: the norm is summed in their order, without the scale."""
         self.parameters = parameters
         self.optimizer = optimizer
         self.clip_norm = clip_norm
@@ -85,10 +87,10 @@ class Update:
         (self.loss_scale.apply(loss) if self.loss_scale else loss).backward()
 
     def step(self) -> float:
-        """The norm of the gradients before clipping.
+        """Apply the gradients, and return their norm before clipping.
 
-        When it is not finite the weights stay as they were; when it is zero there was nothing to learn, and the
-        optimizer keeps its momentum.
+        If it is not finite the weights stay as they were. If it is zero there was nothing to learn,
+        and the optimizer keeps its momentum.
         """
         scale = self.loss_scale.value if self.loss_scale else 1.0
         norm = clip_gradients(self.parameters, self.clip_norm, scale)
@@ -102,10 +104,11 @@ class Update:
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float, scale: float = 1.0) -> float:
-    """Divide their gradients by `scale`, and scale them to a norm of at most `clip_norm`; returns the norm between.
+    """Divide gradients by `scale`, and scale them to a norm of at most `clip_norm`.
 
-    Without a scale bit for bit what `clip_grad_norm_` of torch does, but that multiplies by 1 where there is nothing to
-    clip, which reads and writes the memory of all gradients.
+    Returns the norm in between. Without a scale it does the same, bit for bit, as torch's
+    `clip_grad_norm_`. But that multiplies by 1 if there is nothing to clip, and so reads and writes
+    the memory of all gradients.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:

@@ -1,7 +1,7 @@
-"""Work beside the stream or thread that computes: on the host in a thread, on a GPU on a stream of its own.
+"""Work in the background of a computation: a host thread, or a stream of a GPU.
 
-What a strategy exchanges lies where its model computes. On the host a thread takes means beside the computing one. On a
-GPU a side stream does, and copies to and from pinned memory of the host, for which the GPU needs no core.
+On the host a thread computes means. On a GPU a side stream does, and copies to and from pinned
+memory of the host, for which the GPU needs no core.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from asrtool.distributed.members.timeout import TIMEOUT_S
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 
 
 class SideStream:
@@ -24,50 +24,50 @@ class SideStream:
         self.stream = torch.cuda.Stream(device)
 
     def follow(self) -> None:
-        """What it is given from now on begins after all that the computing stream was given before."""
+        """Make later work of this stream wait for the computing stream."""
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
 
     def run(self, work: Callable[[], None]) -> None:
-        """Give it the operations of `work`; the host does not wait for them."""
+        """Queue the operations of `work`; the host does not wait for them."""
         with torch.cuda.stream(self.stream):
             work()
 
     def join(self) -> None:
-        """What the computing stream is given from now on begins after all that this one was given. No thread waits."""
+        """Make later work of the computing stream wait for this one; no thread waits."""
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def copy(self, place: Tensor, values: Tensor) -> None:
-        """Copy between the GPU and pinned memory. Returns when it is done; the computing stream does not wait."""
+        """Copy to or from pinned memory, and wait; the computing stream does not."""
         with torch.cuda.stream(self.stream):
             place.copy_(values, non_blocking=True)
         self.stream.synchronize()
 
     def pinned(self, num_values: int) -> Tensor:
-        """Memory of the host for so many float32 values, that the GPU can copy from and to by itself."""
+        """Allocate host memory that the GPU can copy from and to by itself."""
         return torch.empty(num_values, pin_memory=True)
 
 
 def side_stream(values: Tensor) -> SideStream | None:
-    """A stream beside the one that computes on `values`; None where they lie on the host."""
+    """Make a stream beside the one that computes on `values`; None on the host."""
     return SideStream(values.device) if values.is_cuda else None
 
 
 def begin_copy(value: Tensor) -> Tensor:
-    """One value on the host: what it holds counts once the computing stream has been waited for."""
+    """Begin to copy a value to the host; it is valid after the next wait."""
     if not value.is_cuda:
         return value
     return torch.empty_like(value, device="cpu", pin_memory=True).copy_(value, non_blocking=True)
 
 
-class ThreadBeside:
+class BackgroundThread:
     """Does `work` in a thread, whenever it is begun.
 
-    Starting a collective alone took the computing thread 0.3 ms a step.
+    To start a collective in the computing thread took 0.3 ms a step.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self.work = work
-        self.asked: SimpleQueue[bool] = SimpleQueue()  # True for work, False for the end
+        self.orders: SimpleQueue[bool] = SimpleQueue()  # True for work, False for the end
         self.done: SimpleQueue[Exception | None] = SimpleQueue()
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -75,21 +75,21 @@ class ThreadBeside:
         """Begin the work."""
         if not self.thread.ident:
             self.thread.start()
-        self.asked.put(True)
+        self.orders.put(True)
 
     def wait(self) -> None:
-        """Until what was begun is done; raises what it raises."""
+        """Wait until the work is done; raise its error, if any."""
         if error := self.done.get():
             raise error
 
     def close(self) -> None:
-        """End the thread, after what is under way."""
-        self.asked.put(False)
+        """End the thread, after the work under way."""
+        self.orders.put(False)
         if self.thread.is_alive():
-            self.thread.join(TIMEOUT_S)
+            self.thread.join(ANSWER_TIMEOUT_S)
 
     def _serve(self) -> None:
-        while self.asked.get():
+        while self.orders.get():
             try:
                 self.work()
             except Exception as error:  # whatever it is: the computing thread would wait for ever
@@ -98,27 +98,27 @@ class ThreadBeside:
                 self.done.put(None)
 
 
-class StreamBeside:
-    """Does `work`, operations of a GPU, on a side stream: the computing stream waits there, and no thread."""
+class BackgroundStream:
+    """Does `work`, operations of a GPU, on a side stream: no thread waits."""
 
     def __init__(self, work: Callable[[], None], stream: SideStream) -> None:
         self.work = work
         self.stream = stream
 
     def begin(self) -> None:
-        """Begin the work, after what was computed before."""
+        """Begin the work, after all computations so far."""
         self.stream.follow()
         self.stream.run(self.work)
 
     def wait(self) -> None:
-        """What is computed from now on is computed after the work."""
+        """Make later computations wait for the work."""
         self.stream.join()
 
     def close(self) -> None:
-        """Nothing is left."""
+        """End nothing: a stream needs no end."""
 
 
-def beside(work: Callable[[], None], values: Tensor, name: str) -> ThreadBeside | StreamBeside:
-    """What does `work` on `values` beside the computation; a thread of the host gets the `name`."""
+def in_background(work: Callable[[], None], values: Tensor, name: str) -> BackgroundThread | BackgroundStream:
+    """Make the background worker for `work` on `values`; `name` is of a thread."""
     stream = side_stream(values)
-    return StreamBeside(work, stream) if stream else ThreadBeside(work, name)
+    return BackgroundStream(work, stream) if stream else BackgroundThread(work, name)

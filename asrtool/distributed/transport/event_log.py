@@ -1,15 +1,16 @@
-"""In which order weights changed, for a training to be replayed: `events/R.jsonl` of learner R.
+"""Log of the changes to weights, to replay a training: `events/R.jsonl`.
 
-A line is a list: when (nanoseconds of the monotonic clock, which all processes of a machine share), what, and numbers.
-What happens to a gossip view, or to the weights of a server, is noted while its lock is held, so the times are in the
-very order of the changes. What there is:
+A line of the log of learner R is a list: the time (nanoseconds of the monotonic clock, which all
+processes of a machine share), the event, and numbers. Events of a gossip view, or of the weights of
+a server, are noted while its lock is held, so their times are in the order of the changes. Events:
 
-- ``begin``, the number of a round, its epoch, the position of the batch (null where there is none for this learner);
-- ``update``, the optimizer's; ``take``, of what was pulled into the weights;
-- ``send``, ``receive``, and the partner of the exchange; ``answer``, and who asked;
-- ``push``, and the learner whose gradient the server beside this one made a step of.
+- ``begin``, the number of a round, its epoch, the position of the batch (null if it has no batch
+  for this learner);
+- ``update`` of the optimizer; ``take``, when pulls are added to the weights;
+- ``send``, ``receive``, and the partner of the exchange; ``answer``, and the learner that began it;
+- ``push``, and the learner whose gradient the server beside this one applied.
 
-The first line has ``start``, the batches trained before and the machine, the last one ``end``.
+The first line is ``start``, the batches trained before and the machine. The last line is ``end``.
 """
 
 from __future__ import annotations
@@ -22,23 +23,20 @@ from types import TracebackType
 
 from asrtool.files import disk_full
 
-Note = Callable[..., None]  # of what, and numbers
+Note = Callable[..., None]  # (event, *numbers)
 
 
 def no_note(what: str, *numbers: int | None) -> None:
-    """Where no log is kept."""
+    """Note nothing, if no log is kept."""
 
 
 def events_path(out: Path, rank: int) -> Path:
-    """The log of a learner."""
+    """Return the path of the log of a learner."""
     return out / "events" / f"{rank}.jsonl"
 
 
 class EventLog:
-    """That of learner `rank`, on `machine`, of the training in `out`, which has trained `num_batches`.
-
-    Opened when entered. Several threads may note.
-    """
+    """Event log of learner `rank` on `machine`; several threads may note."""
 
     def __init__(self, out: Path, rank: int, num_batches: int, machine: str) -> None:
         self._path = events_path(out, rank)
@@ -56,7 +54,7 @@ class EventLog:
         self._file.close()
 
     def note(self, what: str, *numbers: int | str | None) -> None:
-        """Add a line; AsrtoolError when the disk is full."""
+        """Add a line; AsrtoolError if the disk is full."""
         try:
             self._file.write(json.dumps([time.monotonic_ns(), what, *numbers]).encode() + b"\n")
         except OSError as error:

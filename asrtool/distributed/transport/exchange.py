@@ -1,10 +1,15 @@
-"""Exchanges of gossip views between learners, over ZeroMQ: one thread and one listening socket a learner.
+"""Exchanges of gossip views between learners, over ZeroMQ.
 
-Learners of one machine find the message in shared memory, and send one another where; others send the message.
+A learner has one thread and one listening socket. The learner that begins an exchange sends a
+snapshot of its view, and the pull comes back in its place (see view). It has one exchange of its
+own under way at a time, so it keeps memory for one message. A learner of the same machine maps this
+memory, and only its path is sent; others are sent the message. The memory has no name in any
+folder, so the system frees it with the last process that maps it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
@@ -17,32 +22,75 @@ import torch
 import zmq
 from torch import Tensor
 
-from asrtool.distributed.launch.addresses import new_context, url_of
-from asrtool.distributed.members.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.transport.event_log import Note, no_note
-from asrtool.distributed.transport.message import Message, is_there, map_message
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, new_context, url_of, wait_for_answer
 from asrtool.distributed.transport.view import View
 from asrtool.distributed.weights.flat import as_bytes
 
-STOP = b"stop"  # other orders are the number of a neighbour
+STOP = b"stop"  # other orders are the number of a partner
 NUM_STEPS = struct.Struct("<q")
-LOOK = b"look"  # in place of a cut: the weights are asked for, and no exchange
-ASKED = struct.Struct("<q?q")  # of who asks: its last cut, whether the path of its snapshot follows, its rank
-DONE, REFUSED, UNSEEN = b"done", b"refused", b"unseen"  # of an answer; the last where the path leads nowhere
-LOOK_MS = 500  # an exchange with a learner that is lost is abandoned so soon after the loss is known
+FETCH = b"fetch"  # in place of a request: a learner that joins wants the weights
+REQUEST = struct.Struct("<q?q")  # the last cut of the sender, whether the message is in shared memory, its rank
+DONE, REFUSED, UNMAPPED = b"done", b"refused", b"unmapped"  # answers; the last if the memory cannot be mapped
+POLL_MS = 500  # so soon after the loss of a learner is known, an exchange with it is abandoned
+
+
+class Message:
+    """Memory for `values_P` at `path`; the path is empty if none can map it."""
+
+    def __init__(self, num_values: int, message_type: torch.dtype) -> None:
+        self.path, self.file = "", -1
+        if hasattr(os, "memfd_create"):  # Linux alone
+            self.file = os.memfd_create("asrtool")
+            self.path = _with_inode(f"/proc/{os.getpid()}/fd/{self.file}")
+            self.values_P = _map(self.path, num_values, message_type)
+        else:
+            self.values_P = torch.empty(num_values, dtype=message_type)
+        self.values_P.zero_()  # takes the memory now, and not in the first steps
+
+    def close(self) -> None:
+        """Let no process map the memory any more; it stays for those that have."""
+        if self.path:
+            os.close(self.file)
+            self.path = ""
+
+
+def map_message(path: str, num_values: int, message_type: torch.dtype) -> Tensor | None:
+    """Map the message of another learner; None if this process cannot see it."""
+    with contextlib.suppress(OSError, RuntimeError):  # torch raises the second
+        return _map(path, num_values, message_type)
+    return None
+
+
+def _is_mappable(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return _with_inode(path.rpartition(":")[0]) == path
+    return False
+
+
+def _map(path: str, num_values: int, message_type: torch.dtype) -> Tensor:
+    file, _, _ = path.rpartition(":")
+    if _with_inode(file) != path:  # processes of another container have other numbers
+        raise FileNotFoundError(path)
+    return torch.from_file(file, shared=True, size=num_values, dtype=message_type)
+
+
+def _with_inode(file: str) -> str:
+    found = os.stat(file)
+    return f"{file}:{found.st_dev}-{found.st_ino}"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a learner answers."""
+    """Sockets at which a learner answers."""
 
-    machine: str  # on which `local` can be reached, nothing where that cannot be known
-    local: str  # by a Unix socket
+    machine: str  # on which `local` can be reached; empty if unknown
+    local: str  # a Unix socket
     remote: str
 
 
 def this_machine() -> str:
-    """The same for all processes that see one another's Unix sockets without a name in any folder; of Linux alone."""
+    """Identify the processes that share abstract Unix sockets; empty except on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return boot + os.readlink("/proc/self/ns/net")
@@ -51,23 +99,23 @@ def this_machine() -> str:
 
 
 class Exchanger:
-    """Answers the exchanges that others begin with `view`, and carries out those begun here, one at a time.
+    """Answers exchanges of others, and carries out those begun here, one at a time.
 
-    A connection is opened at the first exchange with a neighbour and kept. An error in the thread is raised by
-    the next call.
+    A connection is opened at the first exchange with a partner and kept. An error in the thread is
+    raised by the next call.
     """
 
     def __init__(self, view: View, weight: float, host: str = "127.0.0.1") -> None:
-        """Listen on a free port of `host`; `weight` is that of an exchange, the same for all learners."""
+        """Listen on a free port of `host`. All learners have the same `weight`."""
         self.view = view
         self.weight = weight
         self.message = self._new_message()
-        self.seen: dict[bytes, tuple[str, Tensor | None]] = {}  # those of others, by their connection
-        self.blind: set[int] = set()  # neighbours that cannot see that of this one
+        self.mapped: dict[bytes, tuple[str, Tensor | None]] = {}  # path and message of others, by connection
+        self.unmapped: set[int] = set()  # partners that cannot map the message of this learner
         self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
-        self.num_refused = 0  # of those begun here, with those abandoned
+        self.num_refused = 0  # exchanges begun here and refused or abandoned
         self.num_bytes = 0  # of the messages of this learner, sent or left in memory
-        self.asked = -1
+        self.partner = -1  # of the last exchange begun here
         self.idle = threading.Event()
         self.idle.set()
         self.error: Exception | None = None
@@ -91,39 +139,39 @@ class Exchanger:
         self.thread = threading.Thread(target=self._run, name="gossip", daemon=True)
         self.thread.start()
 
-    def begin(self, neighbour: int) -> bool:
-        """Begin an exchange with `neighbour`; False, and none begun, when the last one is still under way."""
+    def begin(self, partner: int) -> bool:
+        """Begin an exchange with `partner`; False if the last one is still under way."""
         self.check()
         if not self.idle.is_set():
             return False
         self.idle.clear()
-        self.commands.send(str(neighbour).encode())
+        self.commands.send(str(partner).encode())
         return True
 
-    def finish(self) -> None:
-        """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
+    def wait(self) -> None:
+        """Wait for the exchange under way; ConnectionError if the partner does not answer."""
         # An answer takes milliseconds, on a busy machine seconds; a learner that never answers is dead.
-        answered = wait_with_timeout(self.idle.wait)
+        answered = wait_for_answer(self.idle.wait)
         self.check()
         if not answered:
-            raise ConnectionError(f"learner {self.asked} has not answered for {TIMEOUT_S:g} s")
+            raise ConnectionError(f"learner {self.partner} has not answered for {ANSWER_TIMEOUT_S:g} s")
 
     def take_partners(self) -> list[int]:
-        """With whom exchanges begun here were done since the last call."""
+        """Return the partners of exchanges begun here and done since the last call."""
         partners, self.partners = self.partners, []
         return partners
 
     def close(self) -> None:
-        """Stop answering. All learners finish their exchanges first: one under way would wait for its answer."""
+        """Stop answering. All learners wait for their exchanges first."""
         if self.thread.is_alive():
             self.commands.send(STOP)
-        self.thread.join(TIMEOUT_S)
+        self.thread.join(ANSWER_TIMEOUT_S)
         self.commands.close()
         self.context.destroy(linger=0)
         self.message.close()
 
     def check(self) -> None:
-        """Raises the error of the thread, if it has ended by one."""
+        """Raise the error of the thread, if there was one."""
         if self.error:
             raise self.error
 
@@ -142,7 +190,7 @@ class Exchanger:
         self.poller.register(self.answers, zmq.POLLIN)
         while True:
             self._abandon_lost()
-            for socket, _ in self.poller.poll(LOOK_MS):
+            for socket, _ in self.poller.poll(POLL_MS):
                 if socket is self.answers:
                     self._answer()
                 elif socket is not self.orders:
@@ -152,38 +200,35 @@ class Exchanger:
                 else:
                     self._ask(int(order))
 
-    def _ask(self, neighbour: int) -> None:
-        if neighbour not in self.requests:
-            socket = self.requests[neighbour] = self.context.socket(zmq.DEALER)
-            address = self.addresses[neighbour]
-            socket.connect(address.local if self._is_here(neighbour) else address.remote)
+    def _ask(self, partner: int) -> None:
+        address = self.addresses[partner]
+        is_here = bool(address.machine) and address.machine == self.address.machine
+        if partner not in self.requests:
+            socket = self.requests[partner] = self.context.socket(zmq.DEALER)
+            socket.connect(address.local if is_here else address.remote)
             self.poller.register(socket, zmq.POLLIN)
-        self.asked = neighbour
-        is_seen = self._is_here(neighbour) and neighbour not in self.blind and bool(self.message.path)
+        self.partner = partner
+        is_shared = is_here and partner not in self.unmapped and bool(self.message.path)
         message_P = self.message.values_P
         with self.view.lock:
             cut = self.view.ask(message_P)
-            self.note("send", neighbour)
-        self.requests[neighbour].send(ASKED.pack(cut, is_seen, self.rank), zmq.SNDMORE)
-        if is_seen:
-            self.requests[neighbour].send_string(self.message.path)
+            self.note("send", partner)
+        self.requests[partner].send(REQUEST.pack(cut, is_shared, self.rank), zmq.SNDMORE)
+        if is_shared:
+            self.requests[partner].send_string(self.message.path)
         else:
-            self.requests[neighbour].send(as_bytes(message_P), copy=False)
+            self.requests[partner].send(as_bytes(message_P), copy=False)
         self.num_bytes += message_P.nbytes
 
-    def _is_here(self, neighbour: int) -> bool:
-        machine = self.addresses[neighbour].machine
-        return bool(machine) and machine == self.address.machine
-
     def _abandon_lost(self) -> None:
-        """Close the connections to learners that are lost; no answer of theirs is taken any more."""
+        """Close the connections to lost learners; their answers are not taken any more."""
         for learner in [learner for learner in self.requests if not self.is_live(learner)]:
             socket = self.requests.pop(learner)
             self.poller.unregister(socket)
             socket.close(linger=0)
-            if learner == self.asked and not self.idle.is_set():
+            if learner == self.partner and not self.idle.is_set():
                 self.message.close()
-                # The lost one may write its answer yet, and then not where the next one is.
+                # The lost one may still write its answer, so the next exchange gets other memory.
                 self.message = self._new_message()
                 self._end_without_answer()
 
@@ -195,82 +240,79 @@ class Exchanger:
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
         result = socket.recv()
         if result != DONE:
-            if result == UNSEEN:
-                self.blind.add(self.asked)
+            if result == UNMAPPED:
+                self.unmapped.add(self.partner)
             self._end_without_answer()
             return
         is_sent = socket.getsockopt(zmq.RCVMORE)
         pull_P = self._values(socket.recv(copy=False)) if is_sent else self.message.values_P
         with self.view.lock:
             self.view.pull(pull_P)
-            self.note("receive", self.asked)
-        self.partners.append(self.asked)
+            self.note("receive", self.partner)
+        self.partners.append(self.partner)
         self.idle.set()
 
     def _new_message(self) -> Message:
         return Message(len(self.view.weights_P), self.view.message_type)
 
-    def _values(self, message: zmq.Frame) -> Tensor:
-        """What a message holds, in its memory."""
-        return torch.frombuffer(message.buffer, dtype=self.view.message_type)
+    def _values(self, frame: zmq.Frame) -> Tensor:
+        return torch.frombuffer(frame.buffer, dtype=self.view.message_type)
 
     def _answer(self) -> None:
-        learner, what = self.answers.recv(), self.answers.recv()
-        if what == LOOK:
-            self._show(learner)
+        connection, request = self.answers.recv(), self.answers.recv()
+        if request == FETCH:
+            self._send_weights(connection)
             return
-        cut, is_seen, rank = ASKED.unpack(what)
-        asked = self.answers.recv(copy=False)
-        message_P = self._see(learner, asked.bytes.decode()) if is_seen else self._values(asked)
-        self.answers.send(learner, zmq.SNDMORE)
+        cut, is_shared, rank = REQUEST.unpack(request)
+        frame = self.answers.recv(copy=False)
+        message_P = self._map(connection, frame.bytes.decode()) if is_shared else self._values(frame)
+        self.answers.send(connection, zmq.SNDMORE)
         if message_P is None:
-            self.answers.send(UNSEEN)
-        elif not self._pull_towards(message_P, cut, rank):
-            self.answers.send(REFUSED)
-        else:
-            self.num_bytes += message_P.nbytes
-            self.answers.send(DONE, 0 if is_seen else zmq.SNDMORE)
-            if not is_seen:
-                self.answers.send(asked, copy=False)
-
-    def _pull_towards(self, message_P: Tensor, cut: int, rank: int) -> bool:
+            self.answers.send(UNMAPPED)
+            return
         with self.view.lock:
-            answers = self.view.answer(message_P, self.weight, cut)
-            if answers:
+            is_answered = self.view.answer(message_P, self.weight, cut)
+            if is_answered:
                 self.note("answer", rank)
-        return answers
+        if not is_answered:
+            self.answers.send(REFUSED)
+            return
+        self.num_bytes += message_P.nbytes
+        self.answers.send(DONE, 0 if is_shared else zmq.SNDMORE)
+        if not is_shared:
+            self.answers.send(frame, copy=False)
 
-    def _see(self, learner: bytes, path: str) -> Tensor | None:
-        """The message that the one who asks has in memory."""
-        if self.seen.get(learner, ("", None))[0] != path:
+    def _map(self, connection: bytes, path: str) -> Tensor | None:
+        if self.mapped.get(connection, ("", None))[0] != path:
             # Memory of those that are gone is freed: over a long training many may join and leave.
-            self.seen = {other: found for other, found in self.seen.items() if is_there(found[0])}
-            self.seen[learner] = path, map_message(path, len(self.view.weights_P), self.view.message_type)
-        return self.seen[learner][1]
+            self.mapped = {other: found for other, found in self.mapped.items() if _is_mappable(found[0])}
+            self.mapped[connection] = path, map_message(path, len(self.view.weights_P), self.view.message_type)
+        return self.mapped[connection][1]
 
-    def _show(self, learner: bytes) -> None:
-        """Send the weights to one that joins, and the steps that they have taken here."""
+    def _send_weights(self, connection: bytes) -> None:
+        """Send the weights and the number of steps to a learner that joins."""
         weights_P = self.view.copy()
-        self.answers.send(learner, zmq.SNDMORE)
+        self.answers.send(connection, zmq.SNDMORE)
         self.answers.send(NUM_STEPS.pack(self.num_steps), zmq.SNDMORE)
         self.answers.send(as_bytes(weights_P), copy=False)
         self.num_bytes += weights_P.nbytes
 
 
-def fetch(address: Address, out_P: Tensor, wait: Callable[[int], bool]) -> int | None:
-    """Copy the weights of the learner at `address` to `out_P`; the steps of that learner.
+def fetch_weights(address: Address, out_P: Tensor, wait: Callable[[int], bool]) -> int | None:
+    """Copy the weights of the learner at `address`; return its number of steps.
 
-    None if it has not answered while `wait`, asked every LOOK_MS with a number from 1 on, was true.
+    `wait` is called every POLL_MS with a number from 1 on; once it returns False, the result is
+    None.
     """
     with new_context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         is_here = address.machine and address.machine == this_machine()
         socket.connect(address.local if is_here else address.remote)
-        socket.send(LOOK)
-        for num_looks in itertools.count(1):
-            if socket.poll(LOOK_MS):
+        socket.send(FETCH)
+        for num_polls in itertools.count(1):
+            if socket.poll(POLL_MS):
                 break
-            if not wait(num_looks):
+            if not wait(num_polls):
                 return None
         (num_steps,) = NUM_STEPS.unpack(socket.recv())
         out_P.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))

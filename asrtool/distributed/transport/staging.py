@@ -1,10 +1,15 @@
-"""Between the weights that a learner computes on and its gossip view, which is on the host.
+"""Copies between the weights of a learner and its gossip view on the host.
 
-On the host both are the same. On a GPU a thread copies, one trip after another, by a side stream and two buffers of
-pinned memory: the weights to the host, where they are published; then, after the exchange, the pulls of all exchanges
-since to the GPU. At the end of a step for which both are done, the computing stream adds the pulls and copies the
-weights aside, within the GPU (the swap). It waits for nothing else. A step that ends sooner swaps nothing, and its
-exchange counts as skipped.
+On the host both are the same tensor. On a GPU each exchange is a round trip of a thread, by a side
+stream and two buffers of pinned memory:
+
+1. `apply_pulls`, at the end of a step: the computing stream adds the pulls of the last round trip
+   to the weights, and copies the weights aside within the GPU.
+2. `begin`: the thread copies these to the host, publishes them in the view, and exchanges.
+3. The thread then copies the pulls of all exchanges since to the GPU.
+
+The computing stream waits for none of this. A step that ends within a round trip applies nothing,
+and its exchange counts as skipped.
 """
 
 from __future__ import annotations
@@ -16,17 +21,17 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from asrtool.distributed.members.timeout import PIECE_S, TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.transport.copy_stream import SideStream
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import Exchanger
+from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, WAIT_S, wait_for_answer
 from asrtool.distributed.transport.view import View
 
-END = -1  # of orders, in the place of a neighbour
+END = -1  # in place of a partner: the thread ends
 
 
-class HostSwap:
-    """Weights on the host, which are those of the view."""
+class HostStaging:
+    """Weights on the host, which are the weights of the view."""
 
     def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
         self.view = view
@@ -34,39 +39,39 @@ class HostSwap:
         self.note = note
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
-        """Held while an optimizer changes the weights: nobody exchanges with what is half changed."""
+        """Return the lock to hold while an optimizer changes the weights."""
         return self.view.lock
 
-    def swap(self) -> int:
-        """Publish what this learner changed, and take what exchanges pulled; returns the number of exchanges."""
+    def apply_pulls(self) -> int:
+        """Add to the weights what exchanges pulled, and return the number of exchanges."""
         with self.view.lock:
             num_pulls = self.view.update()
             self.note("take")
         return num_pulls
 
-    def begin(self, neighbour: int | None) -> bool:
-        """Begin an exchange with `neighbour`, if any; False, and none begun, where the last one is still under way."""
+    def begin(self, partner: int | None) -> bool:
+        """Begin an exchange with `partner`, if any; False if one is under way."""
         assert self.exchanger
-        return neighbour is None or self.exchanger.begin(neighbour)
+        return partner is None or self.exchanger.begin(partner)
 
     def publish(self) -> None:
-        """Have in the view all that this learner has changed."""
+        """Bring the view up to date with the weights."""
 
-    def drain(self) -> None:
-        """Wait for the exchange under way; ConnectionError where the neighbour does not answer."""
+    def wait(self) -> None:
+        """Wait for the exchange under way; ConnectionError without an answer."""
         if self.exchanger:
-            self.exchanger.finish()
+            self.exchanger.wait()
 
     def settle(self) -> None:
-        """When no exchange is under way at any learner: weights and view become the same."""
+        """Make weights and view the same, when no learner has an exchange under way."""
         self.view.update()
 
     def close(self) -> None:
         """Begin nothing more."""
 
 
-class GpuSwap:
-    """Weights on a GPU, and as many values again twice on either side: weights to publish, and pulls to be added."""
+class GpuStaging:
+    """Weights on a GPU, and buffers for weights and pulls on the GPU and the host."""
 
     def __init__(self, view: View, weights_P: Tensor, exchanger: Exchanger | None, stream: SideStream) -> None:
         self.view = view
@@ -74,110 +79,107 @@ class GpuSwap:
         self.exchanger = exchanger
         self.stream = stream
         self.aside_P, self.pulls_P = torch.empty_like(weights_P), torch.zeros_like(weights_P)
-        self.own_P, self.pulled_P = stream.pinned(len(weights_P)), stream.pinned(len(weights_P)).zero_()
+        self.host_P, self.host_pulls_P = stream.pinned(len(weights_P)), stream.pinned(len(weights_P)).zero_()
         self.num_pulls = 0  # in `pulls_P`
         self.pending = True  # whether these are still to be added to the weights
-        self.swapped = False
-        self.ready = threading.Event()  # no trip is under way
+        self.has_weights_aside = False
+        self.ready = threading.Event()  # no round trip is under way
         self.ready.set()
         self.copying = threading.Lock()  # held while the pinned buffers are in use
         self.closing = False
         self.error: Exception | None = None
-        self.orders: SimpleQueue[int | None] = SimpleQueue()  # a neighbour, or none
-        self.thread = threading.Thread(target=self._run, name="swap", daemon=True)
+        self.orders: SimpleQueue[int | None] = SimpleQueue()  # a partner, or none
+        self.thread = threading.Thread(target=self._run, name="staging", daemon=True)
         self.thread.start()
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
-        """The view has weights of its own."""
+        """Return a context without a lock: the view has a copy of the weights."""
         return contextlib.nullcontext()
 
-    def swap(self) -> int:
-        """As on the host, where no trip is under way; otherwise the weights stay, and nothing is published."""
+    def apply_pulls(self) -> int:
+        """Do the same as on the host, but nothing while a round trip is under way."""
         if self.error:
             raise self.error
-        self.swapped = self.exchanger is not None and self.ready.is_set()
-        if not self.swapped:
+        self.has_weights_aside = self.exchanger is not None and self.ready.is_set()
+        if not self.has_weights_aside:
             return 0
         self._add_pulls()
         self.aside_P.copy_(self.weights_P)
         num_pulls, self.num_pulls = self.num_pulls, 0
         return num_pulls
 
-    def begin(self, neighbour: int | None) -> bool:
-        """Begin a trip, with an exchange with `neighbour`, if any; False where the last one is still under way."""
-        if not self.swapped:
+    def begin(self, partner: int | None) -> bool:
+        """Begin a round trip, also without a partner; False if one is under way."""
+        if not self.has_weights_aside:
             return False
-        self.swapped = False
+        self.has_weights_aside = False
         self.ready.clear()
         self.copying.acquire()  # until the thread has published
         self.stream.follow()
-        self.orders.put(neighbour)
+        self.orders.put(partner)
         return True
 
     def publish(self) -> None:
-        """The computing thread waits for a copy to the host. An exchange under way is not waited for."""
+        """Copy the weights to the view. No exchange is waited for."""
         with self.copying:
             self.stream.follow()
-            self.stream.copy(self.own_P, self.weights_P)
+            self.stream.copy(self.host_P, self.weights_P)
             if self.pending:
-                self.own_P += self.pulled_P  # as the next swap does to the weights
-            self.view.publish(self.own_P)
+                self.host_P += self.host_pulls_P  # as `apply_pulls` will do to the weights
+            self.view.publish(self.host_P)
 
-    def drain(self) -> None:
-        """Wait for the trip under way; ConnectionError where the neighbour does not answer."""
-        done = wait_with_timeout(self.ready.wait)
+    def wait(self) -> None:
+        """Wait for the round trip under way; ConnectionError without an answer."""
+        done = wait_for_answer(self.ready.wait)
         if self.error:
             raise self.error
         if not done:
-            raise ConnectionError(f"the exchange under way has not answered for {TIMEOUT_S:g} s")
+            raise ConnectionError(f"the exchange under way has not answered for {ANSWER_TIMEOUT_S:g} s")
 
     def settle(self) -> None:
-        """As on the host."""
+        """Make weights and view the same, when no learner has an exchange under way."""
         self.publish()
         self._add_pulls()
         self.stream.follow()
-        self._collect()
+        self._fetch_pulls()
         self._add_pulls()
 
     def close(self) -> None:
         """End the thread."""
         self.closing = True
         self.orders.put(END)
-        self.thread.join(TIMEOUT_S)
+        self.thread.join(ANSWER_TIMEOUT_S)
 
     def _add_pulls(self) -> None:
         if self.pending:
             self.weights_P += self.pulls_P
         self.pending = False
 
-    def _collect(self) -> None:
-        self.num_pulls += self.view.collect(self.pulled_P)
-        self.stream.copy(self.pulls_P, self.pulled_P)
+    def _fetch_pulls(self) -> None:
+        self.num_pulls += self.view.collect(self.host_pulls_P)
+        self.stream.copy(self.pulls_P, self.host_pulls_P)
         self.pending = True
 
     def _run(self) -> None:
-        while (neighbour := self.orders.get()) != END:
+        while (partner := self.orders.get()) != END:
             try:
-                self._trip(neighbour)
+                self._round_trip(partner)
             except Exception as error:  # the computing thread raises it
                 self.error = error
             finally:
-                self.ready.set()  # once a trip: a second time could fall into the next one and pass for its end
+                self.ready.set()  # once a round trip: a second time could fall into the next one and pass for its end
 
-    def _trip(self, neighbour: int | None) -> None:
+    def _round_trip(self, partner: int | None) -> None:
         try:
-            self.stream.copy(self.own_P, self.aside_P)
-            self.view.publish(self.own_P)
+            self.stream.copy(self.host_P, self.aside_P)
+            self.view.publish(self.host_P)
         finally:
             self.copying.release()
-        if neighbour is not None:
-            self._exchange(neighbour)
+        if partner is not None:
+            assert self.exchanger
+            self.exchanger.begin(partner)
+            while not (self.exchanger.idle.wait(WAIT_S) or self.closing):
+                pass
+            self.exchanger.check()
         with self.copying:
-            self._collect()
-
-    def _exchange(self, neighbour: int) -> None:
-        assert self.exchanger
-        self.exchanger.begin(neighbour)
-        while not (self.exchanger.idle.wait(PIECE_S) or self.closing):
-            pass
-        self.exchanger.check()
+            self._fetch_pulls()

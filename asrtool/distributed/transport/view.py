@@ -1,23 +1,28 @@
-"""The gossip view: a learner's public weights, which others may exchange with at any time.
+"""Gossip view: the public weights of a learner, which others exchange with.
 
-The learner computes on weights w that no exchange touches. Beside them it keeps d, what exchanges have pulled since its
-last update, and adds that to w between two steps: its public weights are v = w + d. In an exchange of weight b, learner
-i sends a snapshot s of its v; learner j takes the pull p = b (s - v_j), adds it to d_j, and answers with p; i subtracts
-it from d_i. The two changes cancel, so the mean of all v moves by the learners' own updates alone, however late
-messages are. No lock is held while a message travels, so no two learners can wait for each other, and one that computes
-still answers; while an optimizer changes w, an answer waits for it.
+The learner computes on weights w that no exchange touches. Beside them it keeps d, what exchanges
+have pulled since its last update, and adds d to w between two steps. Its public weights are v = w +
+d.
 
-Messages may be bf16: then j compares what both would send, and both ends use the rounded pull, so the changes still
-cancel.
+In an exchange of weight b, learner i sends a snapshot s of its v. Learner j computes the pull p = b
+(s - v_j), adds it to d_j, and answers with p; i subtracts p from d_i. The two changes cancel. So
+the mean of all v moves by the learners' own updates alone, however late messages are.
 
-A checkpoint is a consistent cut (Chandy and Lamport 1985): each learner records its v between two of its own steps,
-and no exchange crosses the cut. One between a learner that has recorded and one that has not is refused. One that was
-answered before the cut, with the answer still under way, changes what was recorded as well. So the mean of what all
-have recorded has moved by exactly the updates before the cut, though no learner waited for another.
+No lock is held while a message travels, so no two learners can wait for each other, and a learner
+answers while it computes. While an optimizer changes w, an answer waits for it.
 
-Of P parameters a learner keeps, beside its model: d and v as recorded last, in float32 (of a model on a GPU also w on
-the host), and one message, in the format of messages: the pull takes the place of the snapshot. A snapshot received is
-answered in the memory of the message.
+Messages may be bf16. Then j compares what both would send, and both ends use the rounded pull, so
+the changes still cancel.
+
+A checkpoint is a consistent cut (Chandy and Lamport 1985): each learner records its v between two
+of its own steps, and no exchange crosses the cut. An exchange between a learner that has recorded
+and one that has not is refused. If an exchange was answered before the cut and the answer is still
+under way, it also changes the recorded v when it arrives. So the mean of all recorded v has moved
+by exactly the updates before the cut, though no learner waited for another.
+
+Of P parameters a learner keeps, beside its model: d and the last recorded v, in float32 (for a
+model on a GPU also w on the host), and one message, in the format of messages. The pull takes the
+place of the snapshot.
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-CHUNK = 2**18  # values worked on at a time, so that what is read again is still in the cache
+CHUNK = 2**18  # values at a time, so that they are still in the cache when read again
 
 
 class Recorded:
-    """v as it was at a cut."""
+    """The public weights v as they were at a cut."""
 
     def __init__(self, values_P: Tensor) -> None:
         self.values_P = values_P
@@ -40,58 +45,57 @@ class Recorded:
 
 
 class View:
-    """v and what is done to it, each under one short lock."""
+    """Public weights v and all operations on them, each under one short lock."""
 
     def __init__(self, weights_P: Tensor, message_type: torch.dtype) -> None:
-        """`weights_P` are w on the host, flat, float32. An optimizer holds `lock` while it changes parameters; float
-        buffers, which a forward pass changes, are read as they are.
+        """Take the weights w on the host, flat, float32.
+
+        An optimizer holds `lock` while it changes parameters. Float buffers, which a forward pass
+        changes, are read as they are.
         """
         self.weights_P = weights_P
-        self.pulls_P = torch.zeros_like(weights_P)  # d; without meaning where there is none
+        self.pulls_P = torch.zeros_like(weights_P)  # d; without meaning if there are none
         self.num_pulls = 0  # in it
         self.message_type = message_type
-        self.lock = threading.RLock()  # may be held around what takes it, to note what was done
+        self.lock = threading.RLock()  # reentrant: a caller may hold it to note a change
         self.cut = 0  # the last one recorded
-        self._asked_at: int | None = None  # the cut behind which the exchange under way was begun here
+        self._asked_at: int | None = None  # the last cut before the exchange under way began here
         self._open: list[Recorded] = []  # recorded while it was under way
         self._spare_P: Tensor | None = None
 
     def begin_from(self, weights_P: Tensor, cut: int) -> None:
-        """Become `weights_P` behind `cut`, before the first exchange."""
+        """Become `weights_P` after `cut`, before the first exchange."""
         with self.lock:
             self.weights_P.copy_(weights_P)
             self.cut = cut
 
     def copy(self) -> Tensor:
-        """v as it is now."""
+        """Copy v as it is now."""
         with self.lock:
             return self._read(torch.empty_like(self.weights_P))
 
     def ask(self, message_P: Tensor) -> int:
-        """Begin an exchange: round v into `message_P`, of the type of messages. Returns the last cut, to send along."""
+        """Begin an exchange: round v into `message_P`; return the last cut, to send along."""
         with self.lock:
             self._read(message_P)
             self._asked_at = self.cut
             return self.cut
 
     def answer(self, message_P: Tensor, weight: float, cut: int) -> bool:
-        """Pull towards the snapshot in `message_P`, which becomes the pull, in one step.
-
-        Not across a cut: False, and nothing done.
-        """
+        """Pull towards the snapshot, which becomes the pull; False across a cut."""
         with self.lock:
             if cut != self.cut:
                 return False
             for weights, pulls, message in chunks_of(self.weights_P, self.pulls_P, message_P):
                 own = weights + pulls if self.num_pulls else weights
-                pull = message.float()  # itself, where messages are float32
+                pull = message.float()  # the same tensor if messages are float32
                 message.copy_(pull.sub_(own.to(message.dtype)).mul_(weight))
                 self._add(pulls, message.float(), 1)
             self.num_pulls += 1
             return True
 
     def pull(self, message_P: Tensor) -> None:
-        """Move against the pull in `message_P`, which is the answer to what `ask` began."""
+        """Move against the pull in `message_P`, the answer to `ask`."""
         with self.lock:
             for pulls, message in chunks_of(self.pulls_P, message_P):
                 self._add(pulls, message.float(), -1)
@@ -101,14 +105,14 @@ class View:
             self._end()
 
     def refused(self) -> None:
-        """The exchange that `ask` began takes no place."""
+        """End the exchange that `ask` began: it does not take place."""
         with self.lock:
             self._end()
 
     def update(self) -> int:
-        """Add to w what exchanges have pulled since the last call; returns how many there were.
+        """Add to w what exchanges have pulled since the last call; return their number.
 
-        Where nobody exchanged, w stays as it is, bit for bit.
+        Without any exchange w stays as it is, bit for bit.
         """
         with self.lock:
             if self.num_pulls:
@@ -116,9 +120,10 @@ class View:
             return self._taken()
 
     def collect(self, out_P: Tensor) -> int:
-        """The same, and what was pulled is in `out_P` as well, for w to be added to where the learner computes.
+        """Do the same as `update`, and copy what was pulled to `out_P`.
 
-        With `publish` this is an update in two halves, between which the learner computes on.
+        The caller adds that to its weights. With `publish` this is an update in two halves, between
+        which the learner computes on.
         """
         with self.lock:
             if self.num_pulls:
@@ -128,12 +133,12 @@ class View:
             return self._taken()
 
     def publish(self, weights_P: Tensor) -> None:
-        """w becomes `weights_P`: what the learner computes on, with all that was collected."""
+        """Set w to `weights_P`: the weights computed on, with all that was collected."""
         with self.lock:
             self.weights_P.copy_(weights_P)
 
     def record(self, cut: int) -> Recorded:
-        """v as it is now, for the checkpoint of `cut`, which every later exchange is behind."""
+        """Record v for the checkpoint of `cut`, which every later exchange comes after."""
         with self.lock:
             spare_P, self._spare_P = self._spare_P, None
             recorded = Recorded(torch.empty_like(self.weights_P) if spare_P is None else spare_P)
@@ -146,7 +151,7 @@ class View:
             return recorded
 
     def give_back(self, values_P: Tensor) -> None:
-        """The memory of what was recorded serves the next one."""
+        """Reuse the memory of a record for the next one."""
         self._spare_P = values_P
 
     def _read(self, out_P: Tensor) -> Tensor:
@@ -157,7 +162,7 @@ class View:
         return out_P
 
     def _add(self, pulls: Tensor, pull: Tensor, sign: int) -> None:
-        """To a chunk of d. The first pull is written in the place of what is not read any more."""
+        """Add to a chunk of d. The first pull overwrites the old chunk."""
         if self.num_pulls:
             pulls.add_(pull, alpha=sign)
         else:
@@ -175,5 +180,5 @@ class View:
 
 
 def chunks_of(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    """The same CHUNK values of each of these flat tensors, then the next."""
+    """Split flat tensors into chunks of CHUNK values, and yield them together."""
     return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)

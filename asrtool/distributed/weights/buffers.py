@@ -1,6 +1,7 @@
-"""Buffers: what a forward pass changes beside the weights, such as the statistics of batch normalisation.
+"""Buffers: values that a forward pass changes, such as batch normalisation's.
 
-Only those that the `state_dict` of a model has are exchanged. The others are computed by every process for itself.
+Only buffers in the `state_dict` of a model are exchanged. Each process computes the others for
+itself.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ from asrtool.distributed.world import World
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer by its place, since a module may put another tensor there at any time."""
+    """A buffer by its owner and name, since a module may replace the tensor."""
 
     owner: nn.Module
     name: str
 
     @property
     def tensor(self) -> Tensor:
-        """What is there now."""
+        """The tensor that is there now."""
         tensor: Tensor = getattr(self.owner, self.name)
         return tensor
 
 
 def buffers_of(model: nn.Module) -> list[Buffer]:
-    """Those of the `state_dict` of `model`, in its order."""
+    """List the buffers in the `state_dict` of `model`, in its order."""
     saved = model.state_dict().keys()
     places = [key.rpartition(".") for key, _ in model.named_buffers() if key in saved]
     return [Buffer(model.get_submodule(owner), name) for owner, _, name in places]
 
 
 def float_buffers(model: nn.Module) -> list[Buffer]:
-    """Statistics, which are averaged as weights are."""
+    """List the statistics, which are averaged as weights are."""
     return [buffer for buffer in buffers_of(model) if buffer.tensor.is_floating_point()]
 
 
 def counters(model: nn.Module) -> list[Buffer]:
-    """Buffers of whole numbers, which have no mean. Complex ones are constants, and have no order either."""
+    """List the integer buffers, which have no mean; complex ones are constants."""
     buffers = [buffer for buffer in buffers_of(model) if not buffer.tensor.is_floating_point()]
     return [buffer for buffer in buffers if not buffer.tensor.is_complex()]
 
 
 def synchronise_counters(model: nn.Module, world: World) -> None:
-    """Counters become the largest of any learner. All learners call this; without counters nothing is sent."""
+    """Set counters to the largest of any learner; all learners call this."""
     own = [counter.tensor for counter in counters(model)]
     if own and world.size > 1:
         of_all = world.gather([tensor.tolist() for tensor in own])
@@ -58,7 +59,7 @@ def synchronise_counters(model: nn.Module, world: World) -> None:
 
 
 def average_statistics(model: nn.Module, states: Sequence[Mapping[str, Any]]) -> None:
-    """Give `model` the mean of what `OwnStatistics.state` of each learner has; nothing where they have none."""
+    """Give `model` the mean of `OwnStatistics.state` over learners, if they have any."""
     of_all = [state["buffers"] for state in states if "buffers" in state]
     if of_all:
         for buffer, values in zip(float_buffers(model), zip(*of_all, strict=True), strict=True):
@@ -66,10 +67,10 @@ def average_statistics(model: nn.Module, states: Sequence[Mapping[str, Any]]) ->
 
 
 class OwnStatistics:
-    """The float buffers of a learner whose weights are exchanged without them; the mean stands for all learners.
+    """Float buffers of a learner whose weights are exchanged without them.
 
-    A learner keeps its own from one synchronisation to the next, so that an additional one changes no bit of what it
-    computes later.
+    Their mean stands for all learners. A learner keeps its own from one synchronisation to the
+    next, so an additional one changes no bit of its later computations.
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
@@ -78,7 +79,7 @@ class OwnStatistics:
         self.buffers = float_buffers(model)
 
     def synchronise(self) -> None:
-        """All learners call this."""
+        """Compute the mean; all learners call this."""
         synchronise_counters(self.model, self.world)
         if self.buffers:
             self.mean = self._copy()
@@ -87,7 +88,7 @@ class OwnStatistics:
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
-        """After `synchronise`: inside, the model holds the mean."""
+        """Put the mean in the model, inside; called after `synchronise`."""
         if not self.buffers:
             yield
             return
@@ -99,7 +100,7 @@ class OwnStatistics:
             self._become(own)
 
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs."""
+        """Return the state for `load_state`."""
         return {"buffers": self._copy()} if self.buffers else {}
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""The weights of a model as one flat tensor, where the model computes, which is what learners exchange."""
+"""Weights of a model as one flat tensor on its device, which learners exchange."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from asrtool.distributed.strategies.update import trained_parameters
 from asrtool.distributed.weights.buffers import float_buffers
 
-NUM_RUNS, LEN_RUN = 64, 64  # of a sample of the weights
+NUM_RUNS, LEN_RUN = 64, 64  # in a sample of the weights
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
 
 
 class FlatWeights:
-    """`weights_P`: P float32 values, the trained parameters one after another, then the float buffers.
+    """Flat weights `weights_P`: P float32 values, trained parameters, then buffers.
 
-    The first `num_weights` values are those of parameters. Parameters and buffers of the model become views of
-    `weights_P`, which lies on their device, so that nothing is ever copied.
+    The first `num_weights` values are parameters, the others float buffers. Parameters and buffers
+    of the model become views of `weights_P`, which lies on their device, so nothing is ever copied.
     """
 
     def __init__(self, model: nn.Module, slices: int = 1, with_buffers: bool = True) -> None:
-        """P is made a multiple of `slices`."""
+        """Make P a multiple of `slices`."""
         self.slices = slices
         self.parameters = [parameter for _, parameter in trained_parameters(model)]
         self.buffers = float_buffers(model) if with_buffers else []
@@ -39,7 +39,7 @@ class FlatWeights:
         self.move(weights_P)
 
     def move(self, weights_P: Tensor) -> None:
-        """Lie in `weights_P`, of shape (P,), from now on. The model then is what that holds."""
+        """Move the model to `weights_P`, of shape (P,), and take its values."""
         self.weights_P = weights_P
         tensors = self._tensors()
         self.views = views_of(weights_P, self.sizes, tensors)
@@ -47,7 +47,7 @@ class FlatWeights:
             tensor.data = view
 
     def fetch_buffers(self) -> None:
-        """`weights_P` has again what the model has: a module may have replaced a buffer by another tensor."""
+        """Copy buffers to `weights_P` that a module has replaced by another tensor."""
         for buffer, view in zip(self.buffers, self.views[len(self.parameters) :], strict=True):
             tensor = buffer.tensor
             if tensor.data_ptr() != view.data_ptr():
@@ -55,7 +55,7 @@ class FlatWeights:
                 tensor.data = view
 
     def sample(self, weights_P: Tensor) -> Tensor:
-        """Runs of neighbouring weights: single ones would each take a line of the cache, at every step."""
+        """Sample runs of neighbours: single weights would each take a line of cache."""
         apart = min(self.num_weights, max(LEN_RUN, self.num_weights // NUM_RUNS))
         return weights_P.as_strided((self.num_weights // apart, min(LEN_RUN, apart)), (apart, 1)).double()
 
@@ -63,18 +63,13 @@ class FlatWeights:
         return [*self.parameters, *(buffer.tensor for buffer in self.buffers)]
 
 
-def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
-    """Whether the host has them in its memory, and no GPU."""
-    return all(parameter.device.type == "cpu" for parameter in parameters)
-
-
 def views_of(flat_P: Tensor, sizes: Sequence[int], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Slices of `flat_P` of these `sizes`, each cut and shaped as its tensor."""
+    """Cut `flat_P` into slices of these `sizes`, each shaped as its tensor."""
     starts = itertools.accumulate(sizes, initial=int(flat_P.storage_offset()))
     # One operation each, not a cut and a change of shape: some strategies do it in every step.
     return [flat_P.as_strided(t.shape, t.stride(), start) for start, t in zip(starts, tensors, strict=False)]
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the host, to send from and receive into."""
+    """Return the memory of a contiguous host tensor, to send or receive into."""
     return tensor.view(torch.uint8).numpy().data

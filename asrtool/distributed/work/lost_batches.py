@@ -1,10 +1,11 @@
-"""The batches that learners left untrained when they were lost: they are assigned again, each once.
+"""Batches that lost learners left untrained: they are assigned again, each once.
 
-Each is claimed by a key of its own, before the next round of the counter. A learner that has none left waits for the
-others, who may be lost as well. The first of them ends the training once all have nothing to do and every batch is in
-somebody's records: one that was assigned to a learner in the moment of its death is in no list, and is found missing
-then.
-Learners of a sync group claim one for each of them, and train these in one step.
+A learner claims each by a key of its own, before the next round of the counter. When it has none left
+it waits for the others, which may be lost as well. When all are idle, the first learner ends the
+training, if every batch is in the records of a learner. A batch that was assigned at the moment of a
+learner's death is in no list: it is found missing then, and is assigned again.
+
+Learners of a sync group claim a batch for each of them, and train these in one step.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from asrtool.distributed.members.members import Left, Members
+from asrtool.distributed.members.members import LostBatch, Members
 from asrtool.distributed.world import World
+
+FIRST_POLL_S, POLL_S = 0.005, 0.1  # longer and longer: learners of one speed end together, a slow one much later
+STOPPED = "stopped"
 
 
 class SyncGroup:
-    """The `size` learners of a sync group, neighbours by rank, of which this process is one."""
+    """Sync group of `size` learners, neighbours by rank, of which this process is one."""
 
     def __init__(self, world: World, size: int) -> None:
         self.size = size
@@ -29,7 +33,7 @@ class SyncGroup:
         self._counts = itertools.count()
 
     def share(self, find: Callable[[], Any]) -> Any:
-        """What `find` returns at the first member, in the form of JSON at others. All call this, in the same order."""
+        """Return what `find` returns at the first member; all call this, in one order."""
         if self.size == 1:
             return find()
         key = f"group{self.number}/{next(self._counts)}"
@@ -40,12 +44,8 @@ class SyncGroup:
         return found
 
 
-FIRST_POLL_S, POLL_S = 0.005, 0.1  # longer and longer: learners of one speed end together, a slow one much later
-STOPPED = "stopped"
-
-
-class Leftovers:
-    """Those that this learner claims, or the first one of its sync group."""
+class LostBatches:
+    """Batches of lost learners that this learner or its sync group claims."""
 
     def __init__(
         self,
@@ -53,11 +53,12 @@ class Leftovers:
         members: Members,
         stop: Callable[[], bool],
         is_idle: Callable[[], bool],
-        find_missing: Callable[[], Sequence[Left]],
+        find_missing: Callable[[], Sequence[LostBatch]],
     ) -> None:
-        """`stop`: whether all are to; `is_idle`: whether this learner has trained all that it got.
+        """Take three questions that the training answers.
 
-        `find_missing` is asked when all are idle: which batches are in nobody's records.
+        `stop`: whether all learners are to stop. `is_idle`: whether this learner has trained all that
+        it got. `find_missing`, for when all are idle: the batches that are in no learner's records.
         """
         self.world = world
         self.members = members
@@ -66,56 +67,56 @@ class Leftovers:
         self.find_missing = find_missing
         self._num_claimed = 0  # of the list, by this learner or others
 
-    def take(self, group: SyncGroup) -> Iterator[Sequence[Left]]:
-        """Those of which there is word now, by steps of the sync group."""
-        while left := group.share(lambda: self._claim(group.size)):
-            yield left
+    def take(self, group: SyncGroup) -> Iterator[Sequence[LostBatch]]:
+        """Yield the batches that are known to be left now, by steps of the sync group."""
+        while batches := group.share(lambda: self._claim(group.size)):
+            yield batches
 
-    def _claim(self, num: int) -> Sequence[Left]:
-        """The next ones that nobody has, up to `num` of them."""
-        claimed: list[Left] = []
-        while len(claimed) < num and self._num_claimed < len(self.members.again):
-            left = self.members.again[self._num_claimed]
+    def _claim(self, num: int) -> Sequence[LostBatch]:
+        """Claim the next batches that no learner has, `num` at most."""
+        claimed: list[LostBatch] = []
+        while len(claimed) < num and self._num_claimed < len(self.members.lost_batches):
+            batch = self.members.lost_batches[self._num_claimed]
             key, rank = f"again/{self._num_claimed}", str(self.world.rank)
             self._num_claimed += 1
             if self.world.store.compare_set(key, "", rank).decode() == rank:
-                claimed.append(left)
+                claimed.append(batch)
         return claimed
 
-    def wait(self, stopped: bool, group: SyncGroup) -> Iterator[Sequence[Left]]:
-        """Behind the last round: those of which there is word before the training ends. `stopped`: it takes none."""
+    def wait(self, stopped: bool, group: SyncGroup) -> Iterator[Sequence[LostBatch]]:
+        """Yield batches until the training ends; none if the assignment was `stopped`."""
         pause_s = FIRST_POLL_S
         while True:
             stopped = stopped or self.stop()
-            closed, left, self._num_claimed = group.share(lambda: self._look(0 if stopped else group.size))  # noqa: B023
+            closed, batches, self._num_claimed = group.share(lambda: self._poll(0 if stopped else group.size))  # noqa: B023
             if closed:
-                self.members.look(self.world.store)  # what the first one of the group has seen
+                self.members.refresh(self.world.store)  # what the first one of the group has seen
                 return
-            if left:
-                yield left
+            if batches:
+                yield batches
             elif self.is_idle():
                 self._end(STOPPED if stopped else str(self._num_claimed))
                 time.sleep(pause_s)
                 pause_s = min(1.5 * pause_s, POLL_S)
 
-    def _look(self, num: int) -> tuple[bool, Sequence[Left], int]:
-        """Whether the training ends, up to `num` batches that are claimed else, and how far the list is claimed."""
-        self.members.look(self.world.store)
-        left = [] if self.members.closed else self._claim(num)
-        return self.members.closed, left, self._num_claimed
+    def _poll(self, num: int) -> tuple[bool, Sequence[LostBatch], int]:
+        """Return whether the training ends, up to `num` batches, and the number claimed."""
+        self.members.refresh(self.world.store)
+        batches = [] if self.members.closed else self._claim(num)
+        return self.members.closed, batches, self._num_claimed
 
     def _end(self, state: str) -> None:
-        """Say that this learner is idle; the first one ends the training where all are."""
+        """Publish that this learner is idle; the first one ends the training if all are."""
         store, live = self.world.store, self.members.live
         store.set(f"idle/{self.world.rank}", state)
         if self.world.rank != live[0]:
             return
         keys = [f"idle/{rank}" for rank in live]
         states = {store.get(key).decode() for key in keys} if store.check(keys) else {""}
-        if not states <= {STOPPED, str(len(self.members.again))}:
+        if not states <= {STOPPED, str(len(self.members.lost_batches))}:
             return
         missing = [] if STOPPED in states else self.find_missing()
         if missing:
-            self.members.deal_again(store, missing)
+            self.members.reassign(store, missing)
         else:
             self.members.close(store, live)

@@ -1,10 +1,12 @@
-"""Claims to the batches of an epoch by windows: those that are read from the same shards go to the same learner.
+"""Claims to the batches of an epoch by windows of shards.
 
-Each learner of a sync group takes a window that nobody has, and its batches from the first on. Once all are taken, it
-helps with one where much is left for few, from the last batch on, to its end. A window has a counter in the store: so
-many batches are claimed from its front, so many from its back, by so many learners. One `add` claims a batch; it fails
-where front and back have met, and then that window is through. So no batch is claimed twice, and who claims needs to
-know nothing of the others.
+The batches of a window are read from the same shards, so they go to the same learner. Each learner
+of a sync group takes a window that no learner has, and its batches from the first on. After all are
+taken, it helps with the one that has most left for few learners, from the last batch on.
+
+A window has a counter in the store: the batches claimed from its front and its back, and its
+learners. One `add` claims a batch; it fails if front and back have met, and the window is then
+done. So no batch is claimed twice, and a learner needs no knowledge of the others.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ BACK = 2**20  # to its last one
 LEARNER = 2**40  # a learner more at this window
 
 
-class Claims:
-    """Those of a sync group to the slots of an epoch."""
+class ShardClaims:
+    """Claims of a sync group to the slots of an epoch."""
 
     def __init__(self, store: Store, epoch: int, windows: Sequence[range], place: float, group_size: int) -> None:
-        """Between equal windows of others, `place` (0 to 1) says which: each group comes from another side."""
+        """Take the windows, and `place` (0 to 1), which chooses between equal windows."""
         self.epoch = epoch
         self._store = store
         self._windows = windows
         self._place = place
-        self._left = list(range(len(windows)))  # where others may have left some
-        self._next = 0  # that nobody has, as far as is known
+        self._left = list(range(len(windows)))  # windows with batches that others may have left
+        self._next = 0  # window that no learner has, as far as known
         self._at: list[tuple[int, int] | None] = [None] * group_size  # the window of each, and from which end
 
     def claim(self, member: int) -> int:
-        """A slot that nobody else has. There is one if all groups together have claimed fewer than there are."""
+        """Claim a free slot; there is one while fewer are claimed than exist."""
         while True:
             at = self._at[member]
             slot = None if at is None else self._take(*at)
@@ -48,7 +50,7 @@ class Claims:
         return slots[num_front - 1] if end == FRONT else slots[-num_back]
 
     def _own(self) -> tuple[int, int] | None:
-        """A window that nobody has."""
+        """Take a window that no learner has."""
         if self._next < len(self._windows):
             self._next = self._store.add(f"windows/{self.epoch}", 1) - 1
         if self._next >= len(self._windows):
@@ -57,7 +59,7 @@ class Claims:
         return self._next, FRONT
 
     def _of_others(self) -> tuple[int, int]:
-        """The window with most left for each learner that is there, this one counted."""
+        """Choose the window with most left for each of its learners and this one."""
         num_left: dict[int, float] = {}
         begin = int(self._place * len(self._left))
         for window in (*self._left[begin:], *self._left[:begin]):
@@ -75,5 +77,5 @@ class Claims:
 
 
 def _parse(counter: int) -> tuple[int, int, int]:
-    """How many batches are claimed from the front and from the back of a window, and by how many learners."""
+    """Split a counter into the batches claimed in front, at the back, and learners."""
     return counter % BACK, counter % LEARNER // BACK, counter // LEARNER

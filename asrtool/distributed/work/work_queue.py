@@ -1,19 +1,20 @@
-"""The work queue: which batch a learner trains next, from where a training resumes to its end.
+"""Work queue: the batch that a learner trains next, until the end of training.
 
-All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r
-takes batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for
-every member of a sync group (one learner, or those that average their gradients), and a counter in the store, common
-to all groups, gives the next round: its number is a ticket to so many batches of its epoch. Which ones, the group
-claims by windows (asrtool.distributed.work.shard_claims); where the plan has none, they are those of the
-round. As each epoch has
-as many batches as tickets to them, each batch is trained once whatever the speed of each group.
+All learners have the same list of batches, in rounds. In lock-step a round has a batch for every
+learner, and learner r takes batch r. So no request is needed, and a restart assigns the same again.
 
-Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none behind it. An epoch ends with one;
-others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
-(a cut adds CUT to it), so all learners know on which side of each cut a round is, without waiting for one another.
+Otherwise a round has a batch for every member of a sync group: one learner, or those that average
+their gradients. A counter in the store, common to all groups, gives the next round. Its number is a
+ticket to so many batches of its epoch. The group claims these batches by windows (shard_claims); if
+the plan has no windows they are the batches of the round. An epoch has as many batches as tickets,
+so each batch is trained once, whatever the speed of each group.
 
-A learner that is asked to stop ends the assignment for all; what was assigned before is trained. A slow one leaves the
-last rounds to the others, where they would wait for it at the end.
+Cuts divide the rounds: a checkpoint has all rounds before its cut, and none after it. An epoch ends
+with a cut; learner 0 asks for others. The counter also counts these cuts (each adds CUT to it). So
+all learners see on which side of each cut a round is, without waiting for one another.
+
+A learner that is asked to stop ends the assignment for all; batches assigned before are trained. A
+slow one leaves the last rounds to the others, which would wait for it at the end.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from asrtool.distributed.members.members import Left
-from asrtool.distributed.work.lost_batches import Leftovers, SyncGroup
-from asrtool.distributed.work.shard_claims import Claims
+from asrtool.distributed.members.members import LostBatch
+from asrtool.distributed.work.lost_batches import LostBatches, SyncGroup
+from asrtool.distributed.work.shard_claims import ShardClaims
 from asrtool.distributed.world import World
 
 AHEAD = 2  # batches that a learner has to train when it has drawn one: that, and the one before it
-SLOW = 2  # times as long as the mean a step of a slow learner takes, at least
+SLOW = 2  # a slow learner's step takes at least so many times the mean
 
 
 def rounds_left_to_others(before: int, last: int, num_groups: int) -> range | None:
-    """The rounds that the others draw before a slow sync group has trained one that it would draw now.
+    """Return the rounds that others draw while a slow sync group trains its next one.
 
-    Where they reach the end of the training, it leaves them to the others, which would wait for it. `before` and `last`
-    are the rounds that it has drawn last. Time is counted in rounds of all: a step here takes as many as lie between
-    these, a step of the mean one for each group. None where this group is not slow.
+    If they reach the end of training, the group leaves them to the others, which would wait for it.
+    `before` and `last` are the last rounds that it has drawn. Time is counted in rounds of all: a
+    step here takes as many as lie between these, and a mean step takes one for each group. None if
+    this group is not slow.
     """
     per_step = last - before
     if per_step <= SLOW * num_groups:
@@ -55,25 +57,25 @@ DONE = -1  # in place of a ticket
 
 @dataclass(frozen=True)
 class AssignmentRule:
-    """How a strategy wants its batches assigned."""
+    """Assignment of batches that a strategy needs."""
 
     group_size: int = 1  # learners of a sync group: neighbours by rank that average their gradients
     lockstep: bool = False  # whether all learners step together
 
     def round_size(self, num_learners: int) -> int:
-        """Batches of a round."""
+        """Return the number of batches in a round."""
         return num_learners if self.lockstep else self.group_size
 
 
 class BatchNumber(NamedTuple):
-    """A batch of a training; epochs count from 0, and so do positions in the plan of an epoch."""
+    """A batch of a training: epoch, and position in its plan, both from 0."""
 
     epoch: int
     position: int
 
 
 class Round(NamedTuple):
-    """Where a round stands in the order of its epoch; of batches that were left untrained, the epoch they come in."""
+    """Slots of a round in the order of its epoch."""
 
     epoch: int
     slots: range
@@ -83,47 +85,48 @@ class Rounds(Protocol):
     """The batches of a training, in rounds."""
 
     def round(self, number: int) -> Round | None:
-        """One of them; None behind the last one."""
+        """Return a round; None after the last one."""
 
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
-        """Those of slots in the order of `epoch`."""
+        """Return the batches of slots in the order of `epoch`."""
 
     def windows(self, epoch: int) -> Sequence[range]:
-        """The slots of `epoch` by what is to be read for them; none where that is not known."""
+        """Return the slots of `epoch` by the shards that they need; none if unknown."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a learner trains in a step."""
+    """A learner's share of a step."""
 
     round: Round  # its place in the training, for the learning rate and cuts
-    batch: BatchNumber | None  # None when the last round of an epoch has none left for this learner
-    group: tuple[BatchNumber, ...]  # those of its sync group
+    batch: BatchNumber | None  # None if the last round of an epoch has too few
+    group: tuple[BatchNumber, ...]  # the batches of its sync group
     number: int  # of the round
-    num_cuts: int | None  # before it, those at the ends of epochs not among them; None where it is assigned again, as a
-    # round that a lost learner left: then it is trained on the same side of cuts as that of the step before
+    num_cuts: int | None  # before it, without those at the ends of epochs; None for a round of a lost learner, which
+    # is trained on the same side of cuts as the step before
 
 
 class Requests(Protocol):
-    """What a learner may want of the others, asked for each round."""
+    """Requests of a learner to the others, checked for each round."""
 
     def stop(self) -> bool:
-        """Whether all are to stop."""
+        """Return whether all learners are to stop."""
 
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
-        """Whether a checkpoint is to be cut before round `number`; of learner 0.
+        """Return whether to cut a checkpoint before round `number`; for learner 0.
 
-        `ends_within` says whether the epoch ends within so many steps of each learner.
+        `ends_within` returns whether the epoch ends within so many steps of each learner.
         """
 
     def every(self, number: int) -> bool:
-        """Whether one is cut there, as all learners know without asking; in lock-step."""
+        """Return whether there is a cut there without a request; in lock-step."""
 
 
 class WorkQueue:
     """Assigns the batches of a training to this learner.
 
-    `cuts` are the rounds before which the cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
+    `cuts` are the rounds before which learner 0 asked for cuts. Learner 0 has all of them, and in
+    lock-step each learner has.
     """
 
     def __init__(
@@ -132,30 +135,30 @@ class WorkQueue:
         rule: AssignmentRule,
         plan: Rounds,
         requests: Requests,
-        leftovers: Leftovers | None = None,
+        lost_batches: LostBatches | None = None,
     ) -> None:
-        """`leftovers`: where others train what lost learners left."""
+        """Take `lost_batches` if others train what lost learners left."""
         self.world = world
         self.rule = rule
         self.plan = plan
         self.requests = requests
-        self.leftovers = leftovers
+        self.lost_batches = lost_batches
         self.cuts: list[int] = []
         self.first_cut = END  # the number of the first of them, once there is one
-        self._claims: Claims | None = None  # of the epoch of the last round
+        self._claims: ShardClaims | None = None  # of the epoch of the last round
         self._drawn: list[int] = []  # the last two tickets
         self._is_done = False  # whether this sync group left the last rounds to the others
         self.stopped = True  # whether `assign` ended before the last round for all
 
     def assign(self) -> Iterator[Assignment]:
-        """This learner's part of all batches, in steps. What was assigned is to be trained."""
+        """Yield this learner's part of all batches, in steps, each to be trained."""
         size = self.rule.round_size(self.world.size)
         self._sync_group = SyncGroup(self.world, self.rule.group_size)
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
-            if self.leftovers:
-                for left in self.leftovers.take(self._sync_group):
-                    yield from self._assign_again(left)
+            if self.lost_batches:
+                for left in self.lost_batches.take(self._sync_group):
+                    yield from self._reassign(left)
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
             if found is None:
@@ -166,31 +169,28 @@ class WorkQueue:
             group = batches[place // group_size * group_size :][:group_size]
             yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
 
-    def look(self) -> tuple[int, int] | None:
-        """The next round that the counter gives, and the cuts before it; None where the assignment has ended."""
+    def next_round(self) -> tuple[int, int] | None:
+        """Return the next round of the counter and the cuts before it; None at the end."""
         value = self.world.store.add(COUNTER, 0)
         return None if value >= END else (value % CUT, value // CUT)
 
     def cuts_between(self, first: int, last: int) -> list[int] | None:
-        """Those of `cuts` from number `first` to `last`, also where another learner asked for them.
-
-        None where that is lost, and has not said where one is.
-        """
-        if not self.leftovers:
+        """Return requested `cuts` by number; None if a lost learner published none."""
+        if not self.lost_batches:
             return self.cuts[first:last]
         keys = [_asked(number) for number in range(first, last)]
         if keys and not self.world.store.check(keys):
             return None
         return [int(self.world.store.get(key)) for key in keys]
 
-    def assign_leftovers(self) -> Iterator[Assignment]:
-        """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
-        if self.leftovers:
-            for left in self.leftovers.wait(self.stopped, self._sync_group):
-                yield from self._assign_again(left)
+    def assign_lost_batches(self) -> Iterator[Assignment]:
+        """Yield, after all of `assign` is trained, the batches that others leave."""
+        if self.lost_batches:
+            for left in self.lost_batches.wait(self.stopped, self._sync_group):
+                yield from self._reassign(left)
 
-    def _assign_again(self, left: Sequence[Left]) -> Iterator[Assignment]:
-        """Steps of this sync group with these batches, those of an epoch in one."""
+    def _reassign(self, left: Sequence[LostBatch]) -> Iterator[Assignment]:
+        """Yield steps of this sync group with these batches, one for each epoch."""
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
         for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
             rounds, numbers, group = zip(*of_epoch, strict=True)
@@ -203,7 +203,7 @@ class WorkQueue:
         return found
 
     def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """0, 1, 2, ...: the same for all learners, with the same cuts; the batches are those of the round."""
+        """Yield rounds 0, 1, 2, ... with the same cuts for all learners."""
         num_asked = 0  # requests of any learner that were met
         for number in itertools.count():
             if self.world.store is None:
@@ -223,11 +223,11 @@ class WorkQueue:
             yield number, len(self.cuts), ()
 
     def _ask(self, number: int, num_asked: int) -> None:
-        """Publish the round, and then what this learner wants.
+        """Publish the round, and then the request of this learner, if any.
 
-        Each publishes its round before it looks whether another wants something. Who wants something says so before it
-        looks at the rounds of all, so none that it does not see has been assigned, however far learners may run before
-        they wait.
+        Each learner publishes its round before it looks for requests. One with a request publishes
+        it before it reads the rounds of all. So no round that it does not see is assigned, however
+        far learners run ahead.
         """
         store, rounds = self.world.store, [f"round/{rank}" for rank in range(self.world.size)]
         store.set(rounds[self.world.rank], str(number))
@@ -239,7 +239,7 @@ class WorkQueue:
             store.compare_set(f"asked/{num_asked}/before", "", str(max(seen) + 1))
 
     def _asked_before(self, number: int, num_asked: int) -> str:
-        """What is to happen before round `number`, if anything."""
+        """Return the request that counts before round `number`, if any."""
         store, key = self.world.store, f"asked/{num_asked}"
         if not store.check([key]) or number < int(store.get(f"{key}/before")):
             return ""
@@ -247,7 +247,7 @@ class WorkQueue:
         return what.decode()
 
     def _by_counter(self) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """The rounds of this sync group, which its first learner asks for, with the slots that it claims."""
+        """Yield the rounds that the first of this sync group takes, and slots claimed."""
         store = self.world.store
         for count in itertools.count():
             if self.requests.stop():
@@ -264,7 +264,7 @@ class WorkQueue:
             yield value % CUT, value // CUT, slots
 
     def _is_to_save(self, count: int, number: int) -> bool:
-        """Whether this learner wants a checkpoint before its step `count`, round `number` being the last one known."""
+        """Return whether to cut before step `count`, round `number` being the last known."""
         num_groups = len(self.world.live) // self.rule.group_size
 
         def ends_within(num_steps: int) -> bool:
@@ -274,7 +274,7 @@ class WorkQueue:
         return self.requests.save(count, ends_within)
 
     def _take_ticket(self) -> tuple[int, Sequence[int]]:
-        """What the counter gives, and the slots that this sync group claims with it; DONE: others take the rest."""
+        """Return the counter's value and the slots claimed; DONE leaves the rest."""
         if self._would_be_last():
             return DONE, ()
         value = self.world.store.add(COUNTER, 1) - 1
@@ -282,10 +282,10 @@ class WorkQueue:
         return value, self._claim(value % CUT) if value < END else ()
 
     def _would_be_last(self) -> bool:
-        """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
+        """Return whether the others would finish before this group's next round.
 
-        At least one group goes to the end, whatever the last tickets say. None leaves before the last epoch: who has
-        left passes no cut.
+        At least one group goes to the end, whatever the last tickets are. None leaves before the
+        last epoch: a group that has left passes no cut.
         """
         if len(self._drawn) < 2:
             return False
@@ -300,17 +300,17 @@ class WorkQueue:
         return self.world.store.add(NUM_DONE, 1) < num_groups
 
     def _claim(self, number: int) -> Sequence[int]:
-        """The slots that this sync group trains with the ticket `number`; none where they are those of the round."""
+        """Claim the slots of the ticket `number`; none means the slots of the round."""
         found = self.plan.round(number)
         windows = self.plan.windows(found.epoch) if found else ()
         if not (found and windows):
             return ()
         if self._claims is None or self._claims.epoch != found.epoch:
             place = self.world.rank % self.world.size / self.world.size
-            self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
+            self._claims = ShardClaims(self.world.store, found.epoch, windows, place, self.rule.group_size)
         return [self._claims.claim(member) for member in range(len(found.slots))]
 
 
 def _asked(number: int) -> str:
-    """The key of the round before which a cut lies that was asked for."""
+    """Return the key of the round before a requested cut."""
     return f"cut/{number}/before"

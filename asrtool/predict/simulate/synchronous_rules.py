@@ -160,7 +160,7 @@ class ServerRule:
     """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer one by one.
 
     The way into the node of a server, and the server itself, take one gradient at a time
-    (asrtool.distributed.baselines.synchronous_server). Learners are answered in the order of their ranks.
+    (asrtool.distributed.baselines.parameter_server). Learners are answered in the order of their ranks.
     """
 
     num_bytes: float

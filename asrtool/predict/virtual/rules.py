@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from asrtool.distributed.strategies.adpsgd import Pairs
 from asrtool.distributed.strategies.gossip import Gossip as RealGossip
+from asrtool.distributed.strategies.gossip import Pairs
 from asrtool.distributed.world import MESSAGES
 from asrtool.errors import AsrtoolError
 from asrtool.predict.virtual.gossip import Gossip

@@ -140,7 +140,7 @@ class Checkpointer:
         self.newest_step = state.step
         state.mark = f"{self.run}-{state.step}"
         part, memory = self.stage(strategy.take_snapshot(0), state.mark, {}) if has_parts else (None, [])
-        if self.world.place == 0:
+        if self.world.index == 0:
             with strategy.consensus(), strategy.ema.consensus() if strategy.ema else contextlib.nullcontext():
                 ema = strategy.ema.saved() if strategy.ema else None
                 (weights, ema), more = self.staging.copy((model.state_dict(), ema))

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from asrtool.distributed.members.members import Ended, Loss
+from asrtool.distributed.members.members import Loss, TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.work.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
@@ -99,11 +99,11 @@ class Cuts:
     lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
 
     def join(self) -> int:
-        """This learner joins others, where they are now: the last cut that it has no part in. Raises Ended."""
-        place = self.queue.look()
+        """This learner joins others, where they are now: the last cut that it has no part in. Raises TrainingEnded."""
+        place = self.queue.next_round()
         found = self.plan.round(place[0]) if place else None
         if not (place and found):
-            raise Ended
+            raise TrainingEnded
         self._reached(found.epoch, place[1])
         return self.reached.cut
 

@@ -177,7 +177,7 @@ class Assembly:
         members = self.world.members
         if not members:
             return self.world.live
-        members.look(self.world.store)
+        members.refresh(self.world.store)
         return members.at(number)
 
     def _keep(self, new: Saved) -> None:

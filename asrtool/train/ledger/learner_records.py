@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.distributed.members.members import Left, Members
+from asrtool.distributed.members.members import LostBatch, Members
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import Span, State
@@ -46,7 +46,7 @@ class Trained:
         self.padded_frames += line["padded_frames"]
 
 
-def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[Left]:
+def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[LostBatch]:
     """The batches that nobody has trained since the state `begin`, each with its round.
 
     Asked for when all learners have come to the end of `plan`; none is where no learner was lost.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from asrtool.distributed.members import joining
-from asrtool.distributed.members.members import Ended
+from asrtool.distributed.members.members import TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
 from asrtool.distributed.strategies.update import LossScale
 from asrtool.distributed.transport.event_log import EventLog, Note, no_note
@@ -150,15 +150,15 @@ def _fitting(where: str) -> Iterator[None]:
         raise AsrtoolError(what, "move the folder of the training aside, to train from the beginning") from error
 
 
-def let_join(checkpointer: Checkpointer, state: State) -> None:
+def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
     """From here on learners can join those that begin with `state`."""
     begin = {"run": checkpointer.run, "state": dataclasses.asdict(state)}
-    joining.let_join(checkpointer.directory.parent, checkpointer.world, begin)
+    joining.publish_rendezvous(checkpointer.directory.parent, checkpointer.world, begin)
 
 
 def begin_of(checkpointer: Checkpointer) -> State:
     """That `state`, for one that joins, with the seconds since."""
-    begin, since_s = joining.read_begin(checkpointer.world.store)
+    begin, since_s = joining.read_initial_state(checkpointer.world.store)
     checkpointer.run = begin["run"]
     state = state_of(begin["state"])
     state.seconds += since_s
@@ -170,7 +170,7 @@ def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, c
     none.
 
     Only what is before a cut may be in the weights that it has there. So the cut from which on this learner has a part
-    is looked up behind its weights, and it trains nothing before all others can see that it has. Raises Ended.
+    is looked up behind its weights, and it trains nothing before all others can see that it has. Raises TrainingEnded.
     """
     world = checkpointer.world
     assert world.members
@@ -180,8 +180,8 @@ def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, c
     cut = cuts.join()
     strategy.join(cut)
     joined = world.members.join(world.store, world.rank, cut)
-    if not (joined and joining.is_current(checkpointer.directory.parent, world.attempt)):
-        raise Ended
+    if not (joined and joining.is_current(checkpointer.directory.parent, world.generation)):
+        raise TrainingEnded
     if strategy.ema:
         strategy.ema.restart()
     whose = "the last checkpoint" if neighbour is None else f"learner {neighbour}"

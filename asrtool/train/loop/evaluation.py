@@ -31,7 +31,7 @@ class Evaluation:
 
     def together(self, model: AcousticModel) -> Sums:
         """The losses of `model`, of which each learner computes its part. Raises Stopped for all learners alike."""
-        batches = self.dev_set.plan_eval()[self.world.place :: self.world.size]
+        batches = self.dev_set.plan_eval()[self.world.index :: self.world.size]
         own, stopped = Sums(), False
         try:
             own = sum_loss(model, self.dev_set, batches, self.precision, self._check)

@@ -22,7 +22,7 @@ from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.transport.clock import GpuClock, HostClock, clock_of
 from asrtool.distributed.transport.copy_stream import begin_copy
 from asrtool.distributed.transport.event_log import EventLog, Note, no_note
-from asrtool.distributed.work.lost_batches import Leftovers
+from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
@@ -45,10 +45,10 @@ from asrtool.train.loop.build import (
     begin_of,
     fix_arithmetic,
     join,
-    let_join,
     make_event_log,
     make_strategy,
     make_task,
+    publish_rendezvous,
     resume,
 )
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
@@ -177,7 +177,7 @@ class Training:
     def _make_cuts(self) -> Cuts:
         together, rounds = self.steps_together, self.state.rounds
         pace = Pace(self.settings, rounds, together, self.stop, self._is_saving, self._ends_early)
-        self.queue = WorkQueue(self.world, self.rule, self.plan, pace, self._make_leftovers(pace))
+        self.queue = WorkQueue(self.world, self.rule, self.plan, pace, self._make_lost_batches(pace))
         return Cuts(
             settings=self.settings,
             code=self.code,
@@ -199,12 +199,12 @@ class Training:
             reached=Reached(self.state.epoch),
         )
 
-    def _make_leftovers(self, pace: Pace) -> Leftovers | None:
+    def _make_lost_batches(self, pace: Pace) -> LostBatches | None:
         """Where others train what lost learners left."""
         if not self.world.members:
             return None
         find = functools.partial(find_missing, self.out, self.state, self.plan, self.world.members)
-        return Leftovers(self.world, self.world.members, lambda: pace.stop(), self.records.is_idle, find)
+        return LostBatches(self.world, self.world.members, lambda: pace.stop(), self.records.is_idle, find)
 
     def _ends_early(self) -> bool:
         """Where learners wait for nobody, the one that evaluates knows it first, and ends the training for all."""
@@ -217,7 +217,7 @@ class Training:
         """Train to the end. When asked to stop, a checkpoint is saved first.
 
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
-        learner was asked to stop; Ended where this one was to join others and they have ended.
+        learner was asked to stop; TrainingEnded where this one was to join others and they have ended.
         """
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports, self.event_log):
@@ -241,7 +241,10 @@ class Training:
                 raise
 
     def _enter(self) -> None:
-        """Before the first step, with all that begin, or as one that joins them. Raises Ended, and EndsEarly."""
+        """Enter the training before the first step, with the others or as one that joins.
+
+        Raises TrainingEnded, and EndsEarly.
+        """
         if self.world.joins:
             join(self.checkpointer, self.strategy, self.model, self.cuts)
             return
@@ -249,7 +252,7 @@ class Training:
         self.cuts.evaluate_what_is_left()
         self.cuts.look_for_the_end()
         if self.distributed.joinable and self.world.members and self.world.is_first:
-            let_join(self.checkpointer, self.state)
+            publish_rendezvous(self.checkpointer, self.state)
 
     def _train_steps(self) -> None:
         """Train to the last batch.
@@ -293,8 +296,8 @@ class Training:
                 if batch is not None:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
-        leftovers = self.records.follow(self.queue.assign_leftovers())
-        yield from map(self._read, leftovers)
+        lost_batches = self.records.follow(self.queue.assign_lost_batches())
+        yield from map(self._read, lost_batches)
 
     def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
         if assignment.batch is None:

@@ -119,7 +119,7 @@ class Records:
 
     def end_lost(self, losses: Mapping[int, Loss]) -> None:
         """Drop what lost learners wrote after they were taken for lost, by the first of the others."""
-        for rank, loss in losses.items() if self._world.place == 0 else ():
+        for rank, loss in losses.items() if self._world.index == 0 else ():
             path = records_path(self._out, rank)
             if path.exists():
                 os.truncate(path, min(loss.record_bytes, path.stat().st_size))

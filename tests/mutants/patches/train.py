@@ -193,7 +193,7 @@ PATCHES = (
         "records-of-the-learner-in-the-place-of-this-one",
         CUTS,
         "result.behind.get(self.world.rank, 0)",
-        "result.behind.get(self.world.place, 0)",
+        "result.behind.get(self.world.index, 0)",
         (TEST_TAKE_OVER,),
     ),
     Patch(

@@ -11,17 +11,17 @@ from torch.distributed import HashStore
 
 from asrtool.distributed.launch import addresses
 from asrtool.distributed.launch.addresses import (
-    Place,
+    Endpoint,
     address_on,
     address_towards,
-    find_places,
+    connect_learners,
     interface_of,
     own_address,
     own_addresses,
     reach_rendezvous,
-    try_places,
-    url_of,
+    try_hosts,
 )
+from asrtool.distributed.transport.sockets import url_of
 from asrtool.errors import AsrtoolError
 
 ADDRESSES = [("lo", "127.0.0.1"), ("eth0", "10.2.0.5"), ("eth1", "10.1.0.5"), ("eth1", "fd79::5")]
@@ -89,7 +89,7 @@ def test_zeromq_gets_an_address_of_ipv6_in_brackets() -> None:
 
 def test_learners_of_a_store_on_their_host_have_its_loopback_address_and_connect() -> None:
     store = HashStore()
-    places = at_once(lambda rank: find_places(store, rank, 3, "", ("127.0.0.1", False), 60.0), range(3))
+    places = at_once(lambda rank: connect_learners(store, rank, 3, "", ("127.0.0.1", False), 60.0), range(3))
     assert [[place.address for place in found] for found in places] == [["127.0.0.1"] * 3] * 3
 
 
@@ -97,16 +97,16 @@ def test_two_hosts_that_name_their_loopback_addresses_do_not_reach_each_other(mo
     """As by distributed.interface=lo: each would reach itself."""
     store, names = HashStore(), threading.local()
     monkeypatch.setattr(addresses.socket, "gethostname", lambda: names.own)
-    monkeypatch.setattr(addresses, "try_places", lambda places, own, _: try_places(moved(places, own), own, 1.0))
+    monkeypatch.setattr(addresses, "try_hosts", lambda places, own, _: try_hosts(moved(places, own), own, 1.0))
 
-    def moved(places: list[Place], own: Place) -> list[Place]:
+    def moved(places: list[Endpoint], own: Endpoint) -> list[Endpoint]:
         """At ports of this host where nobody listens."""
         return [dataclasses.replace(place, port=1 if place.host != own.host else place.port) for place in places]
 
     def fault(rank: int) -> str:
         names.own = f"h{rank + 1}"
         with pytest.raises(AsrtoolError) as error:
-            find_places(store, rank, 2, "lo", ("127.0.0.1", False), 60.0)
+            connect_learners(store, rank, 2, "lo", ("127.0.0.1", False), 60.0)
         return str(error.value)
 
     for line in at_once(fault, range(2)):
@@ -117,7 +117,7 @@ def test_learners_of_which_one_falls_silent_say_which() -> None:
     with pytest.raises(
         AsrtoolError, match=r"all learners met at the rendezvous, then rank 1 of 2 was silent for 0\.1 s"
     ):
-        find_places(HashStore(), 0, 2, "", ("127.0.0.1", False), 0.1)
+        connect_learners(HashStore(), 0, 2, "", ("127.0.0.1", False), 0.1)
 
 
 @pytest.mark.parametrize(

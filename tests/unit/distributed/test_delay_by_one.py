@@ -52,9 +52,9 @@ def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_
     world.free.set()
     mixing = DelayByOne(weights_P, 3, world)
     forward = threading.Event()
-    asked = mixing.beside.asked
-    waiting = SimpleNamespace(put=asked.put, get=lambda: forward.wait(60) and asked.get())
-    monkeypatch.setattr(mixing.beside, "asked", waiting)
+    orders = mixing.background.orders
+    waiting = SimpleNamespace(put=orders.put, get=lambda: forward.wait(60) and orders.get())
+    monkeypatch.setattr(mixing.background, "orders", waiting)
     mixing.start()
     weights_P[3:] += 0.25  # before the thread copies anything
     forward.set()
@@ -125,19 +125,6 @@ def test_an_error_is_raised_where_the_mean_is_waited_for(error: Exception) -> No
         mixing.finish()
     mixing.finish()  # nothing is under way any more
     mixing.close()
-
-
-def test_its_thread_ends_when_it_is_closed() -> None:
-    world = Doubling()
-    world.free.set()
-    before = threading.enumerate()
-    mixing = DelayByOne(torch.ones(5), 5, world)
-    mixing.start()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
-    mixing.finish()
-    mixing.close()
-    thread.join(60)
-    assert not thread.is_alive()
 
 
 def test_a_learner_that_exits_leaves_no_mean_under_way() -> None:

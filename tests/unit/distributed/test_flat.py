@@ -9,6 +9,7 @@ from fake_gpu import fake_gpu
 from learner_threads import Net, NormalisedNet, train_alone, weights_of
 from torch import nn
 
+from asrtool.distributed.weights.buffers import counters, float_buffers
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import choose_gpu
 
@@ -71,3 +72,11 @@ def test_each_learner_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.Monk
         monkeypatch.setenv("LOCAL_RANK", rank)
         choose_gpu()
     assert chosen == [0, 1, 0]
+
+
+def test_statistics_are_averaged_and_numbers_that_have_an_order_counted() -> None:
+    model = nn.BatchNorm1d(2, affine=False)
+    model.register_buffer("rotations", torch.ones(2, dtype=torch.complex64))
+    model.register_buffer("scratch", torch.ones(2), persistent=False)
+    assert [buffer.name for buffer in float_buffers(model)] == ["running_mean", "running_var"]
+    assert [buffer.name for buffer in counters(model)] == ["num_batches_tracked"]

@@ -55,7 +55,7 @@ def train(settings: dict[str, Any], name: str, num: int, check: Callable[[Strate
         for _ in range(NUM_STEPS):
             give_gradients(model, random)
             strategy.step()
-            getattr(strategy.mixing, "outer", strategy.mixing).swap.drain()  # type: ignore[attr-defined]
+            getattr(strategy.mixing, "outer", strategy.mixing).staging.wait()  # type: ignore[attr-defined]
             world.barrier()
             check(strategy)
             world.barrier()
@@ -72,7 +72,7 @@ def test_of_a_node_of_eight_each_learner_copies_and_sends_an_eighth(message_type
     copied: list[tuple[int, int]] = []
 
     def check(strategy: Strategy) -> None:
-        stream = strategy.mixing.outer.swap.stream  # type: ignore[attr-defined]
+        stream = strategy.mixing.outer.staging.stream  # type: ignore[attr-defined]
         copied.append((stream.to_host, stream.to_gpu))
         stream.to_host = stream.to_gpu = 0
 
@@ -136,7 +136,7 @@ def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed(name: 
         if world.rank == 0:
             world.barrier()  # the other one changes its weights from now on
             gossip.begin()
-            gossip.swap.drain()
+            gossip.staging.wait()
         else:
             changed: list[bool] = []
             step = strategy.update.apply
@@ -174,7 +174,7 @@ def test_the_last_learner_left_exchanges_with_nobody() -> None:
         0,
         0,
     )
-    gossip.exchanger, gossip.swap = SimpleNamespace(addresses={0: "", 1: ""}), SimpleNamespace(begin=begun.append)
+    gossip.exchanger, gossip.staging = SimpleNamespace(addresses={0: "", 1: ""}), SimpleNamespace(begin=begun.append)
     gossip.begin()
     assert begun == []
 

@@ -12,11 +12,11 @@ import pytest
 from torch.distributed import HashStore
 
 from asrtool.distributed.launch.generation import host_key
-from asrtool.distributed.members import heartbeat, timeout
+from asrtool.distributed.members import heartbeat
 from asrtool.distributed.members.heartbeat import Heartbeat
 from asrtool.distributed.members.members import Loss, Members, Survival
 from asrtool.distributed.members.supervisor import report_lost, why_lost
-from asrtool.distributed.members.timeout import wait_with_timeout
+from asrtool.distributed.transport.sockets import NUM_WAITS, wait_for_answer
 from asrtool.distributed.world import World
 
 
@@ -77,9 +77,9 @@ def test_after_a_pause_of_all_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
     answers = [False, False, True]  # the first wait is over at once, as after a pause
-    assert wait_with_timeout(lambda seconds: answers.pop(0))
-    assert not wait_with_timeout(lambda seconds: answers.append(True))
-    assert len(answers) == timeout.NUM_PIECES
+    assert wait_for_answer(lambda seconds: answers.pop(0))
+    assert not wait_for_answer(lambda seconds: answers.append(True))
+    assert len(answers) == NUM_WAITS
 
 
 def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, timeout_s: float) -> str:

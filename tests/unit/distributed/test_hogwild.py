@@ -38,6 +38,7 @@ RATE = 2**-6
 SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0, "peak_lr": RATE}
 
 
+@pytest.mark.slow
 def test_processes_step_on_the_same_weights() -> None:
     """One after another, so the result is known; the initial weights are those of learner 0."""
     with rendezvous_address() as place, ProcessPoolExecutor(3, warm_context()) as pool:

@@ -5,31 +5,26 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from learner_threads import InRounds, Net, Rendezvous, ThreadWorld, Wishes, at_once, build, give_gradients, weights_of
+from learner_threads import Net, Rendezvous, ThreadWorld, at_once, build, give_gradients, weights_of
 from rendezvous import HOST, rendezvous_address
 from torch.distributed import HashStore, TCPStore
 
 from asrtool.distributed.launch.environment import JOINED
-from asrtool.distributed.launch.generation import store_of
+from asrtool.distributed.launch.generation import generation_store
 from asrtool.distributed.members import joining
-from asrtool.distributed.members.members import Ended, Left, Loss, Members
+from asrtool.distributed.members.members import Loss, Members, TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.work import lost_batches
-from asrtool.distributed.work.lost_batches import Leftovers
-from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World, join_learners
 from asrtool.errors import AsrtoolError
 
-SIZE, NUM_ROUNDS, WAIT_S = 2, 40, 120
+SIZE = 2
 
 
 class MemberWorld(ThreadWorld):
@@ -38,7 +33,7 @@ class MemberWorld(ThreadWorld):
     def __init__(self, rank: int, rendezvous: Rendezvous, joins: bool = False) -> None:
         super().__init__(rank, rendezvous)
         self.members, self.joins = Members(self.size, rank), joins
-        self.members.look(self.store)
+        self.members.refresh(self.store)
 
     def gather(self, value: Any) -> list[Any]:
         assert not self.joins, "one that joins is in no collective"
@@ -72,7 +67,7 @@ def two(rendezvous: Rendezvous) -> Iterator[list[Strategy]]:
 def step(learner: Any, random: np.random.Generator) -> None:
     give_gradients(learner.model, random)
     learner.step()
-    learner.mixing.swap.drain()
+    learner.mixing.staging.wait()
 
 
 def view_of(learner: Any) -> np.ndarray:
@@ -110,7 +105,7 @@ def test_one_that_is_lost_gives_no_weights_and_where_all_are_there_is_nothing_to
     assert learner.adopt() == 1
     two[1].close()
     lose(rendezvous.store, 1)
-    with pytest.raises(Ended):
+    with pytest.raises(TrainingEnded):
         learner.adopt()
     learner.close()
 
@@ -124,7 +119,7 @@ def test_from_its_entry_on_the_ring_has_it_and_the_mean_moves_by_updates_alone(
     assert learner.world.members.join(rendezvous.store, SIZE, 0)
     everyone: list[Any] = [*two, learner]
     for other in everyone:
-        other.world.members.look(rendezvous.store)
+        other.world.members.refresh(rendezvous.store)
         other.mixing.exchanger.take_partners()
     views = sum(map(view_of, everyone))
     updates = sum(other.updates_S for other in everyone)
@@ -136,7 +131,7 @@ def test_from_its_entry_on_the_ring_has_it_and_the_mean_moves_by_updates_alone(
             partners.append(other.mixing.exchanger.take_partners())
     assert partners[len(everyone) :] == [[1], [2], [0]]
     for other in everyone:
-        other.mixing.swap.settle()
+        other.mixing.staging.settle()
     moved = torch.from_numpy(sum(map(view_of, everyone)) - views)
     sampled = learner.flat.sample(moved.float())
     expected = sum(other.updates_S for other in everyone) - updates
@@ -151,7 +146,7 @@ def test_of_a_cut_only_those_have_a_part_that_joined_before_it() -> None:
     assert members.live == (0, 1, 3, 2)
     assert [members.at(cut) for cut in (0, 1, 2, 3)] == [(), (0, 1, 2), (0, 1, 2), (0, 1, 3, 2)]
     lose(store, 3)
-    members.look(store)
+    members.refresh(store)
     assert members.live == (0, 1, 2)
     assert sorted(members.ever) == [0, 1, 2, 3]
 
@@ -162,86 +157,8 @@ def test_a_training_does_not_end_without_one_that_has_just_joined_and_none_joins
     assert not members.close(store, (0, 1))
     assert members.close(store, (0, 1, 2))
     assert not Members(SIZE).join(store, 3, 0)
-    members.look(store)
+    members.refresh(store)
     assert members.live == (0, 1, 2)
-
-
-STEPS = ("number", "weights", "entry", "ticket", "record", "another ticket", "")
-
-
-class Crew:
-    """Two learners that train a plan, and some that join; each of these dies behind one step of its joining."""
-
-    def __init__(self, dies: Sequence[str]) -> None:
-        self.store = HashStore()
-        self.dies = dies
-        self.trained: list[tuple[int, int]] = []  # round, learner
-        self.waits = threading.Barrier(SIZE + len(dies))
-
-    def run(self) -> None:
-        threads = [threading.Thread(target=self.learn, args=(rank,), daemon=True) for rank in range(SIZE)]
-        threads += [
-            threading.Thread(target=self.join, args=(SIZE + number, behind), daemon=True)
-            for number, behind in enumerate(self.dies)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=WAIT_S)
-            assert not thread.is_alive()
-
-    def queue_of(self, rank: int, members: Members, assigned: list[int]) -> WorkQueue:
-        world = World(rank, SIZE, SIZE, self.store, members=members)
-        left = Leftovers(world, members, lambda: False, lambda: not assigned, self.find_missing)
-        return WorkQueue(world, AssignmentRule(), InRounds([NUM_ROUNDS], 1), Wishes(), left)
-
-    def find_missing(self) -> list[Left]:
-        found = {number for number, _ in self.trained}
-        return [(number, 0, number) for number in range(NUM_ROUNDS) if number not in found]
-
-    def learn(self, rank: int, first: str = "", behind: str = "") -> None:
-        members, assigned = Members(SIZE), list[int]()
-        queue = self.queue_of(rank, members, assigned)
-        for assignments in (queue.assign(), queue.assign_leftovers()):
-            for count, assignment in enumerate(assignments):
-                members.look(self.store)
-                if count == 0 and not first:
-                    self.waits.wait(WAIT_S)  # until those that join are through with it
-                if behind == ("another ticket" if count else "ticket"):
-                    lost = Loss(rank, "was ended by SIGKILL", 0, [(assignment.number, 0, assignment.number)])
-                    Members(SIZE).lose(self.store, lost)
-                    return
-                self.trained.append((assignment.number, rank))
-                if behind == "record":
-                    Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
-                    return
-                first = "begun"
-
-    def join(self, rank: int, behind: str) -> None:
-        if behind in ("number", "weights"):
-            self.waits.wait(WAIT_S)
-            return
-        members = Members(SIZE)
-        place = self.queue_of(rank, members, []).look()
-        assert place
-        assert members.join(self.store, rank, place[1])
-        self.waits.wait(WAIT_S)
-        if behind == "entry":
-            Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
-            return
-        self.learn(rank, "begun", behind)
-
-
-@pytest.mark.parametrize("behind", STEPS)
-@pytest.mark.parametrize("other", ["", "ticket"])
-def test_wherever_it_dies_each_round_is_trained_once_and_the_others_end(
-    behind: str, other: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two that join at once."""
-    monkeypatch.setattr(lost_batches, "POLL_S", 0.002)
-    crew = Crew([behind, other])
-    crew.run()
-    assert Counter(number for number, _ in crew.trained) == Counter(range(NUM_ROUNDS))
 
 
 @pytest.fixture
@@ -251,17 +168,17 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with rendezvous_address() as address:
         os.environ.update(address)
         store = TCPStore(HOST, int(address["MASTER_PORT"]), is_master=False)
-        yield World(0, SIZE, SIZE, store_of("token", store), attempt="token")
+        yield World(0, SIZE, SIZE, generation_store("token", store), generation="token")
 
 
 def test_each_gets_a_number_of_its_own_and_finds_what_training_began_from(place: World, tmp_path: Path) -> None:
-    joining.let_join(tmp_path, place, {"run": "7", "state": {"step": 3}})
-    assert [joining.become_learner(tmp_path) for _ in range(2)] == [2, 3]
+    joining.publish_rendezvous(tmp_path, place, {"run": "7", "state": {"step": 3}})
+    assert [joining.join_training(tmp_path) for _ in range(2)] == [2, 3]
     found = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", JOINED)}
     assert found == {"RANK": "3", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", JOINED: "token"}
     world = join_learners()
-    assert (world.rank, world.size, world.joins, world.attempt) == (3, 2, True, "token")
-    begin, since_s = joining.read_begin(world.store)
+    assert (world.rank, world.size, world.joins, world.generation) == (3, 2, True, "token")
+    begin, since_s = joining.read_initial_state(world.store)
     assert begin == {"run": "7", "state": {"step": 3}}
     assert since_s >= 0
     assert joining.is_current(tmp_path, "token")
@@ -274,14 +191,14 @@ NOT_RUNNING = "no training that a learner can join is running there"
 def test_where_no_training_runs_one_line_says_so(place: World, tmp_path: Path) -> None:
     """None ever did; it has ended; the store is one of another attempt."""
     with pytest.raises(AsrtoolError, match=NOT_RUNNING):
-        joining.become_learner(tmp_path)
-    joining.let_join(tmp_path, place, {})
+        joining.join_training(tmp_path)
+    joining.publish_rendezvous(tmp_path, place, {})
     path = joining.rendezvous_path(tmp_path)
     of_before = json.loads(path.read_text())
     for changed in ({"attempt": "another"}, {"port": free_port()}):
         path.write_text(json.dumps(of_before | changed))
         with pytest.raises(AsrtoolError, match=NOT_RUNNING):
-            joining.become_learner(tmp_path)
+            joining.join_training(tmp_path)
     assert not joining.is_current(tmp_path / "nowhere", "token")
 
 
@@ -292,8 +209,8 @@ def free_port() -> int:
 
 
 def test_a_store_that_only_its_own_machine_reaches_is_named(place: World, tmp_path: Path) -> None:
-    joining.let_join(tmp_path, place, {})
+    joining.publish_rendezvous(tmp_path, place, {})
     path = joining.rendezvous_path(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": "node7"}))
-    with pytest.raises(AsrtoolError, match=r"its store at 127\.0\.0\.1 of node7 alone"):
-        joining.become_learner(tmp_path)
+    with pytest.raises(AsrtoolError, match=r"is at 127\.0\.0\.1, which only node7 reaches"):
+        joining.join_training(tmp_path)

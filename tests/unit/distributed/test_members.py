@@ -22,10 +22,10 @@ def test_a_loss_counts_once_and_as_the_first_one_reports_it() -> None:
     members.lose(store, loss(1))
     other.lose(store, Loss(1, "has given no sign of life", 99))
     for one in (members, other):
-        one.look(store)
+        one.refresh(store)
         assert one.live == (0, 2)
         assert one.losses[1].record_bytes == 10
-        assert one.again == [(1, 0, 101)]
+        assert one.lost_batches == [(1, 0, 101)]
 
 
 def test_a_training_ends_only_with_the_members_that_it_was_to_end_with() -> None:
@@ -34,10 +34,10 @@ def test_a_training_ends_only_with_the_members_that_it_was_to_end_with() -> None
     assert not members.close(store, (0, 1, 2))
     assert members.close(store, (0, 1))
     Members(3).lose(store, loss(1))
-    members.look(store)
+    members.refresh(store)
     assert members.live == (0, 1)
-    members.deal_again(store, [(0, 0, 7)])
-    assert members.again == [(2, 0, 102)]
+    members.reassign(store, [(0, 0, 7)])
+    assert members.lost_batches == [(2, 0, 102)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -48,9 +48,11 @@ def test_all_agree_after_changes_at_the_same_time(size: int, lost: list[int]) ->
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda rank: random.choice(everyone).lose(store, loss(rank)), lost))
     for members in everyone:
-        members.look(store)
+        members.refresh(store)
     assert {members.live for members in everyone} == {tuple(rank for rank in range(size) if rank not in lost)}
-    assert all(sorted(members.again) == [(rank, 0, 100 + rank) for rank in sorted(set(lost))] for members in everyone)
+    assert all(
+        sorted(members.lost_batches) == [(rank, 0, 100 + rank) for rank in sorted(set(lost))] for members in everyone
+    )
 
 
 def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) -> None:

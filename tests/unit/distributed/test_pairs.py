@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from asrtool.distributed.strategies.adpsgd import Pairs
+from asrtool.distributed.strategies.gossip import Pairs
 from asrtool.distributed.strategies.topology import passive_partner
 from asrtool.distributed.transport.exchange import Exchanger
-from asrtool.distributed.transport.staging import HostSwap
+from asrtool.distributed.transport.staging import HostStaging
 from asrtool.distributed.transport.view import View
 from asrtool.distributed.world import World
 
@@ -30,7 +30,7 @@ def connected(starts: Sequence[torch.Tensor]) -> list[Pairs]:
     for learner in learners:
         learner.view = View(learner.weights_P, torch.float32)
         learner.exchanger = Exchanger(learner.view, learner.weight)
-        learner.swap = HostSwap(learner.view, learner.exchanger)
+        learner.staging = HostStaging(learner.view, learner.exchanger)
     for learner in learners:
         assert learner.exchanger
         learner.exchanger.addresses = {
@@ -42,7 +42,7 @@ def connected(starts: Sequence[torch.Tensor]) -> list[Pairs]:
 def close(learners: Sequence[Pairs]) -> None:
     for learner in learners:
         assert learner.exchanger
-        learner.exchanger.finish()
+        learner.exchanger.wait()
     for learner in learners:
         learner.close()
 

@@ -21,8 +21,8 @@ from asrtool.settings.registry import load
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "single": {},
     "allreduce": {"message_type": "fp32"},
-    "adpsgd-fixed": {"message_type": "fp32"},
-    "adpsgd-random": {"message_type": "bf16"},
+    "adpsgd-fixed": {"ring": "fixed", "message_type": "fp32"},
+    "adpsgd-random": {"ring": "random", "message_type": "bf16"},
     "adpsgd-pairs": {"message_type": "bf16"},
     "adpsgd-d1": {"message_type": "bf16"},
     "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from asrtool.distributed.launch.environment import LOST
-from asrtool.distributed.members.supervisor import end_joined, report_lost, training_there, why_lost
+from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
 
 WAIT_S = 240  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
-from asrtool.distributed.members.supervisor import supervise, training_there
+from asrtool.distributed.members.supervisor import supervise, holding_lock
 out = Path({out!r})
 supervise(out, 1, out / "train.json", {node})
 assert "torch" not in sys.modules
 signal.signal(signal.SIGTERM, lambda number, _: ((out / "ended").write_text("by a signal"), os._exit(77)))
-with training_there(out, 1):
+with holding_lock(out, 1):
     (out / "began").write_text(str(os.getpid()))
     {act}
 """
@@ -59,7 +59,7 @@ def learner_of(out: Path) -> int:
 def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
     act: str, code: int, tmp_path: Path
 ) -> None:
-    with training_there(tmp_path, 0):
+    with holding_lock(tmp_path, 0):
         assert start(tmp_path, act).wait(WAIT_S) == code
     assert why_lost(tmp_path, 1) == ""
 
@@ -68,7 +68,7 @@ def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
 def test_a_supervisor_stays_while_others_train_and_ends_by_whether_they_finish(
     finished: bool, code: int, tmp_path: Path
 ) -> None:
-    with training_there(tmp_path, 0):
+    with holding_lock(tmp_path, 0):
         supervisor = start(tmp_path, WAITS)
         os.kill(learner_of(tmp_path), signal.SIGKILL)
         wait_for(tmp_path / "learners" / "1.lost")
@@ -81,13 +81,13 @@ def test_a_supervisor_stays_while_others_train_and_ends_by_whether_they_finish(
 
 
 def test_a_learner_that_is_killed_before_it_trains_ends_its_supervisor(tmp_path: Path) -> None:
-    with training_there(tmp_path, 0):
+    with holding_lock(tmp_path, 0):
         killed = start(tmp_path, "os.unlink(out / 'learners' / '1.lock'); os.kill(os.getpid(), 9)")
         assert killed.wait(WAIT_S) == -signal.SIGKILL
 
 
 def test_a_learner_that_the_others_took_for_lost_is_killed(tmp_path: Path) -> None:
-    with training_there(tmp_path, 0):
+    with holding_lock(tmp_path, 0):
         supervisor = start(tmp_path, WAITS)
         os.kill(learner_of(tmp_path), signal.SIGSTOP)
         report_lost(tmp_path, 1, "has given no sign of life for 20 s")
@@ -123,7 +123,7 @@ def test_word_of_an_earlier_learner_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("act", "why"), [(WAITS, "was ended by SIGKILL"), (f"os._exit({LOST})", "lost the others")])
 def test_a_learner_of_a_node_that_is_killed_or_loses_the_others_is_survived(act: str, why: str, tmp_path: Path) -> None:
     """One that is killed takes the others of its node with it."""
-    with training_there(tmp_path, 3):
+    with holding_lock(tmp_path, 3):
         supervisor = start(tmp_path, act, (0, 1, 2))
         learner = learner_of(tmp_path)
         if act == WAITS:
@@ -171,7 +171,7 @@ def start_joining(out: Path, act: str, draw: str = "1") -> subprocess.Popen[byte
 
 
 def test_one_that_joined_is_lost_where_it_is_killed_and_nobody_waits_for_the_others(tmp_path: Path) -> None:
-    with training_there(tmp_path, 0):
+    with holding_lock(tmp_path, 0):
         supervisor = start_joining(tmp_path, WAITS)
         os.kill(learner_of(tmp_path), signal.SIGKILL)
         assert supervisor.wait(WAIT_S) == -signal.SIGKILL

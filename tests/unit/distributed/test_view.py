@@ -15,8 +15,7 @@ import torch
 import zmq
 
 from asrtool.distributed.strategies.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
-from asrtool.distributed.transport.exchange import Exchanger
-from asrtool.distributed.transport.message import Message, map_message
+from asrtool.distributed.transport.exchange import Exchanger, Message, map_message
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.settings import registry
 
@@ -97,7 +96,7 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
             if step % 2:
                 exchangers[learner].idle.wait(ANSWER_S)
             updates[learner] += update_at_random(views[learner], random)
-        exchangers[learner].finish()
+        exchangers[learner].wait()
 
     run_all(learn)
     for exchanger in exchangers:
@@ -110,25 +109,15 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
     assert weights.std(dim=0).mean() < apart / 2
 
 
-def test_a_learner_alone_on_its_computation_still_answers() -> None:
-    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
-    first, second = connected(views)
-    assert first.begin(1)
-    first.finish()  # the second learner did nothing
-    assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
-    first.close()
-    second.close()
-
-
 def test_while_an_exchange_is_under_way_no_other_begins() -> None:
     view, silent = View(torch.zeros(10), torch.float32), View(torch.zeros(10), torch.float32)
     first, second = connected([view, silent])
     with silent.lock:  # keeps the second from answering
         assert first.begin(1)
         assert not first.begin(1)
-    first.finish()
+    first.wait()
     assert first.begin(1)
-    first.finish()
+    first.wait()
     first.close()
     second.close()
 
@@ -154,7 +143,7 @@ def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type
                 if step % 2:
                     exchangers[learner].idle.wait(ANSWER_S)
             updated += update_at_random(views[learner], random)
-        exchangers[learner].finish()
+        exchangers[learner].wait()
 
     run_all(learn)
     for exchanger in exchangers:
@@ -211,12 +200,12 @@ def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recor
     first, second = connected(views)
     views[recorded_first].record(1)
     assert first.begin(1)
-    first.finish()
+    first.wait()
     assert (first.partners, first.num_refused) == ([], 1)
     assert [view.copy()[0].item() for view in views] == [0.0, 3.0]
     views[1 - recorded_first].record(1)
     assert first.begin(1)
-    first.finish()
+    first.wait()
     assert (first.partners, first.num_refused) == ([1], 1)
     assert [view.copy()[0].item() for view in views] == pytest.approx([1.0, 2.0])
     first.close()
@@ -237,13 +226,13 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
         recorded = views[0].record(1)
         assert not recorded.settled.is_set()
         lost.add(1)
-        exchangers[0].finish()
+        exchangers[0].wait()
         assert recorded.settled.is_set()
         assert (exchangers[0].partners, exchangers[0].num_refused) == ([], 1)
     assert exchangers[0].message.values_P.data_ptr() != asked_in.values_P.data_ptr()  # where the late answer is
     views[2].record(1)
     assert exchangers[0].begin(2)
-    exchangers[0].finish()
+    exchangers[0].wait()
     assert exchangers[0].partners == [2]
     assert [views[rank].copy()[0].item() for rank in (0, 2)] == pytest.approx([2.0, 4.0])
     assert recorded.values_P.tolist() == [0.0] * 10
@@ -290,11 +279,11 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
         first.addresses = {1: dataclasses.replace(second.address, machine=machine)}
     for _ in range(2):
         assert first.begin(1)
-        first.finish()
+        first.wait()
     apart = (1 - 2 * EDGE_WEIGHT) ** 2
     assert [view.copy()[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
     assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
-    assert len(second.seen) == (machine is None)
+    assert len(second.mapped) == (machine is None)
     first.close()
     second.close()
 
@@ -305,8 +294,8 @@ def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() ->
         pytest.skip("not on Linux")
     for learner in (0, 2):
         assert exchangers[learner].begin(1)
-        exchangers[learner].finish()
-        assert [path for path, _ in exchangers[1].seen.values()] == [exchangers[learner].message.path]
+        exchangers[learner].wait()
+        assert [path for path, _ in exchangers[1].mapped.values()] == [exchangers[learner].message.path]
         exchangers[learner].close()
     exchangers[1].close()
 
@@ -321,7 +310,7 @@ def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(seen_as: str
     num_unseen = bool(seen_as)  # of the first try
     for _ in range(num_unseen + 1):
         assert first.begin(1)
-        first.finish()
+        first.wait()
     assert (first.partners, first.num_refused) == ([1], num_unseen)
     assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
     first.message.path = own

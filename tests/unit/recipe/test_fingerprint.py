@@ -37,9 +37,9 @@ SOURCES = {
     "asrtool/train/optimisation/learning_rate.py": "",
     "asrtool/train/batches/shard_source.py": "",
     "asrtool/distributed/strategies/synchronous.py": "def single(): return 1\n",
-    "asrtool/distributed/strategies/adpsgd.py": "def adpsgd():\n"
-    "    from asrtool.distributed.strategies.gossip import Gossip\n",
-    "asrtool/distributed/strategies/gossip.py": "Gossip = 1\n",
+    "asrtool/distributed/strategies/gossip.py": "def adpsgd():\n"
+    "    from asrtool.distributed.transport.exchange import Exchanger\n",
+    "asrtool/distributed/transport/exchange.py": "Exchanger = 1\n",
     "asrtool/distributed/strategies/topology.py": "",
 }
 GROWN = """
@@ -165,8 +165,8 @@ def test_the_code_of_a_chosen_component_counts_and_that_of_others_does_not(root:
     for run in (gossip, single):
         run_stages(run, range(1))
         assert state(run) == "done"
-    (root / "asrtool" / "distributed" / "strategies" / "gossip.py").write_text("Gossip = 2\n")
-    assert state(gossip) == "stale code changed: asrtool/distributed/strategies/gossip.py"
+    (root / "asrtool" / "distributed" / "transport" / "exchange.py").write_text("Exchanger = 2\n")
+    assert state(gossip) == "stale code changed: asrtool/distributed/transport/exchange.py"
     assert state(single) == "done"
 
 
@@ -175,13 +175,11 @@ def test_every_module_of_the_real_gossip_is_behind_its_strategy() -> None:
         config = load_config(overrides=[f"distributed.strategy={strategy}"])
         return set(code_digests([Entry("asrtool.cli.training.train", "train")], chosen_modules(config, TRAIN.settings)))
 
-    gossip = {f"asrtool/distributed/strategies/{name}.py" for name in ("adpsgd", "gossip", "topology")}
+    gossip = {f"asrtool/distributed/strategies/{name}.py" for name in ("gossip", "topology")}
     gossip.add("asrtool/distributed/transport/exchange.py")
     assert gossip <= files("adpsgd")
     assert "asrtool/distributed/strategies/bmuf.py" not in files("adpsgd")
-    assert not {"asrtool/distributed/strategies/adpsgd.py", "asrtool/distributed/strategies/gossip.py"} & files(
-        "single"
-    )
+    assert not {"asrtool/distributed/strategies/gossip.py"} & files("single")
     assert {
         "asrtool/models/encoders/lstm.py",
         "asrtool/models/objectives/ctc.py",

@@ -121,8 +121,8 @@ class InLockStep:
     def check(self) -> None:
         """None ends by an error."""
 
-    def finish(self) -> None:
-        """Each has ended when it has begun."""
+    def wait(self) -> None:
+        """Return at once: an exchange has ended when it has begun."""
 
     def close(self) -> None:
         pass
@@ -219,8 +219,8 @@ def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, 
             before = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             cost = take_step(strategy, world, step)
             mixing = getattr(strategy, "mixing", None)
-            if swap := getattr(getattr(mixing, "outer", mixing), "swap", None):
-                swap.drain()
+            if staging := getattr(getattr(mixing, "outer", mixing), "staging", None):
+                staging.wait()
             values.append(np.concatenate([model.weight.detach().numpy().ravel(), model.statistics()]))
             after = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             counted.append((after[0] - before[0], after[1] - before[1], cost.num_bytes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from asrtool.distributed.strategies.adpsgd import adpsgd_random
+from asrtool.distributed.strategies.gossip import adpsgd
 from asrtool.distributed.strategies.replica import LocalReplica
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
 from asrtool.distributed.strategies.synchronous import SynchronousStrategy
@@ -16,6 +16,7 @@ from asrtool.distributed.work.work_queue import AssignmentRule
 class Enduring:
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
+    ring: ClassVar[str] = "random"
 
     message_type: str = "fp32"
 
@@ -38,7 +39,7 @@ class Gossiping:
     Settings = Enduring
 
     def __new__(cls, context: StrategyContext) -> Any:
-        strategy = adpsgd_random(context)
+        strategy = adpsgd(context)
         assert isinstance(strategy, LocalReplica)
         return strategy
 

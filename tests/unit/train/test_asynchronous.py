@@ -42,12 +42,11 @@ SAVE_EVERY = {4: 8, 5: 0}  # by number of learners: steps of learner 0; each che
 ABREAST = {3: 40, 4: 30, 5: 24}  # by number of learners: the first steps of each, of the 144 of all
 EXCHANGED = {4: 0.6, 5: 0.7}  # of these steps, at least: a cut refuses one or two exchanges of each learner
 Run = Callable[[str, int], Path]
-every_graph = pytest.mark.parametrize("graph", ["fixed", "random", "pairs"])
-every_number = pytest.mark.parametrize("num", [4, 5])
+GRAPHS = [("fixed", 4), ("random", 4), ("random", 5), ("pairs", 5)]
+every_graph = pytest.mark.parametrize(("graph", "num"), GRAPHS)
 every_strategy = pytest.mark.parametrize(
     ("strategy", "num"),
-    [(f"adpsgd-{ring}", num) for ring in ("fixed", "random", "pairs") for num in (4, 5)]
-    + [("ps-async", 4), ("hogwild", 4)],
+    [*((f"adpsgd-{graph}", num) for graph, num in GRAPHS), ("ps-async", 4), ("hogwild", 4)],
 )
 
 
@@ -176,7 +175,6 @@ def steps_of(out: Path, num: int) -> list[list[dict[str, Any]]]:
     return [lines(out / "learners" / f"{rank}.jsonl") for rank in range(num)]
 
 
-@every_number
 @every_graph
 def test_the_mean_moves_by_the_updates_alone(run: Run, graph: str, num: int) -> None:
     entries = lines(run(f"adpsgd-{graph}", num) / "metrics.jsonl", "learners")
@@ -196,7 +194,6 @@ def test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_
     assert partners == [{2}, {3}, {0}, {1}]  # with the same slice, of the other node
 
 
-@every_number
 @every_graph
 def test_learners_stay_much_closer_together_than_without_exchanges(run: Run, graph: str, num: int) -> None:
     """At the last checkpoint of an epoch before the end, where those that exchange nothing are far apart."""
@@ -208,7 +205,6 @@ def test_learners_stay_much_closer_together_than_without_exchanges(run: Run, gra
     assert distance(f"adpsgd-{graph}") < distance("none") / 3
 
 
-@every_number
 @every_graph
 def test_most_steps_have_the_exchange_that_the_graph_of_the_step_before_names(run: Run, graph: str, num: int) -> None:
     """One that takes longer is found in a later line; none takes place twice, or with another learner."""

@@ -299,7 +299,7 @@ def test_one_that_joins_begins_its_average_from_the_weights_that_it_takes() -> N
     ema.update()
     change(model, 2)
     members = SimpleNamespace(join=lambda *_: True)
-    world: Any = SimpleNamespace(members=members, store=None, rank=2, attempt="a")
+    world: Any = SimpleNamespace(members=members, store=None, rank=2, generation="a")
     checkpointer: Any = SimpleNamespace(world=world, directory=Path("out/checkpoints"))
     strategy: Any = SimpleNamespace(adopt=lambda: 0, join=lambda cut: None, ema=ema)
     with patch("asrtool.distributed.members.joining.is_current", lambda *_: True):

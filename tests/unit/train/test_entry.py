@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import Ended, Members
+from asrtool.distributed.members.members import Members, TrainingEnded
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
 from asrtool.train.loop import build
@@ -24,7 +24,7 @@ class Newcomer:
     def __init__(self, out: Path, neighbour: int | None = 1) -> None:
         self.called: list[str] = []
         self.store = HashStore()
-        self.world = World(2, 2, 2, self.store, attempt="token", members=Members(2), joins=True)
+        self.world = World(2, 2, 2, self.store, generation="token", members=Members(2), joins=True)
         self.checkpointer: Any = SimpleNamespace(world=self.world, directory=out / "checkpoints")
         self.neighbour = neighbour
         rendezvous_path(out).write_text(json.dumps({"attempt": "token"}))
@@ -48,7 +48,7 @@ def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path
     newcomer.join()
     assert newcomer.called == ["weights", "cut", "behind 7", "entry"]
     members = Members(2)
-    members.look(newcomer.store)
+    members.refresh(newcomer.store)
     assert members.joined == {2: 7}
 
 
@@ -62,14 +62,14 @@ def test_where_learners_exchange_nothing_it_has_the_weights_of_the_last_checkpoi
 def test_it_joins_no_training_that_ends_and_no_attempt_that_is_over(tmp_path: Path) -> None:
     ends = Newcomer(tmp_path)
     Members(2).close(ends.store, (0, 1))
-    with pytest.raises(Ended):
+    with pytest.raises(TrainingEnded):
         ends.join()
 
     over = Newcomer(tmp_path)
     for found in ({"attempt": "a later one"}, None):
         path = rendezvous_path(tmp_path)
         path.write_text(json.dumps(found)) if found else path.unlink()
-        with pytest.raises(Ended):
+        with pytest.raises(TrainingEnded):
             over.join()
 
 
@@ -78,7 +78,7 @@ def test_it_begins_with_the_state_of_the_others(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path)
     newcomer.checkpointer.run = "7"
     with patch.dict("os.environ", {"MASTER_ADDR": "node0", "MASTER_PORT": "1"}):
-        build.let_join(newcomer.checkpointer, state)
+        build.publish_rendezvous(newcomer.checkpointer, state)
     newcomer.checkpointer.run = ""
     found = build.begin_of(newcomer.checkpointer)
     assert newcomer.checkpointer.run == "7"

@@ -39,7 +39,7 @@ SAME = ("allreduce", "ps-sync")  # where learners step together
 
 @pytest.fixture(autouse=True)
 def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update, "FIRST", FIRST)
+    monkeypatch.setattr(update, "FIRST_SCALE", FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, floa
         note(self, norm)
 
     with (
-        patch.object(update, "FIRST", FIRST),
+        patch.object(update, "FIRST_SCALE", FIRST),
         patch.object(LossScale, "apply", load),
         patch.object(LossScale, "note", noting),
     ):

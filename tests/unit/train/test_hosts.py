@@ -10,16 +10,23 @@ from pathlib import Path
 import pytest
 from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
+from warm import warm_context
 from warm_torchrun import WarmTorchrun
 
 from asrtool.settings import registry
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
+pytestmark = pytest.mark.usefixtures("hosts_here")
+slow = pytest.mark.slow
 ENDED_S = 150  # bounds a hang, however slow the machine
 PATIENT = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
 IPV4 = ("10.79.0.1/24", "10.79.0.2/24")
 DEBIAN = ({"h1": "127.0.1.1", "h2": "10.79.0.2"}, {"h2": "127.0.1.1", "h1": "10.79.0.1"})
-EACH = [name for name in registry.names("strategy") if name not in ("single", "hogwild")]
+FAST = "adpsgd-random"
+EACH = [
+    pytest.param(name, marks=() if name == FAST else slow)
+    for name in registry.names("strategy")
+    if name not in ("single", "hogwild")
+]
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +34,7 @@ def hosts_here() -> None:
     """Skips the tests if there can be none."""
     if why := why_not():
         pytest.skip(why)
+    warm_context()  # its processes have the environment of its start, which a test below changes
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +105,7 @@ def test_hosts_as_debian_installs_them_train_without_any_setting(
     trainings.check(debian, strategy, *PATIENT)
 
 
+@slow
 @pytest.mark.parametrize(("strategy", "interface"), [("allreduce", "eth0"), ("adpsgd-random", "10.79.0.0/24")])
 def test_they_train_on_the_network_that_the_user_chooses(
     strategy: str, interface: str, debian: list[Host], trainings: Trainings
@@ -104,6 +113,7 @@ def test_they_train_on_the_network_that_the_user_chooses(
     trainings.check(debian, strategy, *PATIENT, "--set", f"distributed.interface={interface}")
 
 
+@slow
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [("allreduce", ()), ("adpsgd-random", ("--set", "distributed.interface=fd79::/64")), ("ps-async", ())],
@@ -129,6 +139,7 @@ def astray(hosts_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield hosts
 
 
+@slow
 @pytest.mark.parametrize(
     ("strategy", "options"), [("allreduce", ()), ("adpsgd-random", ("--set", "distributed.interface=eth0"))]
 )
@@ -138,6 +149,7 @@ def test_an_interface_that_leads_nowhere_is_not_used(
     trainings.check(astray, strategy, *PATIENT, *options)
 
 
+@slow
 def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to_set(
     astray: list[Host], trainings: Trainings
 ) -> None:
@@ -151,6 +163,7 @@ def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to
     assert not trainings.has_trained()
 
 
+@slow
 def test_an_interface_that_one_host_lacks_ends_both_by_the_line_that_names_it(
     debian: list[Host], trainings: Trainings
 ) -> None:
@@ -160,6 +173,7 @@ def test_an_interface_that_one_host_lacks_ends_both_by_the_line_that_names_it(
     assert all(f"error: learner 1 on h2: {expected}" in log for log in logs), logs
 
 
+@slow
 def test_the_interface_of_the_environment_is_kept_and_named_if_it_leads_nowhere(
     astray: list[Host], trainings: Trainings
 ) -> None:
@@ -182,11 +196,13 @@ def nameless(tmp_path: Path) -> Iterator[list[Host]]:
 IS_HOST = ("--rdzv-conf", "is_host=1")
 
 
+@slow
 def test_hosts_without_names_train_with_two_options_of_torchrun(nameless: list[Host], trainings: Trainings) -> None:
     agent = (*IS_HOST, "--local-addr", "10.79.0.1"), ("--local-addr", "10.79.0.2")
     trainings.check(nameless, "adpsgd-random", *PATIENT, agent=agent, endpoint="10.79.0.1")
 
 
+@slow
 def test_if_one_host_does_not_find_the_rendezvous_both_end_within_the_timeout(
     nameless: list[Host], trainings: Trainings
 ) -> None:

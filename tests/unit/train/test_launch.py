@@ -29,7 +29,7 @@ from learners import batches_trained, learners_of, planned
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "hogwild"
-pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
+pytestmark = LOOKS_FOR_LEARNERS
 
 
 def kill_one(start: Start, out: Path, strategy: str, *options: str) -> None:
@@ -64,6 +64,7 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_
     assert "epoch 97" not in log
 
 
+@pytest.mark.slow
 def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
     start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
@@ -98,19 +99,16 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
 
-def test_learners_end_with_a_launcher_that_is_killed(start: Start, tmp_path: Path) -> None:
-    process = start("--strategy", "adpsgd-fixed")
-    wait_for_steps(tmp_path / "train", 2)
-    process.kill()
-    wait_for_the_end(tmp_path / "train")
-
-
-def test_learners_end_with_a_launcher_that_is_killed_while_they_start(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_steps", [0, 2])
+def test_learners_end_with_a_launcher_that_is_killed(num_steps: int, start: Start, tmp_path: Path) -> None:
+    """While they start, or while they train."""
     process = start("--strategy", "adpsgd-fixed")
     until = time.monotonic() + ENDED_S
     while not learners_of(tmp_path / "train"):
         assert time.monotonic() < until
         time.sleep(0.01)
+    if num_steps:
+        wait_for_steps(tmp_path / "train", num_steps)
     process.kill()
     wait_for_the_end(tmp_path / "train")
 
@@ -140,6 +138,7 @@ def test_what_is_wrong_is_reported_before_learners_are_started(start: Start) -> 
     )
 
 
+@pytest.mark.slow
 def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice(
     start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.distributed.launch.learner import learner
-from asrtool.distributed.work.lost_batches import Leftovers
+from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -80,7 +80,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
     def make_queue(
-        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, leftovers: Leftovers | None
+        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, lost_batches: LostBatches | None
     ) -> WorkQueue:
         num_asked, stop_requested = 0, pace.stop
 
@@ -97,7 +97,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             return stop_requested()
 
         pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, plan, pace, leftovers)
+        return WorkQueue(world, rule, plan, pace, lost_batches)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
@@ -398,18 +398,6 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", MANY)
-def test_one_learner_of_any_strategy_is_single_bit_for_bit(train_toy, undisturbed, tmp_path: Path, name: str) -> None:
-    expected = last_weights(undisturbed())
-    found = train_toy(
-        tmp_path / "one",
-        f"distributed.strategy={name}",
-        "distributed.bmuf.block_momentum=0",
-        "distributed.bmuf.block_steps=2",
-    )
-    assert_same_bits(found, expected)
-
-
 def test_gradients_averaged_over_learners_are_those_of_the_batch_of_all(
     learners: Learners, toy: Path, toy_config: Path
 ) -> None:
@@ -461,15 +449,6 @@ def test_the_loop_divides_each_loss_by_its_part_of_the_tokens_of_all(
 def prepare(toy: Path, config: Path, overrides: tuple[str, ...], world: World) -> Training:
     settings = load_config([config], overrides)
     return prepare_job(acoustic_job(toy / "features", toy / "tokenizer", toy / "never", settings), world)
-
-
-def test_learners_that_share_gradients_stay_the_same_to_the_last_bit(
-    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
-) -> None:
-    overrides = ("distributed.strategy=allreduce", *PLAIN)
-    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
-    entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
-    assert {entry["consensus_distance"] for entry in entries if entry["kind"] == "learners"} == {0.0}
 
 
 def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(

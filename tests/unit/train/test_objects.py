@@ -9,7 +9,14 @@ import torch.distributed as collectives
 from learners import Learners
 
 from asrtool.distributed import world
-from asrtool.distributed.world import LENGTH_BYTES, ROOM, gather_objects, init_collectives, join_learners, leave_world
+from asrtool.distributed.world import (
+    FIRST_BYTES,
+    LENGTH_BYTES,
+    gather_objects,
+    init_collectives,
+    join_learners,
+    leave_world,
+)
 
 
 def gather_all(values: list[list[object]]) -> tuple[list[list[object]], list[object]]:
@@ -25,8 +32,8 @@ def gather_all(values: list[list[object]]) -> tuple[list[list[object]], list[obj
 
 def test_objects_of_any_size_come_as_they_are_in_the_order_of_the_learners() -> None:
     overhead = len(world.pickle.dumps(b"x" * 100)) - 100 + LENGTH_BYTES  # of bytes, more than a few
-    just = ROOM - overhead
-    sizes = [(0, 0, 0), (just, 1, 0), (just + 1, just, 3), (2, 5 * ROOM, 100_000)]
+    just = FIRST_BYTES - overhead
+    sizes = [(0, 0, 0), (just, 1, 0), (just + 1, just, 3), (2, 5 * FIRST_BYTES, 100_000)]
     values: list[list[object]] = [[bytes([rank]) * size for rank, size in enumerate(of_all)] for of_all in sizes]
     values.append([None, {"lost": [1, 2.5, "three"]}, (False, ())])
     with contextlib.closing(Learners(3)) as learners:
@@ -46,6 +53,6 @@ def test_small_objects_take_one_collective(num_over: int, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(world.collectives, "all_gather", all_gather)
     overhead = len(world.pickle.dumps(b"x" * 300)) - 300 + LENGTH_BYTES
-    value = b"y" * (ROOM - overhead + num_over)
+    value = b"y" * (FIRST_BYTES - overhead + num_over)
     assert gather_objects(value, 2, None) == [value, value]
-    assert calls == [ROOM, 1][: 1 + num_over]
+    assert calls == [FIRST_BYTES, 1][: 1 + num_over]

@@ -12,7 +12,7 @@ import torch
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import Ended, Loss, Members
+from asrtool.distributed.members.members import Loss, Members, TrainingEnded
 from asrtool.train.checkpoints.merge import Assembly, announced
 from asrtool.train.ledger.learner_records import Trained, records_path
 from asrtool.train.loop.build import join
@@ -108,7 +108,7 @@ def test_one_that_joins_looks_for_its_cut_behind_its_weights_and_is_seen_last(tm
         return lambda *cut: done.append((what, *cut[-1:])) or found  # type: ignore[func-returns-value]
 
     members = SimpleNamespace(join=doing("is seen", True))
-    world = SimpleNamespace(members=members, store=None, rank=3, attempt="first")
+    world = SimpleNamespace(members=members, store=None, rank=3, generation="first")
     checkpointer: Any = SimpleNamespace(world=world, directory=tmp_path / "checkpoints")
     strategy: Any = SimpleNamespace(adopt=doing("weights", 1), join=doing("view", None), ema=None)
     cuts: Any = SimpleNamespace(join=doing("looks", 4))
@@ -116,5 +116,5 @@ def test_one_that_joins_looks_for_its_cut_behind_its_weights_and_is_seen_last(tm
     join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]
     assert done == [("weights",), ("looks",), ("view", 4), ("is seen", 4)]
     rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "second"}))
-    with pytest.raises(Ended):
+    with pytest.raises(TrainingEnded):
         join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def regroup_without(lost: list[int]) -> dict[str, Any] | None:
             "mean": mean_P.tolist(),
             "live": (list(node.live), list(others.live)),
         }
-    world.parts.clear()
+    world.subgroups.clear()
     leave_world()
     return found
 

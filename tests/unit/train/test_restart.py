@@ -16,8 +16,6 @@ from learners import MANY_BATCHES, batches_trained, learners_of, planned, proces
 from rendezvous import rendezvous_address
 from warm_torchrun import WarmTorchrun
 
-pytestmark = pytest.mark.slow
-
 RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
 
 
@@ -37,7 +35,14 @@ def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
-@pytest.mark.parametrize(("strategy", "num"), [("adpsgd-random", 3), ("ps-async", 2), ("hogwild", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "num"),
+    [
+        ("adpsgd-random", 3),
+        pytest.param("ps-async", 2, marks=pytest.mark.slow),
+        pytest.param("hogwild", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_learners_killed_at_random_moments_train_each_batch_once(
     strategy: str, num: int, toy: Path, tmp_path: Path, restarts: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -94,6 +99,7 @@ def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], WarmTorch
                 agent.wait(ENDED_S)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
     start_agent: Callable[[str], WarmTorchrun], toy: Path, tmp_path: Path

@@ -21,10 +21,10 @@ from command import (
 )
 from learners import batches_trained, planned, processes_of, saved_learners
 
-pytestmark = [LOOKS_FOR_LEARNERS, pytest.mark.slow]
+pytestmark = LOOKS_FOR_LEARNERS
 
 
-@pytest.mark.parametrize("lost", [(1, 2), (0, 1)])
+@pytest.mark.parametrize("lost", [pytest.param((1, 2), marks=pytest.mark.slow), (0, 1)])
 def test_others_train_without_a_killed_learner_and_what_it_had_left(
     lost: tuple[int, int], start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
@@ -46,6 +46,7 @@ def test_others_train_without_a_killed_learner_and_what_it_had_left(
     assert not processes_of(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 0])
 def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     lost: int, start: Start, toy: Path, many_epochs: Path, tmp_path: Path

@@ -13,7 +13,7 @@ from fake_gpu import fake_gpu
 from torch import Tensor
 
 from asrtool.distributed.transport import copy_stream
-from asrtool.distributed.transport.staging import GpuSwap
+from asrtool.distributed.transport.staging import GpuStaging
 from asrtool.distributed.transport.view import View
 
 NUM_VALUES = 7
@@ -53,7 +53,7 @@ def swaps(num: int) -> list[Any]:
     views = [View(own_P.clone(), torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
     parts = zip(views, weights, exchangers, map(copy_stream.side_stream, weights), strict=True)
-    return [GpuSwap(*of_one) for of_one in parts]  # type: ignore[arg-type]
+    return [GpuStaging(*of_one) for of_one in parts]  # type: ignore[arg-type]
 
 
 def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
@@ -65,7 +65,7 @@ def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
             update_P = torch.randn(NUM_VALUES, generator=random)
             learner.weights_P += update_P
             total_P += update_P
-            learner.swap()
+            learner.apply_pulls()
             learner.begin((rank + 1 + step % (len(learners) - 1)) % len(learners))
             if drain:
                 learner.ready.wait(60)
@@ -74,7 +74,7 @@ def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
 
 def settle(learners: list[Any]) -> None:
     for learner in learners:
-        learner.drain()
+        learner.wait()
     for learner in learners:
         learner.settle()
 
@@ -119,36 +119,36 @@ def test_the_computing_thread_waits_for_no_copy() -> None:
     learner, other = swaps(2)
     learner.stream.free.clear()
     other_P = other.view.copy()
-    assert learner.swap() == 0
+    assert learner.apply_pulls() == 0
     assert learner.begin(1)
     weights_P = learner.weights_P.clone()
-    assert learner.swap() == 0
+    assert learner.apply_pulls() == 0
     assert not learner.begin(1)
     assert torch.equal(learner.weights_P, weights_P)
     learner.stream.free.set()
-    learner.drain()
-    assert learner.swap() == 1
+    learner.wait()
+    assert learner.apply_pulls() == 1
     np.testing.assert_allclose(learner.weights_P, weights_P + (other_P - weights_P) / 3, rtol=1e-5)
     assert (learner.stream.to_host, learner.stream.to_gpu) == (4 * NUM_VALUES, 4 * NUM_VALUES)
     assert learner.begin(1)
-    learner.drain()
-    assert learner.swap() == 1  # the first exchange counts no more
+    learner.wait()
+    assert learner.apply_pulls() == 1  # the first exchange counts no more
     for each in (learner, other):
         each.close()
 
 
 def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_lack() -> None:
     learner, other = swaps(2)
-    learner.swap()
+    learner.apply_pulls()
     learner.begin(1)
-    learner.drain()
+    learner.wait()
     learner.weights_P += 1
     weights_P = learner.weights_P.clone()
     learner.publish()
     assert torch.equal(learner.weights_P, weights_P)  # those of a node stay alike until the next step
     recorded = learner.view.record(1)
     assert recorded.settled.is_set()
-    learner.swap()
+    learner.apply_pulls()
     assert not torch.equal(learner.weights_P, weights_P)
     assert torch.equal(recorded.values_P, learner.weights_P)
     for each in (learner, other):
@@ -158,7 +158,7 @@ def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_l
 def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
     learner, other = swaps(2)
     learner.exchanger.idle.clear()
-    learner.swap()
+    learner.apply_pulls()
     learner.begin(1)
     learner.weights_P += 1
     learner.publish()
@@ -173,22 +173,22 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
 def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
     """Else the end of one would pass for that of the next, which would then wait for a lock taken for a third."""
     learner, other = swaps(2)
-    trip, done, ends = learner._trip, threading.Event(), threading.Event()
+    trip, done, ends = learner._round_trip, threading.Event(), threading.Event()
 
     def held(neighbour: int) -> None:
         trip(neighbour)
         done.set()
         assert ends.wait(60)
 
-    learner._trip = held
-    learner.swap()
+    learner._round_trip = held
+    learner.apply_pulls()
     learner.begin(1)
     assert done.wait(60)
-    swapped, begun = learner.swap(), learner.begin(1)
+    applied, begun = learner.apply_pulls(), learner.begin(1)
     ends.set()
-    assert (swapped, begun) == (0, False)
-    learner.drain()
-    assert learner.swap() == 1
+    assert (applied, begun) == (0, False)
+    learner.wait()
+    assert learner.apply_pulls() == 1
     for each in (learner, other):
         each.close()
 
@@ -196,16 +196,16 @@ def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
 def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() -> None:
     learner, other = swaps(2)
     learner.weights_P += 1
-    learner.swap()
+    learner.apply_pulls()
     assert learner.begin(None)
-    learner.drain()
+    learner.wait()
     np.testing.assert_allclose(learner.view.copy(), learner.weights_P, rtol=1e-6)
     expected_P = learner.weights_P + (other.view.copy() - learner.weights_P) / 3
     other.exchanger.begin(0)
     for _ in range(2):  # the first trip fetches what the second swap adds
-        learner.swap()
+        learner.apply_pulls()
         learner.begin(None)
-        learner.drain()
+        learner.wait()
     np.testing.assert_allclose(learner.weights_P, expected_P, rtol=1e-5)
     for each in (learner, other):
         each.close()
@@ -214,12 +214,12 @@ def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() ->
 def test_an_error_of_a_trip_is_raised_by_the_next_step() -> None:
     learner, other = swaps(2)
     learner.exchanger.error = ConnectionError("gone")
-    learner.swap()
+    learner.apply_pulls()
     learner.begin(1)
     with pytest.raises(ConnectionError, match="gone"):
-        learner.drain()
+        learner.wait()
     with pytest.raises(ConnectionError, match="gone"):
-        learner.swap()
+        learner.apply_pulls()
     for each in (learner, other):
         each.close()
 
@@ -229,12 +229,12 @@ def test_an_exchange_that_ends_by_an_error_is_reported_by_its_own_trip() -> None
     begin, begun = learner.exchanger.begin, threading.Event()
     learner.exchanger.begin = lambda neighbour: (begin(neighbour), begun.set())
     learner.exchanger.idle.clear()
-    learner.swap()
+    learner.apply_pulls()
     learner.begin(1)
     assert begun.wait(60)
     learner.exchanger.error = ConnectionError("gone")
     learner.exchanger.idle.set()
     with pytest.raises(ConnectionError, match="gone"):
-        learner.drain()
+        learner.wait()
     for each in (learner, other):
         each.close()

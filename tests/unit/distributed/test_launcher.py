@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from warm import run_script
 
-from asrtool.distributed.launch.fork_launcher import TASKS
+from asrtool.distributed.launch.launcher import TASKS
 
 WAIT_S = 240  # bounds a hang, however slow the machine
 IGNORED = """
 import signal
-from asrtool.distributed import forked
+from asrtool.distributed.launch import launcher
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 counts = iter([1, 0, 0])  # threads beside this one: a library's, which it ends before a fork
-forked._count_others = lambda: next(counts)
-print(forked.fork_learners(0))
+launcher._count_others = lambda: next(counts)
+print(launcher.fork_learners(0))
 """
 BEGIN = """
 import json, os, signal, sys, time
-from asrtool.distributed.launch.fork_launcher import fork_learners
+from asrtool.distributed.launch.launcher import fork_learners
 learners = fork_learners({num})
 if not learners:
     {act}
@@ -41,11 +41,11 @@ print([learner.code for learner in learners])
 """
 LAUNCH = """
 import json, os, signal, sys, time
-from asrtool.distributed import agent, launch
+from asrtool.distributed.launch import launcher
 from asrtool.errors import AsrtoolError
-agent.SAVING_S = 1
+launcher.SAVING_S = 1
 try:
-    is_learner = launch.launch_learners(2, lambda rank: ", untrained")
+    is_learner = launcher.launch_learners(2, lambda rank: ", untrained")
 except AsrtoolError as error:
     sys.exit(f"error: {{error}}")
 if is_learner:
@@ -79,6 +79,7 @@ def test_a_learner_has_its_environment_a_name_and_no_pipe_of_another() -> None:
     assert sorted(ended.stdout.splitlines()) == ["143", "True learner 1", "True learner 2", "[0, 0]"], ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
 def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin() -> None:
     shows = "print(*[learner.process for learner in learners], flush=True)\ntime.sleep(600)"
@@ -95,6 +96,7 @@ def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin()
     assert len(processes) == 2
 
 
+@pytest.mark.slow
 def test_learners_have_the_variables_that_torchrun_gives(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if "TORCH" not in name}
     torchrun = [
@@ -129,7 +131,7 @@ def test_the_learner_that_failed_is_named_and_the_others_are_ended_also_where_th
 def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None:
     bad = LAUNCH.replace("\ntry:", "\nimport torch; torch.cuda._is_in_bad_fork = lambda: True\ntry:")
     ended = run_script(bad.format(act="pass"), WAIT_S)
-    assert ended.stderr.count("error: CUDA was in use before learners were forked") == 2
+    assert ended.stderr.count("error: CUDA was used before learners were forked") == 2
     assert "see its message above" in ended.stderr
 
 
@@ -151,12 +153,12 @@ def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.Comp
         (
             "import threading\ndef watch(): threading.Event().wait()\n"
             "threading.Thread(target=watch, name='watcher', daemon=True).start()",
-            r"there are some: watcher of \S+/own_component\.py; expected",
+            r"watcher of \S+/own_component\.py; expected",
         ),
         pytest.param(
-            "from asrtool.distributed.launch import fork_launcher\nfork_launcher.ENDED_S = 0.1\n"  # these do not end
+            "from asrtool.distributed.launch import launcher\nlauncher.JOINED_S = 0.1\n"  # these do not end
             "import torch\ntorch.set_num_threads(2)\ntorch.ones(10**6).exp()",
-            r"there are some: \d+ of OpenMP or another library; expected",
+            r"\d+ of OpenMP or another library; expected",
             marks=pytest.mark.skipif(not TASKS.exists(), reason="counts threads in /proc"),
         ),
     ],
@@ -165,10 +167,11 @@ def test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused(code: str,
     """A learner would wait for what they hold."""
     ended = launch_after(code, tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert re.match(rf"error: learners were to be forked, which copies no threads, and {found}", ended.stderr), ended
+    assert re.match(rf"error: cannot fork learners: this process already has threads: {found}", ended.stderr), ended
     assert "or start learners by torchrun" in ended.stderr
 
 
+@pytest.mark.slow
 def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path: Path) -> None:
     """Those of numpy's OpenBLAS, on a machine of several cores."""
     code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"

@@ -1,4 +1,4 @@
-"""What lost learners left is assigned again: every batch is trained once, with or without word of what they had."""
+"""Every batch is trained once, although learners die and join: what lost ones left is assigned again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, Wishes
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Left, Loss, Members, node_of
+from asrtool.distributed.members.members import Loss, LostBatch, Members, node_of
 from asrtool.distributed.work import lost_batches
-from asrtool.distributed.work.lost_batches import STOPPED, Leftovers, SyncGroup
+from asrtool.distributed.work.lost_batches import STOPPED, LostBatches, SyncGroup
 from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
@@ -62,27 +62,35 @@ class Watch:
 
 
 class Crew:
-    """Learners that are threads, in nodes of `node_size`; the nodes that `dies` names die after so many steps.
+    """Learners that are threads, in nodes of `node_size`, and `num_join` more that join them at the start.
 
-    One that dies in a `gap` has got its last one in that moment, and nobody knows.
+    The nodes that `dies` names die after so many assignments. A learner in `gaps` gets its last one at its
+    death, and no other can see that.
     """
 
     def __init__(
-        self, size: int, dies: dict[int, int], gaps: set[int], stop_after: int | None = None, node_size: int = 1
+        self,
+        size: int,
+        dies: dict[int, int],
+        gaps: set[int],
+        stop_after: int | None = None,
+        node_size: int = 1,
+        num_join: int = 0,
     ) -> None:
         self.store = HashStore()
         self.size, self.dies, self.gaps, self.stop_after = size, dies, gaps, stop_after
+        self.num, self.have_joined = size + num_join, threading.Barrier(size + num_join, timeout=WAIT_S)
         self.node_size, self.dead = node_size, threading.Lock()
         self.losses: dict[int, Loss] = {}
-        self.trained: list[list[int]] = [[] for _ in range(size)]
-        self.assigned: list[list[int]] = [[] for _ in range(size)]
-        self.num_got = [0] * size
+        self.trained: list[list[int]] = [[] for _ in range(self.num)]
+        self.assigned: list[list[int]] = [[] for _ in range(self.num)]
+        self.num_got = [0] * self.num
         self.num_searches = 0  # that have found any missing
         self.ended: set[int] = set()
-        self.watch = Watch(size)
+        self.watch = Watch(self.num)
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self.learn_watched, args=(rank,), daemon=True) for rank in range(self.size)]
+        threads = [threading.Thread(target=self.learn_watched, args=(rank,), daemon=True) for rank in range(self.num)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -95,7 +103,7 @@ class Crew:
         sums = (sum(self.num_got), sum(map(len, self.trained)), len(self.losses), len(self.ended), self.num_searches)
         self.watch.poll(rank, sums)
 
-    def find_missing(self) -> Sequence[Left]:
+    def find_missing(self) -> Sequence[LostBatch]:
         found = {number for mine in self.trained for number in mine}
         missing = [position for position in range(NUM_BATCHES) if position not in found]
         self.num_searches += bool(missing)
@@ -118,23 +126,31 @@ class Crew:
         world = World(rank, self.size, self.size, PolledStore(self, rank), members=Members(self.size))
         assert world.members
         stops = functools.partial(self.stops, rank)
-        left = Leftovers(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
+        left = LostBatches(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
         rounds = InRounds([NUM_BATCHES], self.node_size)
         queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(stops), left)
+        if rank >= self.size:
+            place = queue.next_round()
+            assert place
+            assert world.members.join(self.store, rank, place[1])
+        if self.num > self.size:
+            self.have_joined.wait()
+        if self.dies.get(rank // self.node_size) == 0:
+            return self.die(rank)
         ahead = None
         for assignment in queue.assign():  # one before the one before it is trained
             if not self.gets(rank, assignment):
-                return
+                return None
             self.train(rank, ahead)
             ahead = assignment
-            world.members.look(self.store)
+            world.members.refresh(self.store)
         self.train(rank, ahead)
-        for assignment in queue.assign_leftovers():
+        for assignment in queue.assign_lost_batches():
             if not self.gets(rank, assignment):
-                return
+                return None
             self.train(rank, assignment)
         assert world.members.closed
-        self.ended.add(rank)
+        return self.ended.add(rank)
 
     def gets(self, rank: int, assignment: Assignment) -> bool:
         """Whether it lives after that."""
@@ -186,17 +202,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     size=st.integers(2, 5),
-    dies=st.dictionaries(st.integers(0, 4), st.integers(1, 12), max_size=4),
-    gaps=st.sets(st.integers(0, 4)),
+    num_join=st.integers(0, 2),
+    dies=st.dictionaries(st.integers(0, 6), st.integers(0, 12), max_size=5),
+    gaps=st.sets(st.integers(0, 6)),
 )
-def test_every_round_is_trained_once_although_learners_die(size: int, dies: dict[int, int], gaps: set[int]) -> None:
-    dies = {rank: when for rank, when in dies.items() if rank < size}
-    if len(dies) == size:
+def test_every_round_is_trained_once_although_learners_die_and_join(
+    size: int, num_join: int, dies: dict[int, int], gaps: set[int]
+) -> None:
+    """One that dies after no assignment has begun or joined, and no more."""
+    dies = {rank: when for rank, when in dies.items() if rank < size + num_join}
+    if len(dies) == size + num_join:
         del dies[min(dies)]
-    crew = Crew(size, dies, gaps)
+    crew = Crew(size, dies, gaps, num_join=num_join)
     crew.run()
     assert Counter(number for mine in crew.trained for number in mine) == Counter(range(NUM_BATCHES))
-    assert crew.ended >= set(range(size)) - set(dies)
+    assert crew.ended >= set(range(size + num_join)) - set(dies)
 
 
 @settings(max_examples=40, deadline=None)
@@ -229,7 +249,7 @@ def test_when_all_are_to_stop_what_is_left_stays_left() -> None:
     assert crew.ended | {1} == {0, 1, 2}
 
 
-def lost_one(left: Sequence[Left]) -> World:
+def lost_one(left: Sequence[LostBatch]) -> World:
     """What learner 0 sees after learner 2 of three is lost, with batches that it had `left`."""
     store, members = HashStore(), Members(3)
     members.lose(store, Loss(2, "was ended by SIGKILL", 0, left))
@@ -240,7 +260,7 @@ def test_one_that_was_asked_to_stop_takes_nothing_that_is_left() -> None:
     world = lost_one([(0, 0, 0)])
     assert world.members
     world.store.set("idle/1", STOPPED)
-    left = Leftovers(world, world.members, lambda: True, lambda: True, list)
+    left = LostBatches(world, world.members, lambda: True, lambda: True, list)
     assert list(left.wait(False, SyncGroup(world, 1))) == []
     assert world.members.closed
 
@@ -249,8 +269,21 @@ def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
     lost = [(number, 0, number) for number in range(5)]
     world = lost_one(lost)
     assert world.members
-    left = Leftovers(world, world.members, lambda: False, lambda: True, list)
+    left = LostBatches(world, world.members, lambda: False, lambda: True, list)
     assert list(left.take(SyncGroup(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
+
+
+def test_two_learners_claim_batches_of_one_round_apart() -> None:
+    lost = [(0, 0, 0), (0, 0, 1)]
+    found = []
+    world = lost_one(lost)
+    for rank in (0, 1):
+        members = Members(3)
+        members.refresh(world.store)
+        one = World(rank, 3, 3, world.store, members=members)
+        claims = LostBatches(one, members, lambda: False, lambda: True, list).take(SyncGroup(one, 1))
+        found.append(next(claims))
+    assert found == [lost[:1], lost[1:]]
 
 
 def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got() -> None:
@@ -265,6 +298,6 @@ def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got(
         assert not world.store.check(["idle/0"])
         return next(idle)
 
-    assert list(Leftovers(world, members, lambda: False, is_idle, list).wait(False, SyncGroup(world, 1))) == []
+    assert list(LostBatches(world, members, lambda: False, is_idle, list).wait(False, SyncGroup(world, 1))) == []
     assert members.closed
     assert list(idle) == []

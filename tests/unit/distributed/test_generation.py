@@ -1,4 +1,4 @@
-"""Which processes train together: never one of an earlier attempt, and all of the newest in the end."""
+"""Which processes train together: never one of an earlier generation, and all of the newest in the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learner_threads import InRounds, Wishes, at_once
 from torch.distributed import HashStore, Store, TCPStore
 
 from asrtool.distributed.launch import generation
-from asrtool.distributed.launch.generation import host_key, join_attempt, store_of
+from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -39,27 +39,29 @@ class Server:
         return TCPStore("127.0.0.1", self.server.port, is_master=False)
 
     def join(self, rank: int, timeout_s: float = TIMEOUT_S) -> str:
-        return join_attempt(self.connect(), rank, SIZE, timeout_s)
+        return join_generation(self.connect(), rank, SIZE, timeout_s)
 
 
 def test_learners_that_start_in_any_order_find_one_token_and_each_restart_another() -> None:
-    """The store has what all attempts before have left."""
+    """The store has what all generations before have left."""
     server = Server()
     tokens = set()
     for order in itertools.permutations(range(SIZE)):
         (token,) = set(at_once(lambda place, rank: (time.sleep(place / 50), server.join(rank))[1], range(SIZE), order))
-        assert store_of(token, server.connect()).check([host_key(rank) for rank in range(SIZE)])
+        assert generation_store(token, server.connect()).check([host_key(rank) for rank in range(SIZE)])
         tokens.add(token)
     assert len(tokens) == 6
 
 
-def test_what_an_earlier_attempt_was_assigned_is_assigned_again() -> None:
+def test_what_an_earlier_generation_was_assigned_is_assigned_again() -> None:
     server = Server()
 
     def first_batches(rank: int) -> list[int]:
         store = server.connect()
-        token = join_attempt(store, rank, SIZE, TIMEOUT_S)
-        queue = WorkQueue(World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), InRounds([9], 1), Wishes())
+        token = join_generation(store, rank, SIZE, TIMEOUT_S)
+        queue = WorkQueue(
+            World(rank, SIZE, SIZE, generation_store(token, store)), AssignmentRule(), InRounds([9], 1), Wishes()
+        )
         return [one.batch.position for one in itertools.islice(queue.assign(), 2) if one.batch]
 
     for _ in range(2):
@@ -77,7 +79,7 @@ def polls_before_it_is_killed(num: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
+def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is killed after some polls, several times; who trains with one that is gone starts again, as by torchrun."""
@@ -89,7 +91,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
     monkeypatch.setattr(generation, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
-        """Whether all of the attempt are there; False where one does not come, or has given up."""
+        """Whether all of the generation are there; False where one does not come, or has given up."""
         with lock:
             joined[token].append(rank)
         until = time.monotonic() + 0.2
@@ -111,7 +113,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
                 polls_before_it_is_killed(own_kills[life]) if life < len(own_kills) else unpatched(TIMEOUT_S, int)
             )
             try:
-                token = join_attempt(store, rank, SIZE, TIMEOUT_S)
+                token = join_generation(store, rank, SIZE, TIMEOUT_S)
             except Killed:
                 continue
             if trains(token, rank):
@@ -120,7 +122,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
 
     assert len(set(at_once(lives, range(SIZE)))) == 1
     for ranks in joined.values():
-        assert len(set(ranks)) == len(ranks), "two lives of a learner in one attempt"
+        assert len(set(ranks)) == len(ranks), "two lives of a learner in one generation"
 
 
 def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_for_it(
@@ -128,18 +130,18 @@ def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_
 ) -> None:
     store = HashStore()
     leader: list[str] = []
-    thread = Thread(target=lambda: leader.append(join_attempt(store, 0, 2, TIMEOUT_S)))
+    thread = Thread(target=lambda: leader.append(join_generation(store, 0, 2, TIMEOUT_S)))
     before = generation._polls
     monkeypatch.setattr(generation, "_polls", lambda *_: polls_before_it_is_killed(1))
-    store.set("attempt of 2", "token")
+    store.set("generation of 2", "token")
     with pytest.raises(Killed):
-        join_attempt(store, 1, 2, TIMEOUT_S)
-    store_of("token", store).set("began", '["of the one that was killed"]')
+        join_generation(store, 1, 2, TIMEOUT_S)
+    generation_store("token", store).set("began", '["of the one that was killed"]')
     monkeypatch.setattr(generation, "_polls", before)
     with pytest.raises(AsrtoolError, match="rank 0 of 2 missing"):
-        join_attempt(store, 1, 2, 0.1)
+        join_generation(store, 1, 2, 0.1)
     thread.start()
-    assert join_attempt(store, 1, 2, TIMEOUT_S) != "token"
+    assert join_generation(store, 1, 2, TIMEOUT_S) != "token"
     thread.join()
     assert leader != ["token"]
 
@@ -174,5 +176,5 @@ def test_when_one_does_not_come_all_that_have_end_by_the_same_line() -> None:
 def test_learners_of_before_a_change_of_membership_are_not_waited_for() -> None:
     server = Server()
     at_once(server.join, range(SIZE))
-    token = join_attempt(server.connect(), 0, 1, TIMEOUT_S)
-    assert store_of(token, server.connect()).check([host_key(0)])
+    token = join_generation(server.connect(), 0, 1, TIMEOUT_S)
+    assert generation_store(token, server.connect()).check([host_key(0)])

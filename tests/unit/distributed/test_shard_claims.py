@@ -1,4 +1,4 @@
-"""Claims to batches by windows: each batch once, in whatever order learners come."""
+"""ShardClaims to batches by windows: each batch once, in whatever order learners come."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from learner_threads import at_once
 from torch.distributed import HashStore
 
-from asrtool.distributed.work.shard_claims import Claims
+from asrtool.distributed.work.shard_claims import ShardClaims
 
 
 def windows_of(lengths: list[int]) -> list[range]:
     return [range(sum(lengths[:i]), sum(lengths[: i + 1])) for i in range(len(lengths))]
 
 
-def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> list[Claims]:
+def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> list[ShardClaims]:
     store = HashStore()
-    return [Claims(store, 0, windows, group / num_groups, group_size) for group in range(num_groups)]
+    return [ShardClaims(store, 0, windows, group / num_groups, group_size) for group in range(num_groups)]
 
 
 @given(
