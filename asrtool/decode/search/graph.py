@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import k2
 import kaldi_decoder
 import kaldifst
 import numpy as np
@@ -24,6 +24,9 @@ from asrtool.decode.parameters import (
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.errors import require_k2
 from asrtool.lang.graph.graph_file import load_fst, read_graph
+
+with contextlib.suppress(ImportError):  # an optional package; Graph calls require_k2 before it makes a K2Search
+    import k2
 
 FINAL_LABEL = -1  # of k2's arcs into its one final state
 MIN_ACTIVE = 20  # states kept whatever the beam, as many as kaldi-decoder keeps
