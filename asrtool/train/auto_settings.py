@@ -1,7 +1,7 @@
-"""Settings of a training that are 0 in the configuration, chosen by how much speech there is to train on.
+"""Choose settings that are 0 by the hours of training speech.
 
-What suits a few minutes, a few hours and a few thousand differs in three numbers more than in any other: a small set
-needs small batches, or there are too few steps to learn anything; many epochs, for the same reason; and few layers.
+Minutes, hours and thousands of hours differ most in three numbers. A small set needs small batches and many epochs,
+or there are too few steps, and few layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPOCHS = (15, 40)
 
 
 def with_sizes(config: Config, features: Path) -> Config:
-    """`config` fitted to the training set of `features`, where something in it is 0; the log says what, and why.
+    """Fit `config` to the training set of `features` where a setting is 0; log why.
 
     Raises AsrtoolError as open_index_columns.
     """
@@ -38,9 +38,9 @@ def with_sizes(config: Config, features: Path) -> Config:
 
 
 def fit(config: Config, total_s: float, longest_s: float = 0.0) -> tuple[Config, list[str]]:
-    """`config` with numbers for what is 0 in it, and a line for each: layers of the encoder, batch, epochs.
+    """Return `config` with layers, batch and epochs chosen, and a line for each.
 
-    `total_s` of speech are there, all speeds together; an utterance of `longest_s` has room in a batch.
+    `total_s` is the speech at all speeds; an utterance of `longest_s` fits in a batch.
     """
     hours, encoder, train, lines = total_s / 3600, config.model.encoder, config.train, list[str]()
     of_hours = f"for {hours:.3g} h to train on, all speeds together"

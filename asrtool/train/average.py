@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' weights: closer to the optimum than any of them (Polyak averaging)."""
+"""Average the weights of several checkpoints (Polyak averaging)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from asrtool.train.inputs import FINAL
 
 
 def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
-    """Average the last `num` checkpoints (`by` = last) or those with the lowest loss on dev (`by` = best).
+    """Average the last `num` checkpoints, or the `num` of lowest dev loss (`by`).
 
-    Uses those there are when there are fewer, and says so. Raises AsrtoolError when there is none, or when one that
-    is needed is damaged.
+    If there are fewer, they are used, with a log line. Raises AsrtoolError if there is none, or if a needed one is
+    damaged.
     """
     directory = train_dir / "checkpoints"
     newest = load_newest(directory)
@@ -49,7 +49,7 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
 
 
 def _saved(train_dir: Path, newest: State) -> list[Saved]:
-    """The checkpoints of a training, `newest` being the last; that is written before its loss on dev is known."""
+    """Return the checkpoints of a training; the last is written before its dev loss."""
     final = train_dir / FINAL
     if not final.exists():
         return newest.saved
@@ -57,7 +57,10 @@ def _saved(train_dir: Path, newest: State) -> list[Saved]:
 
 
 def _mean(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Summed in float64, one checkpoint in memory at a time. Counters are those of the newest."""
+    """Average in float64, one checkpoint in memory at a time.
+
+    Counters are taken from the newest.
+    """
     total: dict[str, torch.Tensor] = {}
     counters: dict[str, torch.Tensor] = {}
     for path in paths:

@@ -1,4 +1,4 @@
-"""Settings of the trainings of a chain: of an aligner, of a hybrid model of frames, and of the model which decodes."""
+"""Settings of the trainings of a chain: aligner, hybrid model, final model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asrtool.settings.schema import Choice
 
 
 def aligner_settings(config: Config) -> Config:
-    """Those of what aligns for the objective of `config`: what that names, itself where it can, else CTC."""
+    """Return the settings of the aligner: as named, or CTC."""
     settings = config.model.objective.settings
     if name := getattr(settings, "aligner", ""):
         return _before(config, Choice.of("objective", name))
@@ -18,7 +18,7 @@ def aligner_settings(config: Config) -> Config:
 
 
 def hybrid_settings(config: Config) -> Config:
-    """Those of the hybrid model that training by the objective of `config` begins with; `config` for one of frames."""
+    """Return the settings of the hybrid model that sequence training starts from."""
     settings = config.model.objective.settings
     if not (name := getattr(settings, "parameters_of", "")):
         return config
@@ -26,7 +26,7 @@ def hybrid_settings(config: Config) -> Config:
 
 
 def last_settings(config: Config) -> Config:
-    """Those of the model which decodes: `[train]`, but the epochs and the rate that its objective has of its own."""
+    """Return the settings of the final model: `[train]` with its objective's epochs and rate."""
     settings, train = config.model.objective.settings, config.train
     if not getattr(settings, "parameters_of", ""):
         return config
@@ -37,7 +37,10 @@ def last_settings(config: Config) -> Config:
 
 
 def begin_with_hybrid(config: Config, model: Path) -> Config:
-    """`config` whose training begins with that hybrid `model`, where its objective wants one and it names no other."""
+    """Return `config` with the hybrid `model` as initial model if its objective wants one.
+
+    A model that `config` names stays.
+    """
     if config.train.init_model or not getattr(config.model.objective.settings, "parameters_of", ""):
         return config
     return dataclasses.replace(config, train=dataclasses.replace(config.train, init_model=str(model)))

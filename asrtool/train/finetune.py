@@ -1,4 +1,4 @@
-"""Training that begins with a trained model: with its weights instead of random ones, some of which may stay."""
+"""Initial weights from a trained model, and frozen parameters."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NO_EFFECT = (
 
 
 def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:
-    """Give `model`, described by `info` as in a model file, the weights of the model file `path`.
+    """Load the weights of the model file `path` into `model` with `info`.
 
-    The encoder must be the same. The weights of the objective are taken where it and its tokens are the same; for
-    others they stay random. Raises AsrtoolError when the file cannot be read, and where it is of other features or of
-    an encoder of other weights; warns where the same weights make other rows here.
+    The encoder must be the same. The weights of the objective are taken if it and its tokens are the same, else they
+    stay random. Raises AsrtoolError if the file cannot be read, or has other features or encoder weights; warns if
+    the same weights give other rows.
     """
     with torch.random.fork_rng():  # what is drawn after this does not depend on it
         trained, found = load_model(path)
@@ -56,9 +56,9 @@ def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) 
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """The parameters whose names match one of `patterns` (as of a shell) stay as they are.
+    """Freeze the parameters whose names match one of `patterns` (as of a shell).
 
-    Raises AsrtoolError where a pattern matches none, and where nothing is left to train.
+    Raises AsrtoolError if a pattern matches none, and if nothing is left to train.
     """
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
@@ -76,7 +76,10 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def _make_same_rows(model: AcousticModel, trained: AcousticModel, num_features: int) -> bool:
-    """Whether both encoders compute the same, by trial: some settings, as `residual`, have no weights."""
+    """Return whether both encoders compute the same, by trial.
+
+    Some settings, such as `residual`, have no weights.
+    """
     feats_NTF = torch.randn(1, 48, num_features, generator=torch.Generator().manual_seed(1))
     lens_N = torch.tensor([48])
     model.eval()
@@ -87,7 +90,7 @@ def _make_same_rows(model: AcousticModel, trained: AcousticModel, num_features: 
 
 
 def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[str, Any]) -> None:
-    """The encoder sees the same values only where features are computed in the same way."""
+    """Raise AsrtoolError unless features are computed in the same way."""
     theirs, ours = (flatten({"features": table}) for table in (found["features"], info["features"]))
     others = [
         key for key, value in ours.items() if key.split(".")[1] not in NO_EFFECT and theirs.get(key, value) != value

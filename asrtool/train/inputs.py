@@ -1,4 +1,7 @@
-"""What a training is made of, so that trainings of different settings or data are never mixed. Needs no torch."""
+"""Inputs of a training, so that different trainings are never mixed.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source
 
 @dataclass(frozen=True)
 class Inputs:
-    """Settings that have an effect on the weights or on their average, and digests of data."""
+    """Settings that affect the weights or their average, and digests of data."""
 
     settings: dict[str, Any]  # section -> key -> value
     defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one
@@ -63,11 +66,11 @@ class Inputs:
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
     def are_those_of(self, path: Path) -> bool:
-        """Whether the inputs.json `path` says the same; a setting that it lacks had its default."""
+        """Return whether inputs.json has the same; a missing setting had its default."""
         return path.exists() and not self.differ_from(path)
 
     def differ_from(self, path: Path) -> str:
-        """The first setting or file for which the inputs.json `path` says something else; empty where none is."""
+        """Return the first setting or file that inputs.json has differently, or ''."""
         found = json.loads(path.read_text(encoding="utf-8"))
         changed = changed_key(flatten(found["settings"]), flatten(self.settings), self.defaults)
         files = {name for name, _ in found["sha256"].items() ^ self.sha256.items()}
@@ -76,14 +79,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class ColumnsFolder:
-    """Where the columns of sets are kept, and digests of what they are made of."""
+    """Folder of columns, and digests of what they are made of."""
 
     path: Path
     sha256: Mapping[str, str]  # of files of the features and the tokenizer, as in inputs.json
     others: Mapping[str, Any]  # settings, and the digest of the code
 
     def key(self, name: str) -> str:
-        """What the columns of the set `name` are known by; nothing where the digest of its index is not known."""
+        """Return the key of a set's columns, '' if its index has no known digest."""
         index = f"features/{name}/index.jsonl"
         of_all = ("tokenizer/", "targets/")
         of_set = (index, f"features/{name}/{TRANSCRIPTS}")
@@ -99,9 +102,9 @@ def describe_inputs(
     injection: InjectionOptions | None = None,
     targets: Path | None = None,
 ) -> Inputs:
-    """The inputs of the training of an acoustic model, of frame `targets` where it is trained on them.
+    """Return the inputs of an acoustic model's training, with frame `targets` if any.
 
-    AsrtoolError when a file of the data is missing.
+    Raises AsrtoolError if a data file is missing.
     """
     of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
     if_there = [name for name in IF_THERE if (features / name).exists()]
@@ -119,9 +122,9 @@ def describe_inputs(
 
 
 def _digests_of_sounds(augment: Augment, directory: Path) -> dict[str, str]:
-    """Of the folders that training draws sounds from.
+    """Return digests of the sound folders of augmentation.
 
-    Raises AsrtoolError where one is of no use, or the features in `directory` are, here before learners are started.
+    Raises AsrtoolError if one is unusable, or the features are, before learners start.
     """
     features = read_feature_settings(directory)
     try:
@@ -139,7 +142,7 @@ def _digests_of_sounds(augment: Augment, directory: Path) -> dict[str, str]:
 def inputs_of(
     config: Config, sections: Sequence[str], files: Mapping[str, Path], injection: InjectionOptions
 ) -> Inputs:
-    """Of a training by these `sections`, on `files`, which inputs.json gives these names."""
+    """Return the inputs of a training by `sections` on `files`, with their names."""
     return Inputs(
         {**_with_effect(config, sections), "emulation": injection.as_inputs()},
         defaults_of(config, sections) | flatten({"emulation": InjectionOptions().as_inputs()}),
@@ -161,12 +164,10 @@ def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[bool]:
-    """Make `out` the directory of the training of these `inputs`; whether that is finished already.
+    """Open `out` for the training of these `inputs`; return whether it is finished.
 
-    One that is not there yet begins with `num_learners`.
-
-    A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost. Inside, no other
-    process opens `out` to train there: raises AsrtoolError where one has, and if `out` holds something else.
+    A new one begins with `num_learners`. A training of other inputs is moved to `OUT.old-N`. Raises AsrtoolError if
+    another process trains there, and if `out` holds something else.
     """
     _check_place(out)
     with contextlib.ExitStack() as stack:
@@ -183,7 +184,7 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
 
 
 def _check_place(out: Path) -> None:
-    """Raise AsrtoolError if `out` is a file, or a folder of a user that holds no training."""
+    """Raise AsrtoolError if `out` is a file or a folder without a training."""
     if not out.is_dir():
         check_own(out, [])
     elif any(out.glob("[!.]*")):
@@ -197,7 +198,7 @@ def _check_place(out: Path) -> None:
 
 
 def begun_with(out: Path) -> int | None:
-    """How many learners the training in `out` has begun with; None where that is not known."""
+    """Return how many learners the training in `out` began with, None if unknown."""
     try:
         number: int = json.loads((out / INPUTS).read_text(encoding="utf-8"))["num_learners"]
     except (OSError, KeyError):

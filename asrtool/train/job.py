@@ -1,4 +1,4 @@
-"""What a training is: where, by which settings, what model, on what. Needs no torch."""
+"""Job of a training: folders, settings, model and data. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Components:
-    """What is trained, on what; `info` is that of its model file."""
+    """Model, data and optimisation of a training; `info` is its model file's."""
 
     info: dict[str, Any]
     model: AcousticModel
@@ -34,7 +34,7 @@ class Components:
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained where, and how."""
+    """Folders and settings of a training."""
 
     out: Path
     inputs: Inputs

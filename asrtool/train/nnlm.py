@@ -1,6 +1,6 @@
-"""A text to a neural language model: what its training is made of, and the model file of its best epoch.
+"""Train a neural language model on a text; write its best epoch as model file.
 
-The folder is that of any training, and holds `model.pt` as well, written before `train.json`.
+The folder is a training's with `model.pt`, written before `train.json`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 def start_neural_lm(
     text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
 ) -> None:
-    """Train on the sentences of `text` over the vocabulary `words` (words.txt), evaluate on `dev_text`, write to `out`.
+    """Train on `text` over the vocabulary `words`, evaluate on `dev_text`, write `out`.
 
-    Beside `extra` texts, which are read once an epoch, `text` is read `nnlm.repeats` times. `code` is the digest of the
-    code that trains, which train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
+    `extra` texts are read once an epoch, `text` `nnlm.repeats` times. train.json records `code`, the digest of the
+    code. Raises AsrtoolError as `asrtool.train.run.start`.
     """
     start(_renewed(neural_lm_job(text, dev_text, words, out, config, code, extra)))
 
@@ -74,7 +74,7 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config, ex
 
 
 def write_best(out: Path, state: State) -> dict[str, Any]:
-    """Write the weights with the lowest loss on dev to `out`/model.pt; what train.json says of them."""
+    """Write the weights of lowest dev loss to `out`/model.pt; return their description."""
     from asrtool.models.lm.neural_lm import save_neural_lm
     from asrtool.train.checkpoints.checkpoint import best_first, checkpoint_path, final_weights, load_checkpoint
 
@@ -89,9 +89,9 @@ def write_best(out: Path, state: State) -> dict[str, Any]:
 
 
 def _renewed(job: Job) -> Job:
-    """`job`, which is not finished where its model file is lost or damaged: it is then written again.
+    """Return `job` as unfinished if its model file is lost or damaged.
 
-    Another training in its folder is about to be moved aside, and stays whole.
+    Another training in its folder is moved aside first.
     """
     from asrtool.models.lm.neural_lm import load_neural_lm
 
@@ -104,9 +104,9 @@ def _renewed(job: Job) -> Job:
 
 
 def sort_by_frequency(vocabulary: Sequence[str], texts: Sequence[Text]) -> list[str]:
-    """The word that an epoch of `texts` has most often first, in the order that they had where two are as frequent.
+    """Sort the vocabulary by frequency in an epoch of `texts`; ties keep their order.
 
-    ``<s>`` is there once a sentence, ``<unk>`` for each word outside the vocabulary.
+    ``<s>`` counts once a sentence, ``<unk>`` for each unknown word.
     """
     from asrtool.models.lm.neural_lm import EDGE, UNK
 

@@ -1,4 +1,4 @@
-"""A batch on its way through a step: what the model gets, its randomness, and what is kept of one that is bad.
+"""Batch of a training: model inputs, randomness, and saving of a bad one.
 
 Letters in names: N utterances, T frames or words, F features of a frame, U targets of an utterance.
 """
@@ -22,7 +22,7 @@ NUM_NAMED = 5  # utterances named in a message
 
 @dataclass
 class TrainingBatch:
-    """Utterances ready for the model; a sentence of a text counts as an utterance, and a word of it as a frame."""
+    """Utterances ready for the model; for texts, sentences and words as frames."""
 
     ids: list[str]
     inputs_NT: np.ndarray  # frames (N, T, F), float32, or numbers of words (N, T), int64; padded with zeros
@@ -89,7 +89,7 @@ def in_two_views(change: Augment) -> Augment:
 
 
 def on_bins(num_bins: int, change: Augment) -> Augment:
-    """`change` of the first `num_bins` values of frames, not of those behind them, which say who speaks."""
+    """Apply `change` to the first `num_bins` values of frames only."""
 
     def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
         change(dataclasses.replace(batch, inputs_NT=batch.inputs_NT[:, :, :num_bins]), random)
@@ -98,9 +98,9 @@ def on_bins(num_bins: int, change: Augment) -> Augment:
 
 
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
-    """Draw masks and dropout from the seed and the `number` of the batch in the training.
+    """Draw masks and dropout from the seed and the `number` of the batch.
 
-    So they are the same after a restart, and whichever learner trains it.
+    So they are the same after a restart, and on any learner.
     """
     random = np.random.default_rng((seed, number))
     batch.torch_seed = int(random.integers(2**63))
@@ -110,16 +110,16 @@ def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment
 
 
 def seed_torch(seed: int) -> None:
-    """As `torch.manual_seed`, which without a GPU writes down the stack at every call: half a millisecond."""
+    """Seed torch as `torch.manual_seed`, without half a millisecond for the stack."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 
 
 def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, section: str) -> AsrtoolError:
-    """Save `batch`, whose loss or gradient is not a number, in `out`; returns the error to raise.
+    """Save `batch`, whose loss or gradient is NaN, in `out`; return the error to raise.
 
-    `section` of the settings is what the hint names.
+    The hint names the `section` of the settings.
     """
     path = out / f"bad-batch-{step:08d}.pt"
     content = {

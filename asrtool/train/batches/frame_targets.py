@@ -22,7 +22,7 @@ from asrtool.train.batches.batch import TrainingBatch, pinned_NTF
 
 @dataclass(frozen=True)
 class FrameTargets:
-    """By the alignment of a set, for a model whose rows stand for `subsampling` frames."""
+    """Frame targets of a set for a model with `subsampling` frames a row."""
 
     alignment: Alignment
     tree: Tree
@@ -42,9 +42,9 @@ class FrameTargets:
         return self.tree.targets(segments_S2, num_rows, self.subsampling)
 
     def cut(self, batch: TrainingBatch) -> TrainingBatch:
-        """`batch` with its utterances in pieces of `piece_frames`, the last of each shorter; the same rows in all.
+        """Return `batch` cut into chunks of `piece_frames`, each trained as an utterance.
 
-        A piece is trained on as an utterance: no state of an LSTM comes from the one before.
+        The rows stay the same; LSTM state does not cross chunks.
         """
         length, rows = self.piece_frames, self.piece_frames // self.subsampling
         utterances = [(n, at) for n, num in enumerate(batch.input_lens_N.tolist()) for at in range(0, num, length)]
@@ -69,19 +69,25 @@ class FrameTargets:
 
 @dataclass(frozen=True)
 class TargetsFolder:
-    """What `asrtool targets` wrote, its tree read."""
+    """Output of `asrtool targets`, with its tree."""
 
     path: Path
     tree: Tree
     piece_frames: int = 0  # as FrameTargets
 
     def of_set(self, name: str, subsampling: int) -> FrameTargets:
-        """Those of the set `name`; AsrtoolError where they are missing or broken, and pieces are no whole rows."""
+        """Return the targets of the set `name`; AsrtoolError if missing or broken.
+
+        Also raised if chunks are not whole rows.
+        """
         if self.piece_frames % subsampling:
             what = f"model.frame-ce.piece_frames is {self.piece_frames}, but a row is {subsampling} frames"
             raise AsrtoolError(what, "set it to a multiple")
         return FrameTargets(Alignment(self.path / name), self.tree, subsampling, self.piece_frames)
 
     def sequences(self) -> Iterator[np.ndarray]:
-        """The tokens (S,) of each utterance of the training set, silence among them; AsrtoolError as `of_set`."""
+        """Yield the tokens (S,) of each training utterance with silence.
+
+        Raises AsrtoolError as `of_set`.
+        """
         yield from Alignment(self.path / "train").sequences()

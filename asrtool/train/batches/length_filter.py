@@ -1,4 +1,4 @@
-"""What the objective of a model demands of utterances, and what it counts of each: asked of many at once.
+"""Minimum lengths and normaliser counts of an objective, for many utterances.
 
 Letters in names: N utterances.
 """
@@ -15,21 +15,21 @@ from asrtool.models.objectives.targets import Targets
 
 
 class Demands:
-    """Of utterances by their frames or rows, and by the numbers of their texts."""
+    """Minimum lengths an objective needs, by frames or rows and by texts."""
 
     def __init__(self, model: AcousticModel, targets: Targets) -> None:
-        """`targets` are those of the texts."""
+        """Take the model and the targets of the texts."""
         self._encoder = model.encoder
         self._objective = model.objective
         self._targets = targets
 
     def num_rows(self, num_frames_N: np.ndarray) -> np.ndarray:
-        """That the encoder makes of so many frames, (N,) int64."""
+        """Return the encoder rows of each number of frames, (N,) int64."""
         rows: np.ndarray = self._encoder.output_lens(torch.from_numpy(num_frames_N.astype(np.int64))).numpy()
         return rows
 
     def fits(self, num_rows_N: np.ndarray, texts_N: np.ndarray) -> np.ndarray:
-        """Whether each can be trained on, (N,) bool."""
+        """Return which utterances can be trained on, (N,) bool."""
         if type(self._objective).fits is Objective.fits:
             fits: np.ndarray = self._needed[texts_N] <= num_rows_N
             return fits

@@ -1,7 +1,7 @@
-"""The training set of shards, its audio changed anew in each epoch: how long utterances are there, and their features.
+"""Training set with audio augmented anew in each epoch.
 
-Tempo changes how many frames an utterance has, so it is drawn for a whole epoch, before that is planned; all else is
-drawn where an utterance is read.
+Tempo changes the number of frames, so it is drawn for a whole epoch before it is planned; all else is drawn when an
+utterance is read.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ STREAM = 2  # of random numbers, apart from others that are drawn from seed and 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Of an epoch some utterances, by their rows in the columns."""
+    """Utterances of an epoch by their rows in the columns."""
 
     epoch: int
     rows: Sequence[int]
 
 
 class ChangedAudio:
-    """Reads by processes, one at least: changing audio takes longer than decoding features, and holds the GIL."""
+    """Augmented training set, read by at least one process.
+
+    Augmentation takes longer than decoding features, and holds the GIL.
+    """
 
     def __init__(self, context: SourceContext, columns: Columns, index: ShardIndex, lengths: Lengths) -> None:
-        """Raises AsrtoolError where a folder of sounds is of no use, and an utterance fits no batch."""
+        """Open the set; AsrtoolError for a bad sound folder or an utterance over a batch."""
         assert context.augment
         augmentation = Augmentation(context.augment, context.features.sampling_rate_hz)
         open_reader = functools.partial(
@@ -57,11 +60,11 @@ class ChangedAudio:
             check_longest(self._at(np.full(len(lengths.num_frames), self._settings.tempo[0])), context.max_frames)
 
     def lengths(self, epoch: int) -> Lengths:
-        """Of the utterances in `epoch`."""
+        """Return the lengths of the utterances in `epoch`."""
         return dataclasses.replace(self._lengths, num_frames=self._num_frames(epoch))
 
     def num_frames(self, drawn: Drawn) -> np.ndarray:
-        """Of each of these utterances."""
+        """Return the frames of each of these utterances."""
         return self._num_frames(drawn.epoch)[np.asarray(drawn.rows)]
 
     def normalisers(self, drawn: Drawn) -> np.ndarray:
@@ -72,7 +75,10 @@ class ChangedAudio:
         return self._demands.normalisers(self._demands.num_rows(self.num_frames(drawn)), self._columns.texts[rows])
 
     def read(self, drawn: Drawn) -> list[np.ndarray]:
-        """The features of these utterances, normalised, each (T, F) float32. AsrtoolError as Decoders.read."""
+        """Return normalised features of these utterances, each (T, F) float32.
+
+        Raises AsrtoolError as Decoders.read.
+        """
         num_frames = self.num_frames(drawn).tolist()
         positions = self._columns.positions[np.asarray(drawn.rows)].tolist()
         copies = [EpochCopy(i, drawn.epoch, num) for i, num in zip(positions, num_frames, strict=True)]
@@ -95,6 +101,6 @@ class ChangedAudio:
         return dataclasses.replace(self._lengths, num_frames=frames)
 
     def _what_fits_fast(self) -> np.ndarray:
-        """Of each utterance, whether it can be trained on at the fastest tempo; others keep theirs."""
+        """Return which utterances fit at the fastest tempo; others keep theirs."""
         fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
         return self._demands.fits(self._demands.num_rows(fastest), self._columns.texts)

@@ -1,11 +1,11 @@
-"""The batches of a training from where it resumes to its end, one epoch after the other.
+"""Plan of the batches of a training from its resumed state to its end.
 
-They are numbered by rounds: a round has a batch for each learner of a sync group, or of all in lock-step. The last
-round of an epoch may lack some, so that no round has batches of two epochs. What a checkpoint says is untrained before
-its place comes first, in the epoch of that place, whichever it is of.
+Batches are numbered by rounds: a round has a batch for each learner of a sync group, or of all in lock-step. The last
+round of an epoch may lack some, so that no round has batches of two epochs. Untrained batches before the place of a
+checkpoint come first.
 
-A slot is where a batch stands in the order of its epoch: its position, but for those that were untrained. They have
-the slots before the place where training resumed.
+A slot is the position of a batch in the order of its epoch. Untrained batches have the slots before the place where
+training resumed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Part:
     def __init__(
         self, plan: Callable[[], Mapping[int, Epoch]], first: int, before: Place, left: Sequence[BatchNumber]
     ) -> None:
-        """`left` are untrained batches of this epoch, or of earlier ones, which come first; `plan` plans all these."""
+        """Take untrained batches of this or earlier epochs, and a function that plans."""
         self._plan = plan
         self._epochs: Mapping[int, Epoch] | None = None
         self._is_whole = False
@@ -65,7 +65,7 @@ class _Part:
         return self.epochs[self.before.epoch]
 
     def forget(self) -> None:
-        """Free the memory of a plan that was known to its end; who asks for it has it planned again."""
+        """Free a plan that was known to its end; it is planned again if needed."""
         self._epochs, self._is_whole = None, True
 
     def batch(self, slot: int) -> BatchNumber:
@@ -79,7 +79,7 @@ class _Part:
         return self.epochs[batch.epoch].batch(batch.position)
 
     def window(self, slot: int) -> tuple[int, int] | None:
-        """The epoch and the window of the batch of a slot; None where the source says of none."""
+        """Return the epoch and window of a slot's batch; None if the source has no windows."""
         batch = self.batch(slot)
         window = self.planned(batch).window
         return None if window is None else (batch.epoch, window)
@@ -94,9 +94,9 @@ class _Part:
 
 
 class Plan:
-    """The batches behind the place of a state, as far as they are known, and its untrained ones; in rounds of `size`.
+    """Batches after a state, in rounds of `size`, untrained ones first.
 
-    It reads the state as it is made.
+    It reads the state once.
     """
 
     def __init__(self, source: BatchSource, num_epochs: int, size: int, state: State) -> None:
@@ -121,13 +121,13 @@ class Plan:
         return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
 
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
-        """Those of slots in the order of `epoch`, which are known then."""
+        """Return the batches of slots of `epoch`, which are then known."""
         part = self._of_epoch(epoch)
         self._extend(part, max(slots) + 1)
         return tuple(part.batch(slot) for slot in slots)
 
     def windows(self, epoch: int) -> Sequence[range]:
-        """The slots of `epoch` by the windows of their batches; none where the source says of none."""
+        """Return the slots of `epoch` by window; empty without windows."""
         part = self._of_epoch(epoch)
         if part.windows is None:
             part.windows = list(self._windows(part))
@@ -138,7 +138,7 @@ class Plan:
         return self._of_epoch(epoch).place(slot)
 
     def place_of_round(self, number: int) -> Place | None:
-        """The place before a round: where it is the first of an epoch, behind the end of the epoch before."""
+        """Return the place before a round; for a first round, the end of the epoch before."""
         found = self.round(number)
         return self.place(found.epoch, found.slots.start) if found else None
 
@@ -148,7 +148,7 @@ class Plan:
         return part.place(self._extend(part, FAR))
 
     def borders(self, first: int, last: int) -> list[Place]:
-        """Where the epochs from `first` on, up to `last`, begin."""
+        """Return the starts of the epochs from `first` to `last`."""
         return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
@@ -159,7 +159,7 @@ class Plan:
         return part.planned(batch)
 
     def missing(self, trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
-        """The batches that are not among `trained`, each with its round; once `round` has returned None."""
+        """Yield the batches not in `trained` with their rounds, after the plan's end."""
         num_trained = Counter(max(batch.epoch, self.begin.epoch) for batch in trained)
         for part, behind in itertools.pairwise(self._parts):
             num = behind.before.step - part.before.step
@@ -170,7 +170,7 @@ class Plan:
                     yield part.first + place // self._size, batch
 
     def forget(self, epoch: int) -> None:
-        """Free the memory of the plans before `epoch`: of those epochs only what a lost learner left is asked for."""
+        """Free the plans before `epoch`; of these only lost batches are needed."""
         for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
             part.forget()
 
@@ -181,12 +181,12 @@ class Plan:
 
     @property
     def origins(self) -> list[Origin]:
-        """From where the epochs are planned that are known."""
+        """Return the places from which the known epochs are planned."""
         return list(self._origins.values())
 
     @property
     def begin(self) -> Place:
-        """Where training begins."""
+        """Return the place where training begins."""
         return self._parts[0].before
 
     @property
@@ -230,7 +230,7 @@ class Plan:
             yield range(found[0], found[-1] + 1)
 
     def _add(self, first: int, before: Place, left: Sequence[BatchNumber], ends: Mapping[int, int]) -> None:
-        """The epoch behind `before`, which has batches of those that `ends` names, up to there."""
+        """Add the epoch after `before`, with batches of the epochs in `ends`."""
         origins = {epoch: self._origins[epoch] for epoch in ends}
         plan = lambda: {epoch: self._plan(origins[epoch], end) for epoch, end in ends.items()}  # noqa: E731
         self._parts.append(_Part(plan, first, before, left))
@@ -242,7 +242,7 @@ class Plan:
         return epoch
 
     def _extend(self, part: _Part, end: int) -> int:
-        """How many slots of a part are known; fewer than `end` where it ends before."""
+        """Return how many slots of a part are known, at least `end` unless it is shorter."""
         return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
 
     def _of_epoch(self, epoch: int) -> _Part:

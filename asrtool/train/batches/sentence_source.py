@@ -1,6 +1,7 @@
-"""Texts as a source: each sentence once an epoch or several times, in batches of sentences of like length.
+"""Source of sentences, each read once or several times an epoch.
 
-Letters in names: N sentences, E sentences of an epoch, T words, W all words of the texts.
+Batches have sentences of like length. Letters in names: N sentences, E sentences of an epoch, T words, W all words of
+the texts.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class Text:
 
 
 class Sentences(BatchSource):
-    """The sentences of `texts`, in which a frame is a word that is read; AsrtoolError where one cannot be read.
+    """Sentences of `texts` as four bytes a word; a frame is a word.
 
-    They are held as numbers, four bytes a word, however often they are read.
+    Raises AsrtoolError if a text cannot be read.
     """
 
     def __init__(self, texts: Sequence[Text], model: NeuralLm, batch_words: int, seed: int) -> None:
@@ -97,7 +98,10 @@ class Sentences(BatchSource):
 
 
 def plan_batches(lengths_N: np.ndarray, batch_words: int, random: np.random.Generator | None) -> list[np.ndarray]:
-    """Sentences of like length together, at most `batch_words` positions with padding, in random order if asked for."""
+    """Return batches of sentences of like length, shuffled if `random` is given.
+
+    A batch has at most `batch_words` positions with padding.
+    """
     noise = random.random(len(lengths_N)) if random else np.zeros(len(lengths_N))
     order = np.lexsort((noise, lengths_N))
     begins = [0]

@@ -1,4 +1,4 @@
-"""Sequence noise: another utterance of the batch, more quietly, behind some of them (Saon et al. 2019, ICASSP).
+"""Sequence noise: add another utterance of the batch (Saon et al. 2019, ICASSP).
 
 Letters in names: N utterances, T frames, F filterbank bins.
 """
@@ -14,9 +14,9 @@ from asrtool.train.batches.batch import Augment, TrainingBatch
 
 
 def adding(fraction: float, weight: float, directory: Path, cmvn: str) -> Augment:
-    """What adds an utterance to a `fraction` of those of a batch; `directory` is that of the training set.
+    """Return the augmentation that adds to a `fraction` of a batch.
 
-    Raises AsrtoolError where the normalisation there cannot be read.
+    `directory` is the training set. Raises AsrtoolError if its normalisation cannot be read.
     """
     std_F = Cmvn(directory, cmvn).scale_of_all() if fraction else np.ones(1, np.float32)
 
@@ -35,10 +35,10 @@ def add_utterances(
     std_F: np.ndarray,
     random: np.random.Generator,
 ) -> None:
-    """Add energies of `weight` times another utterance, from its beginning, to some utterances, in place.
+    """Add `weight` times another utterance's energies to some utterances, in place.
 
-    Features are log energies less a mean, divided by `std_F`; both are at their mean level, so that the noise is the
-    quieter one of the two whichever was recorded louder.
+    Features are log energies minus a mean, divided by `std_F`, so both are at their mean level, and the noise is the
+    quieter one.
     """
     num_utterances = len(feats_NTF)
     if num_utterances < 2:

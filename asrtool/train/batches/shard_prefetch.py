@@ -13,7 +13,7 @@ NumbersOf = Callable[[int], Sequence[Sequence[int]]]  # an epoch: the shards of 
 
 
 class ShardsAhead:
-    """Those of the windows that are read next."""
+    """Prefetch of the shards of the next windows."""
 
     def __init__(self, directory: Path, numbers_of: NumbersOf, with_samples: bool) -> None:
         """`with_samples`: whether audio is read as well."""
@@ -23,7 +23,7 @@ class ShardsAhead:
         self._at: tuple[int, int] | None = None
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
-        """As of a BatchSource."""
+        """Prefetch for a batch, as BatchSource.expect."""
         if (epoch, window) == self._at:
             return
         self._at = epoch, window

@@ -1,6 +1,6 @@
-"""The indexed shards of a feature set as a source: each utterance that the model can learn from once an epoch.
+"""Source of a feature set's shards: each trainable utterance once an epoch.
 
-Or so many utterances of each corpus, by data.mix.
+With data.mix it is a number of utterances of each corpus.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PIECE = 256  # batches whose normalisers are added up at a time: one by one that
 
 
 class Shards(BatchSource):
-    """The utterances of `features/SET/index.jsonl`; the content of a batch is their rows in `columns`.
+    """Utterances of `features/SET/index.jsonl`; a batch has rows of `columns`.
 
-    Targets are tokens of the text, or leaves of an alignment. Those that the objective cannot be trained on are left
-    out, and of dev those whose text the tokenizer cannot encode. Raises AsrtoolError naming another one that it cannot
-    encode, and when nothing is left.
+    Targets are tokens of the text, or pdfs of an alignment. Utterances that the objective cannot be trained on are
+    left out, and dev utterances whose text the tokenizer cannot encode. Raises AsrtoolError naming another one that
+    it cannot encode, and if nothing is left.
     """
 
     targets = ("tokens", "leaves")
@@ -79,7 +79,7 @@ class Shards(BatchSource):
             self.ahead = ShardsAhead(context.directory, self._windows, with_samples=self.audio is not None)
 
     def _open_mixture(self, context: SourceContext) -> Mixture | None:
-        """Where an epoch is not each utterance once."""
+        """Return the mixture, or None if an epoch is each utterance once."""
         names = self.about["corpora"]
         try:
             context.mix.check_names(names)
@@ -109,7 +109,7 @@ class Shards(BatchSource):
         logging.info("%s; left out", what)
 
     def size(self) -> Size:
-        """Where corpora are mixed, the frames are those of the first epoch."""
+        """Return the size of an epoch; frames of a mixture are of the first epoch."""
         return Size(self.about["num_samples"], int(self.columns.num_frames[self._rows(0)].sum()))
 
     def portions(self, epoch: int) -> dict[str, Portion]:
@@ -131,7 +131,7 @@ class Shards(BatchSource):
         return islice(self._planned(batches, epoch), batch, None)
 
     def plan_eval(self) -> list[Planned]:
-        """Batches for evaluation, always the same; without gradients, memory has room for EVAL_FRAMES."""
+        """Return fixed evaluation batches of EVAL_FRAMES; no gradients need memory."""
         return list(self._planned(plan_eval(self.lengths, max(self.max_frames, EVAL_FRAMES))))
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
@@ -169,11 +169,11 @@ class Shards(BatchSource):
 
     @classmethod
     def open_dev(cls, context: SourceContext) -> Shards:
-        """Those of dev, by the same settings."""
+        """Open dev by the same settings."""
         return Shards(context)
 
     def _planned(self, batches: Iterator[Batch], epoch: int | None = None) -> Iterator[Planned]:
-        """As plans have them; `epoch` is that of training, in which audio is changed."""
+        """Yield planned batches; `epoch` is given if audio is augmented."""
         drawn = functools.partial(Drawn, epoch) if self.audio and epoch is not None else None
         while several := list(islice(batches, PIECE)):
             rows = array("I")
@@ -201,17 +201,17 @@ class Shards(BatchSource):
         return self._numbers(first)
 
     def _numbers(self, rows: np.ndarray) -> list[int]:
-        """Those of the shards of some rows."""
+        """Return the shard numbers of some rows."""
         places = np.searchsorted(self.index.first, self.columns.positions[rows], side="right") - 1
         numbers: list[int] = self.index.numbers[np.unique(places)].tolist()
         return numbers
 
     def _rows(self, epoch: int) -> np.ndarray | slice:
-        """Those that `epoch` has, in no order."""
+        """Return the rows of `epoch`, in no order."""
         return np.concatenate([*self.mixture.windows(epoch, 1)]) if self.mixture else slice(None)
 
     def _targets(self, row: int, num_frames: int) -> np.ndarray:
-        """Tokens, or a leaf for each row of the model, which has `num_frames` of the utterance."""
+        """Return tokens, or a pdf for each model row of `num_frames`."""
         if not self.frame_targets:
             return self.columns.targets(row)
         position, num_aligned = int(self.columns.positions[row]), int(self.columns.num_frames[row])

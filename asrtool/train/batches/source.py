@@ -1,8 +1,8 @@
-"""What a model is trained on: a source plans the batches of an epoch, and loads them.
+"""Interface of sources, which plan the batches of an epoch and load them.
 
-A plan is a pure function of the source, the epoch and the place in it, so all learners find the same batches without
-exchanging them, and a resumed training finds them again. It may grow: the loop asks for a few batches more at a time,
-and learns that an epoch ends when there are fewer.
+A plan is a pure function of source, epoch and position, so learners find the same batches without messages, and a
+resumed training finds them again. It may grow: the loop requests a few batches at a time; fewer mean the end of the
+epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Size:
-    """Of an epoch; an estimate where the source cannot count."""
+    """Size of an epoch; an estimate if the source cannot count."""
 
     num_samples: int
     num_frames: int
@@ -49,7 +49,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Portion:
-    """What a corpus gives to an epoch."""
+    """Part of a corpus in an epoch."""
 
     num_samples: int
     fraction: float  # of the utterances of the epoch
@@ -58,7 +58,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source is built from."""
+    """Inputs that a source is built from."""
 
     settings: Any  # of the source
     directory: Path  # features of the set, for example features/train
@@ -76,7 +76,10 @@ class SourceContext:
 
 
 class BatchSource(ABC):
-    """The training set, as batches; built with a SourceContext. Learning rates follow the samples it counts."""
+    """Training set as batches; learning rates follow the samples it counts.
+
+    It is built with a SourceContext.
+    """
 
     targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
     augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
@@ -88,13 +91,14 @@ class BatchSource(ABC):
 
     @abstractmethod
     def size(self) -> Size:
-        """Of an epoch, always the same: a training is as many of them as it has epochs."""
+        """Return the size of an epoch, the same for each."""
 
     @abstractmethod
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
-        """The batches of `epoch` from number `batch` on; both count from 0. A pure function.
+        """Yield the batches of `epoch` from number `batch` on; both count from 0.
 
-        `state` is that of the batch before, of the last epoch where `batch` is 0; empty where training begins.
+        A pure function. `state` is the one of the batch before, of the last epoch if `batch` is 0; empty at the
+        start.
         """
 
     @abstractmethod
@@ -102,9 +106,9 @@ class BatchSource(ABC):
         """The batch itself; called in a thread."""
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
-        """Batches of a window are read now, and of so many behind it soon; these may be fetched meanwhile.
+        """Announce batches of a window now, and `num_more` windows soon, to prefetch.
 
-        Called for each batch before `read`, in the same thread, where the source numbers windows. Epochs count from 0.
+        Called for each batch before `read`, in the same thread, if the source numbers windows. Epochs count from 0.
         """
         return
 
@@ -113,11 +117,11 @@ class BatchSource(ABC):
         return load_ahead(self.read, batches, prefetch)
 
     def portions(self, epoch: int) -> dict[str, Portion]:
-        """Corpus -> what it gives to `epoch`; nothing where there is one, or the source knows of none."""
+        """Return corpus -> portion of `epoch`; empty for one or unknown corpora."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """What train.json says of the set."""
+        """Return the entry for the set in train.json."""
         return {}
 
     def close(self) -> None:
@@ -126,12 +130,12 @@ class BatchSource(ABC):
 
     @classmethod
     def open_dev(cls, context: SourceContext) -> DevSet | None:
-        """What the model is evaluated with, for targets other than tokens; None for shards of features and tokens."""
+        """Return the dev set for targets other than tokens; None for feature shards."""
         return None
 
 
 class DevSet(Protocol):
-    """What a model is evaluated with."""
+    """Dev set of a training."""
 
     def plan_eval(self) -> list[Planned]:
         """Batches, always the same."""
@@ -141,7 +145,7 @@ class DevSet(Protocol):
 
 
 class Epoch:
-    """The batches of an epoch from number `begin` on, as far as they are known. Positions count them from 0."""
+    """Known batches of an epoch from number `begin` on; positions count from 0."""
 
     def __init__(
         self, source: BatchSource, number: int, begin: int = 0, state: Mapping[str, Any] | None = None
@@ -153,7 +157,7 @@ class Epoch:
         self._samples = [0]  # of all batches before the first, the second, ...
 
     def extend(self, end: int) -> int:
-        """How many batches of the epoch are known, being at least `end`; fewer where it ends before."""
+        """Return how many batches are known, at least `end` unless the epoch is shorter."""
         for batch in islice(self._more, max(0, end - self._begin - len(self._batches))):
             self._batches.append(batch)
             self._states.append(batch.state)
@@ -165,11 +169,11 @@ class Epoch:
         return self._batches[position - self._begin]
 
     def state(self, position: int) -> dict[str, Any]:
-        """What the source needs to plan on at `position`."""
+        """Return the state that the source needs to plan on at `position`."""
         return dict(self._states[position - self._begin])
 
     def num_samples(self, positions: range) -> int:
-        """Of the batches at `positions`."""
+        """Return the samples of the batches at `positions`."""
         return self._samples[positions.stop - self._begin] - self._samples[positions.start - self._begin]
 
 

@@ -12,7 +12,7 @@ from asrtool.train.batches.batch import Augment, TrainingBatch
 
 
 def masking(settings: SpecAugment) -> Augment:
-    """What masks a batch."""
+    """Return the augmentation that masks a batch."""
 
     def mask(batch: TrainingBatch, random: np.random.Generator) -> None:
         mask_features(batch.inputs_NT, batch.input_lens_N, settings, random)

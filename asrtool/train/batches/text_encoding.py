@@ -1,4 +1,4 @@
-"""The tokens of the texts of a set, put together of those of its words: each word is encoded once.
+"""Encode the texts of a set; each word is encoded once.
 
 Letters in names: N utterances, L lines of the transcripts, M items of which some are taken.
 """
@@ -20,10 +20,9 @@ BLOCK = 2**12  # utterances whose texts are looked for at a time
 
 
 def find_lines(keys_N: np.ndarray, keys_L: np.ndarray) -> np.ndarray:
-    """The line of the text of each utterance, (N,) int32, by its key; -1 where there is none any more.
+    """Return the text line of each utterance, (N,) int32, by its key; -1 for none.
 
-    Utterances are mostly in the order of the lines, at one speed after the other, so it is looked there first: to
-    search seven million keys among millions takes seconds.
+    The expected order is tried first: searching seven million keys takes seconds.
     """
     lines_N = np.empty(len(keys_N), np.int32)
     search, behind = _Search(keys_L), 0
@@ -39,7 +38,7 @@ def find_lines(keys_N: np.ndarray, keys_L: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-    """Of keys, in whatever order they are."""
+    """Search of keys in any order."""
 
     def __init__(self, keys_L: np.ndarray) -> None:
         self._keys_L = keys_L
@@ -57,7 +56,7 @@ class _Search:
 
 
 class Encoder:
-    """Of texts by their words."""
+    """Encoder of texts by their words."""
 
     def __init__(self, texts: TextColumns, encode: Encode) -> None:
         self._texts = texts
@@ -73,7 +72,7 @@ class Encoder:
             return []
 
     def failed(self, lines_N: np.ndarray) -> np.ndarray:
-        """Which utterances have a text that has no tokens, of those with a text on the lines `lines_N`; (N,) bool."""
+        """Return which utterances with a text have no tokens, (N,) bool."""
         if not self._failed:
             return np.zeros(len(lines_N), bool)
         fails = np.isin(self._texts.words, self._failed)

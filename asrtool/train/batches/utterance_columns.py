@@ -1,8 +1,7 @@
-"""What training needs to know of each utterance of a set, as columns: NumPy files that the learners of a node map.
+"""Columns of training utterances: NumPy files that the learners of a node map.
 
-In the folder of a set: `about.json`, and the arrays of `Columns`, one file each. They are built by the learner that
-comes first, of what the features stage has written beside index and texts, the tokenizer and the model, and named for
-these; the others wait for it.
+The folder of a set has `about.json` and one file for each array of `Columns`. The first learner builds them from the
+columns of the features stage, tokenizer and model; the others wait.
 
 Letters in names: N utterances of the index, L lines of its texts.
 """
@@ -37,7 +36,7 @@ KINDS = "IIIIH"  # of the five columns that have a number for each utterance
 
 @dataclass(frozen=True)
 class Columns:
-    """The utterances that the objective can be trained on, in storage order; arrays of unsigned integers, but one."""
+    """Trainable utterances in storage order, as arrays."""
 
     positions: np.ndarray  # of each, in the index
     num_frames: np.ndarray  # of each
@@ -66,12 +65,10 @@ def open_columns(
     missing_N: np.ndarray | None = None,
     needs_all: bool = True,
 ) -> Columns:
-    """The columns of the features in `directory`, mapped from `folder`; held in memory where there is none.
+    """Map the columns of a feature set from `folder`, or build them in memory.
 
-    Utterances whose targets are missing, as `missing_N` says of those of the index, are left out, and unless the set
-    `needs_all` those whose text cannot be encoded, if others are left.
-
-    Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index or the texts.
+    Utterances without targets (`missing_N`) are left out, and unless the set `needs_all` utterances whose text cannot
+    be encoded. Raises AsrtoolError naming such an utterance, or a broken line of the index or the texts.
     """
     key = folder.key(directory.name) if folder else ""
     if not folder or not key:
@@ -95,7 +92,7 @@ def build_columns(
     missing_N: np.ndarray | None = None,
     needs_all: bool = True,
 ) -> Columns:
-    """Of the index in `directory`; AsrtoolError as open_columns."""
+    """Build the columns of a set; AsrtoolError as open_columns."""
     index, texts = open_index_columns(directory), open_text_columns(directory)
     lines_N, encoder = find_lines(index.keys, texts.keys), Encoder(texts, encode)
     utterances = ShardIndex(directory, index.shards)
@@ -133,7 +130,7 @@ def _not_encoded(name: str, text: str, encode: Encode) -> AsrtoolError:
 
 
 class _Chosen:
-    """The utterances that can be trained on, found piece by piece, and what is said of them and of the others."""
+    """Collects trainable utterances, and counts of the others."""
 
     def __init__(self, utterances: ShardIndex, index: IndexColumns, demands: Demands) -> None:
         self._utterances, self._index, self._demands = utterances, index, demands
@@ -145,7 +142,7 @@ class _Chosen:
         self._duration_s = 0.0
 
     def add(self, begin: int, lines: np.ndarray, texts_L: np.ndarray, missing_N: np.ndarray | None) -> None:
-        """Those from place `begin` of the index on, as many as there are `lines` of theirs."""
+        """Add utterances from index position `begin` on, by their text `lines`."""
         places = begin + np.flatnonzero(lines >= 0)
         self._without_text += len(lines) - len(places)
         num_frames, texts = self._index.num_frames[places], texts_L[lines[places - begin]]
@@ -167,7 +164,7 @@ class _Chosen:
             column[here] = part
 
     def finish(self) -> tuple[dict[str, Any], list[Any]]:
-        """What is said of all, and the first five arrays of the columns."""
+        """Return the description, and the first five arrays of the columns."""
         arrays: list[Any] = [column[: self._num] for column in self._columns]
         corpora = arrays[-1]
         present = [i for i in range(len(self._index.names)) if i in corpora]
@@ -187,7 +184,7 @@ class _Chosen:
 
 
 def _read(path: Path, key: str) -> Columns | None:
-    """What is there for this key; None where that is nothing, or broken."""
+    """Read the columns of this key; None if missing or broken."""
     try:
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
         if about.pop("key") != key:

@@ -18,7 +18,7 @@ NICE = 10  # steps of priority that a thread here is below the training: a core 
 
 
 class Background:
-    """Calls functions in a thread, one after the other. What one raises is raised by the next `check` or `drain`."""
+    """Calls functions one by one in a thread; `check` and `drain` raise their errors."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=_yield_to_training)
@@ -30,7 +30,7 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """Whether any is under way or waits."""
+        """Return whether a call is running or waiting."""
         return any(not future.done() for future in self._pending)
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class Background:
 
 
 def _yield_to_training() -> None:
-    """Let this thread have what the training leaves of the cores; on Linux alone, where threads have priorities."""
+    """Lower the priority of this thread (on Linux)."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
@@ -59,13 +59,16 @@ def _yield_to_training() -> None:
 
 
 class Staging:
-    """Copies of tensors that training changes; their memory is used again, since new pages cost more than the copy."""
+    """Copies of tensors that training changes, in memory that is used again."""
 
     def __init__(self) -> None:
         self._free: list[list[Tensor]] = []
 
     def copy(self, content: Content) -> tuple[Content, list[Tensor]]:
-        """`content` (tensors, numbers, texts, and lists and dicts of them) on the host, and the memory it takes."""
+        """Return a copy of `content` on the host, and the memory it takes.
+
+        `content` has tensors, numbers, texts, and lists and dicts of them.
+        """
         memory = self._free.pop() if self._free else []
         used: list[Tensor] = []
 

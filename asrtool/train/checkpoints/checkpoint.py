@@ -1,17 +1,16 @@
-"""A checkpoint: everything a training needs to resume as if it had never stopped.
+"""Checkpoint: everything a training needs to resume as if it had never stopped.
 
-`checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
-learners), ``state``, and ``part``: that of learner 0; where there is a moving average of them over the steps, in
-``ema`` its ``weights`` and ``num_updates``. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which
-is there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files
-of learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
-learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
-them: the randomness of a batch is drawn from the seed and its place in the training. That of the end of a training,
-after which nothing is trained, has no parts: ``part`` is None.
+`checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (of all learners
+together), ``state``, and ``part`` of learner 0; with a moving average, ``ema`` has its ``weights`` and
+``num_updates``. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, written before the file that completes the
+checkpoint, with the same ``mark``: a kill may leave parts beside an older file of that step.
 
-The ledger of a checkpoint, which batches are in its weights, is its place in the training: all batches before that
-but for the ``untrained`` ones, and no other. `learners/R.jsonl` up to ``record_bytes`` says which learner trained which
-of them.
+A part has ``learner`` (its own state), ``keeper`` (the learner with the shared state), and ``shared`` if that is
+itself. Random generators have no state: randomness is drawn from the seed and the place in the training. The
+checkpoint at the end of a training has no parts.
+
+The place of a checkpoint says which batches are in its weights: all before it except ``untrained``, and no other.
+`learners/R.jsonl` up to ``record_bytes`` has them by learner.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Saved:
 
 @dataclass
 class State:
-    """Progress of a training, of all learners: what is checkpointed beside weights and strategy."""
+    """Progress of a training of all learners, in a checkpoint."""
 
     step: int = 0  # batches trained
     epoch: int = 0  # epochs finished
@@ -98,7 +97,10 @@ def save_checkpoint(
     before_it_is_there: Callable[[], None] = lambda: None,
     ema: dict[str, Any] | None = None,
 ) -> None:
-    """Write the checkpoint of `state.step`; the parts of the others are there once `before_it_is_there` returns."""
+    """Write the checkpoint of `state.step`.
+
+    The other parts exist once `before_it_is_there` returns.
+    """
     content = {"format": FORMAT, "info": info, "weights": weights, "part": part, "state": dataclasses.asdict(state)}
     content |= {"ema": ema} if ema else {}
     write_torch(checkpoint_path(directory, state.step), content, before_it_is_there)
@@ -110,9 +112,9 @@ def save_part(directory: Path, step: int, rank: int, part: dict[str, Any]) -> No
 
 
 def load_part(path: Path, rank: int, mark: str) -> dict[str, Any]:
-    """The part of learner `rank`, not 0, in the checkpoint `path`, being that of `mark`.
+    """Load the part of learner `rank`, not 0, of the checkpoint `path` with `mark`.
 
-    AsrtoolError when it is missing, damaged or of another checkpoint.
+    Raises AsrtoolError if it is missing, damaged or of another checkpoint.
     """
     own = learner_path(path, rank)
     part = read_torch(own, "checkpoint", ("learner",))
@@ -122,7 +124,7 @@ def load_part(path: Path, rank: int, mark: str) -> dict[str, Any]:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
-    """The content of a checkpoint, and its state; AsrtoolError when it is missing or damaged."""
+    """Load a checkpoint and its state; AsrtoolError if it is missing or damaged."""
     content = read_torch(path, "checkpoint", KEYS)
     if content["format"] != FORMAT:
         raise AsrtoolError(f"{path}: checkpoint of format {content['format']}, expected {FORMAT}", "train again")
@@ -130,13 +132,13 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
 
 
 def final_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Of a checkpoint those that are evaluated, and that models are made of: the moving average where there is one."""
+    """Return the weights to evaluate and export: the moving average if there is one."""
     weights: dict[str, Tensor] = (content.get("ema") or content)["weights"]
     return weights
 
 
 def state_of(fields: Mapping[str, Any]) -> State:
-    """That of which these are the fields, as in a checkpoint or from JSON."""
+    """Build a state from the fields of a checkpoint or of JSON."""
     state = State(**fields)
     state.saved = [Saved(**entry) for entry in fields["saved"]]
     state.origins = [Origin(**entry) for entry in fields["origins"]]
@@ -148,9 +150,9 @@ def state_of(fields: Mapping[str, Any]) -> State:
 def load_newest(
     directory: Path, load: Callable[[Path], tuple[dict[str, Any], State]] = load_checkpoint
 ) -> tuple[dict[str, Any], State] | None:
-    """The newest checkpoint that `load` finds whole, or None when there is none at all.
+    """Load the newest whole checkpoint; None if there is none at all.
 
-    What a damaged one held is trained again from the one before. Raises AsrtoolError when all are damaged.
+    The steps of a damaged one are trained again. Raises AsrtoolError if all are damaged.
     """
     paths = sorted(directory.glob(ALL), reverse=True)
     for path in paths:
@@ -167,9 +169,9 @@ def load_newest(
 
 
 def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
-    """Remove the checkpoints that are not among `saved`, and the parts of learners of all but the newest of them.
+    """Remove checkpoints not in `saved`, and old parts of learners.
 
-    Parts of a later step stay: they are of a checkpoint that is being written.
+    Parts of a later step stay: that checkpoint is being written.
     """
     kept = {checkpoint_path(directory, entry.step) for entry in saved}
     for path in set(directory.glob(ALL)) - kept:
@@ -183,7 +185,7 @@ def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left of a checkpoint that is not whole; none may be writing one."""
+    """Remove what killed processes left of an unfinished checkpoint."""
     if not directory.exists():
         return
     remove_leftovers(directory)
@@ -194,14 +196,14 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def to_keep(saved: list[Saved], keep_last: int, keep_best: int, unevaluated: Collection[int] = ()) -> list[Saved]:
-    """Those of `saved` to keep: the last ones, those with the lowest loss on dev, and those still to be evaluated."""
+    """Return the checkpoints to keep: last, best on dev, and unevaluated."""
     waiting = [entry for entry in saved if entry.step in unevaluated]
     kept = {entry.step: entry for entry in saved[-keep_last:] + best_first(saved)[:keep_best] + waiting}
     return [kept[step] for step in sorted(kept)]
 
 
 def best_first(saved: Iterable[Saved]) -> list[Saved]:
-    """Those evaluated, by loss on dev, the earlier first among equals; what is no number comes last."""
+    """Sort evaluated checkpoints by dev loss, earlier first, NaN last."""
     evaluated = [(entry.dev_loss, entry.step, entry) for entry in saved if entry.dev_loss is not None]
     return [entry for _, _, entry in sorted(evaluated, key=lambda one: (math.isnan(one[0]), *one[:2]))]
 

@@ -12,7 +12,10 @@ SHORTLY = 10  # before the end of an epoch: one so many-th of the steps between 
 
 
 class Pace:
-    """What a learner wants of the others, for the work queue; `first` are the steps of a learner before this run."""
+    """Requests of a learner to the others, for the work queue.
+
+    `first` are its steps before this run.
+    """
 
     def __init__(
         self,
@@ -34,18 +37,18 @@ class Pace:
         self.by_steps: list[bool] = []  # of each checkpoint asked for by `save`: whether by steps, or by time alone
 
     def stop(self) -> bool:
-        """Whether a signal has arrived, or training ends early."""
+        """Return whether a signal has arrived, or training ends early."""
         return self._stop.requested or self._ends_early()
 
     def every(self, number: int) -> bool:
-        """Where learners step together, steps decide without a word."""
+        """Return whether a step of synchronous learners makes a checkpoint."""
         every = self._every_steps if self._steps_together else 0
         return every > 0 and number > 0 and (self.first + number) % every == 0
 
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
-        """By time, and otherwise by the steps of this learner; not while the last one is still being written.
+        """Return whether a checkpoint is due by time or steps, and none is being written.
 
-        The checkpoint at the end of an epoch takes the place of one that steps ask for shortly before.
+        The one at the end of an epoch replaces one requested shortly before.
         """
         steps_due = not self._steps_together and 0 < self._every_steps <= number - self._last_number
         time_due = 0 < self._every_s <= time.monotonic() - self._last_s

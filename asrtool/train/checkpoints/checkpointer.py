@@ -1,7 +1,7 @@
-"""The checkpoints of a training, which all its learners write and read together; they are written in the background.
+"""Write and read the checkpoints of all learners, in the background.
 
-Training stops for a copy of what it changes, into memory that is kept. A thread of each learner writes its part; that
-of learner 0 writes the file that makes the checkpoint whole, which gets its name once the parts of all are there.
+Training stops for a copy of its state into reused memory. A thread of each learner writes its part; learner 0
+completes the checkpoint once all parts exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Incomplete(Exception):
 
 
 class Checkpointer:
-    """Those in `directory`; `info` is that of a model file."""
+    """Checkpoints in `directory`; `info` is the one of a model file."""
 
     def __init__(self, directory: Path, info: dict[str, Any], world: World) -> None:
         self.directory = directory
@@ -57,12 +57,12 @@ class Checkpointer:
         self.run = ""  # of this training, from its start or resumption to its end
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """The newest one that all learners find whole, with ``learner`` and ``shared`` of this one.
+        """Load the newest checkpoint that is whole for all learners, or None.
 
-        Those are None where nothing is to be trained after it. None when there is none. Where the number of learners
-        was another, they are those of one of them, and where these cannot be read ``learner`` is None, and ``shared``
-        that of learner 0. Where every checkpoint lacks what some learner had, it is the newest without that. Raises
-        AsrtoolError when all are damaged, and when the learners do not find the same ones.
+        It has ``learner`` and ``shared`` of this one, None if nothing is left to train. With another number of
+        learners they come from one of them; if unreadable, ``learner`` is None and ``shared`` the one of learner 0.
+        If every checkpoint lacks some learner's part, the newest is loaded without it. Raises AsrtoolError if all are
+        damaged, and if learners find different ones.
         """
         self.run = self.world.gather(secrets.token_hex(8))[0]
         names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
@@ -90,7 +90,7 @@ class Checkpointer:
         return {**content, "learner": None, "shared": content["part"].get("shared")}, state
 
     def _load(self, path: Path, without: list[Path]) -> tuple[dict[str, Any], State]:
-        """That of `path`, which is added to `without` where only the part of a learner is missing."""
+        """Load `path`; add it to `without` if only a learner's part is missing."""
         content, state = self._for_all(lambda: load_checkpoint(path))
         if content["part"] is None:
             return {**content, "learner": None, "shared": None}, state
@@ -106,9 +106,9 @@ class Checkpointer:
         return {**content, "learner": learner, "shared": shared}, state
 
     def _load_part(self, path: Path, first: dict[str, Any], state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What this learner has of its own, and what it shares with others; `first` is the part of the first one.
+        """Return this learner's own and shared state; `first` is the first part.
 
-        Where there were fewer, it is what the one had that it counts as, beginning again behind the last one.
+        If there were fewer learners, ranks wrap around.
         """
         ranks = state.learners
         place = self.world.rank % len(ranks)
@@ -119,7 +119,7 @@ class Checkpointer:
         return own["learner"], kept["shared"]
 
     def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
-        """What `load` returns; AsrtoolError for all learners where it raises one for any."""
+        """Call `load`; raise AsrtoolError for all learners if it raises for any."""
         error = None
         try:
             loaded = load()
@@ -131,10 +131,10 @@ class Checkpointer:
         return loaded
 
     def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved, has_parts: bool = True) -> None:
-        """Write that of `state` in the background; only those that `state` or `new` name stay.
+        """Write a checkpoint in the background; remove all that `state` and `new` lack.
 
-        It `has_parts` but where nothing is to be trained after it. All learners call this, after they have
-        synchronised. Raises AsrtoolError when the disk was full.
+        It `has_parts` unless nothing is left to train. All learners call this after a synchronisation. Raises
+        AsrtoolError if the disk was full.
         """
         self.drain()
         self.newest_step = state.step
@@ -150,7 +150,7 @@ class Checkpointer:
             self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
 
     def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
-        """The part of this learner: copies of `snapshot` and of `more`, in memory that is returned as well."""
+        """Return this learner's part, copies of `snapshot` and `more`, and their memory."""
         copied, memory = self.staging.copy(
             {
                 "learner": snapshot.learner,
@@ -207,13 +207,13 @@ class Checkpointer:
         before_it_is_there: Callable[[], None] = lambda: None,
         ema: dict[str, Any] | None = None,
     ) -> None:
-        """Write the file of learner 0, which makes the checkpoint whole, and remove all checkpoints but `kept`."""
+        """Write learner 0's file, which completes the checkpoint; remove all but `kept`."""
         save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there, ema)
         remove_others(self.directory, kept)
 
     @property
     def busy(self) -> bool:
-        """Whether one is being written."""
+        """Return whether one is being written."""
         return self.background.busy
 
     def check(self) -> None:
@@ -221,7 +221,7 @@ class Checkpointer:
         self.background.check()
 
     def drain(self) -> None:
-        """Wait until this learner has written its part; learner 0, until the checkpoint is whole."""
+        """Wait for this learner's part; learner 0 waits for the whole checkpoint."""
         self.background.drain()
 
     def close(self) -> None:
@@ -230,6 +230,6 @@ class Checkpointer:
         self.background.close()
 
     def remove_others(self, saved: list[Saved]) -> None:
-        """Remove all but those in `saved`, and what is half-written: for learner 0, at the end of the training."""
+        """Remove all but `saved` and unfinished files, for learner 0 at the end."""
         remove_others(self.directory, saved)
         remove_unfinished(self.directory)

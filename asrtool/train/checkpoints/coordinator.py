@@ -1,7 +1,7 @@
-"""What happens at the cuts of a training: checkpoints and evaluations, and its end.
+"""Coordinate checkpoints, evaluations and the end of a training.
 
-Learners of a synchronous strategy come to a cut together: they synchronise, evaluate and save. Those of an asynchronous
-one take their snapshot and train on (asrtool.train.checkpoints.snapshots).
+Synchronous learners reach a cut together: they synchronise, evaluate and save. Asynchronous ones take their snapshot
+and train on (snapshots.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from asrtool.train.loop.stop import EndsEarly, Stop, Stopped
 
 @dataclass
 class Reached:
-    """How far this learner has come."""
+    """Progress of this learner."""
 
     first_epoch: int  # where it began
     epoch: int = 0  # of its last step
@@ -75,7 +75,7 @@ class Reached:
 
 @dataclass
 class Cuts:
-    """Takes a learner through the cuts between its steps, and keeps `state` and `reached`."""
+    """Coordinator of the cuts between a learner's steps; keeps `state` and `reached`."""
 
     settings: Optimisation
     code: str  # digest of the code that trains
@@ -99,7 +99,10 @@ class Cuts:
     lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
 
     def join(self) -> int:
-        """This learner joins others, where they are now: the last cut that it has no part in. Raises TrainingEnded."""
+        """Join the running learners; return the last cut without a part of this one.
+
+        Raises TrainingEnded.
+        """
         place = self.queue.next_round()
         found = self.plan.round(place[0]) if place else None
         if not (place and found):
@@ -108,9 +111,9 @@ class Cuts:
         return self.reached.cut
 
     def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
-        """Before the step of the round from `slot` of `epoch` on: the checkpoints of the cuts before it.
+        """Make the checkpoints due before the round from `slot` of `epoch` on.
 
-        `num_cuts` are those that were asked for.
+        `num_cuts` is the number that was requested.
         """
         (self.snapshots or self.checkpointer).check()
         self._lead()
@@ -127,7 +130,7 @@ class Cuts:
             self._checkpoint(self.plan.place(epoch, slot), num_cuts)
 
     def _lead(self) -> None:
-        """Once the learners before this one are lost, it makes the checkpoints, and reports."""
+        """Take over checkpoints and reports if all learners before this one are lost."""
         if self.snapshots and self.world.is_first and not self.snapshots.assembly:
             logging.getLogger().setLevel(logging.INFO)
             logging.info("learner %d makes the checkpoints from here on", self.world.rank)
@@ -136,14 +139,14 @@ class Cuts:
             self.reports.lead(self.snapshots.lead(self.reached.cut))
 
     def _pass(self, epoch: int) -> None:
-        """At a cut; where epochs end before `epoch`, report the steps since the last report."""
+        """Pass a cut; report the steps since the last report at the end of epochs."""
         self.pace.reset()
         if epoch > self.reached.epoch:
             border = self.plan.place(epoch, 0)
             self.report(self.reached.epoch, border.step, border.samples)
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
-        """Those between the last step of learner 0 and the next one; of several at a place one."""
+        """Return the cuts since learner 0's last step, one a place."""
         asked = self.queue.cuts_between(self.reached.num_cuts, num_cuts)
         if asked is None:
             return []
@@ -161,7 +164,7 @@ class Cuts:
         return cuts
 
     def _by_steps(self, number: int) -> bool:
-        """Whether a cut was asked for by steps; taken for so where a learner that is lost asked for it."""
+        """Return whether a cut was requested by steps, as assumed for a lost learner's."""
         place = number - self.queue.first_cut
         return place < 0 or self.pace.by_steps[place]
 
@@ -182,7 +185,7 @@ class Cuts:
         return state
 
     def _contribution(self) -> dict[str, Any]:
-        """What the parts of learners add to the state of a checkpoint."""
+        """Return what a learner's part adds to the state of a checkpoint."""
         return {
             "record_bytes": self.records.num_bytes,
             "trained": self.reached.trained,
@@ -192,7 +195,10 @@ class Cuts:
         }
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:
-        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save. Raises EndsEarly."""
+        """Synchronise all learners at `place`, evaluate at an epoch's end, and save.
+
+        Raises EndsEarly.
+        """
         epoch = place.epoch
         self._pass(epoch)
         if epoch > self.reached.epoch:
@@ -212,7 +218,7 @@ class Cuts:
         self.plan.forget(epoch)
 
     def end(self) -> None:
-        """After the last step of this learner. Raises Stopped where one was asked to stop, and EndsEarly."""
+        """Finish after the last step; raises Stopped or EndsEarly."""
         self._lead()
         reached, losses = self.reached, self._regroup()
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
@@ -243,12 +249,12 @@ class Cuts:
         self.world.barrier()  # who has ended would be taken for lost
 
     def look_for_the_end(self) -> None:
-        """Raises EndsEarly, at all learners alike, where the losses on dev say so before the last epoch has ended."""
+        """Raise EndsEarly, at all learners alike, if the dev losses call for it."""
         if self.dev_losses.end and self.state.epoch < self.settings.num_epochs:
             raise EndsEarly
 
     def end_early(self) -> None:
-        """Where EndsEarly was raised: the checkpoints that there are are the last ones."""
+        """Finish after EndsEarly: the existing checkpoints are the last ones."""
         best = self.dev_losses.best
         assert best
         what = "training ends early, after %d of %d epochs: the loss on dev was lowest, %.4f, after %d"
@@ -260,7 +266,7 @@ class Cuts:
         self.world.barrier()  # who has ended would be taken for lost
 
     def _regroup(self) -> Collection[Loss]:
-        """Where some were lost or joined, the members have collectives of their own from here on; who was lost."""
+        """Make collectives of the current members; return the lost ones."""
         members = self.world.members
         if not members:
             return ()
@@ -273,7 +279,7 @@ class Cuts:
         return members.losses.values()
 
     def _synchronise(self, place: Place) -> None:
-        """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
+        """Synchronise learners at `place`; raises Stopped if one was asked to stop."""
         reached = self.reached
         trained_here = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained)
         own = (*trained_here, self.records.num_bytes, self.stop.requested)
@@ -296,19 +302,19 @@ class Cuts:
             raise Stopped
 
     def _note_lengths(self, of_learners: Iterable[tuple[int, int]]) -> None:
-        """Of the records of these; those of learners that are there no more stay."""
+        """Store the lengths of these learners' records; lost learners' stay."""
         lengths = self.state.record_bytes
         for rank, length in of_learners:
             lengths += [0] * (rank + 1 - len(lengths))
             lengths[rank] = length
 
     def _enter(self, place: Place, num_samples: int, trained: Iterable[Span]) -> None:
-        """Learners are at `place` and have `trained` these since the last call, of so many utterances."""
+        """Update the state: learners are at `place` and have `trained` these batches."""
         state = dataclasses.replace(self._state_at(place), samples=self.state.samples + num_samples)
         vars(self.state).update(vars(self.ledger.reach(state, trained)))
 
     def _end_epoch(self, behind: Place) -> None:
-        """Save the state of `behind`, where the next epoch begins, and evaluate together while that is written."""
+        """Save the state after an epoch, and evaluate together meanwhile."""
         self._enter(behind, 0, ())
         self.state.unevaluated.append(self.state.step)
         self._keep(Saved(self.state.step, None))
@@ -360,7 +366,7 @@ class Cuts:
         self.checkpointer.save(self.model, self.strategy, self.state, new, has_parts=not is_over)
 
     def save_unless_there(self) -> None:
-        """One was asked to stop: save where training is, unless there is a checkpoint of that."""
+        """Save the current state on a stop, unless a checkpoint of it exists."""
         if self.state.step != self.checkpointer.newest_step:
             self.save(Saved(self.state.step, None))
 

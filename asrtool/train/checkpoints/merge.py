@@ -1,6 +1,6 @@
-"""What learner 0 makes of the parts of all: the checkpoint of each cut, in a thread.
+"""Merge the parts of all learners into the checkpoint of each cut, in a thread.
 
-Of learners that are lost their records count, and their weights do not: the mean is that of the others.
+Learner 0 does this. Of lost learners the records count, not the weights: the mean is over the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHUNK = 2**20  # values of each learner in memory at a time
 
 @dataclass
 class Cut:
-    """A cut as learner 0 comes to it: `state` is that of the checkpoint, but for what the parts add."""
+    """Cut as learner 0 reaches it; `state` is complete but for the parts."""
 
     number: int
     state: State
@@ -57,7 +57,7 @@ class Cut:
 
 @dataclass
 class Result:
-    """What learner 0 has made of the parts by the end."""
+    """Results of all merged checkpoints at the end."""
 
     saved: list[Saved]  # the checkpoints that are kept
     unevaluated: list[int]  # those of them that were not evaluated
@@ -70,7 +70,7 @@ class Result:
 
 
 class Assembly:
-    """What learner 0 makes of the parts, in a thread."""
+    """Thread of learner 0 that merges the parts."""
 
     ema: MeanOfEmas | None = None  # of the parts, where they have some
 
@@ -85,7 +85,7 @@ class Assembly:
         evaluate: Callable[[AcousticModel], Sums],
         dev_losses: DevLosses,
     ) -> None:
-        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped."""
+        """Start from the resumed `state`; `evaluate` returns dev losses or raises Stopped."""
         self.dev_losses = dev_losses
         self.strategy = strategy
         self.checkpointer = checkpointer
@@ -108,7 +108,7 @@ class Assembly:
         self.trained = {rank: Trained(length) for rank, length in enumerate(state.record_bytes)}  # by learner
 
     def take_over(self, newest: State) -> None:
-        """Continue from the checkpoint of the state `newest`, that another learner has made."""
+        """Continue from the checkpoint of the state `newest`, made by another learner."""
         self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)
         self.ledger = Ledger(newest)
         self.dev_losses.known(FAR)
@@ -120,7 +120,7 @@ class Assembly:
         self.skip()
 
     def skip(self) -> None:
-        """There was a cut without a checkpoint: what was in the parts of that is to be found in the records."""
+        """Skip a cut without a checkpoint: its parts are in the records."""
         self.skipped = True
 
     def evaluate_left(self) -> None:
@@ -131,9 +131,9 @@ class Assembly:
             self._evaluate(state, self.twin)
 
     def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
-        """Write the checkpoint of `cut` once all parts are there, and evaluate it where an epoch ends.
+        """Write the checkpoint of `cut` once all parts exist; evaluate at an epoch's end.
 
-        `part` is that of learner 0. There is none behind the epoch with which training ends early.
+        `part` is learner 0's. No checkpoint is written after the epoch that triggers early stopping.
         """
         if self.dev_losses.end:
             self.skip()
@@ -160,9 +160,9 @@ class Assembly:
             self._evaluate(state, self.ema.model if self.ema else self.twin)
 
     def _wait_for_parts(self, number: int) -> Sequence[int]:
-        """The learners that have one, once their parts of a cut are there; none where training ends before.
+        """Wait for the parts of a cut; return their learners, none if training ends.
 
-        Where one joins meanwhile that has a part, others may have exchanged with it before the cut: it counts as well.
+        A learner that joins meanwhile and has a part counts: others may have exchanged with it before the cut.
         """
         world = self.world
         while not self.checkpointer.closing.is_set():
@@ -186,7 +186,7 @@ class Assembly:
         self.saved = to_keep(saved, self.settings.keep_last, self.settings.keep_best, self.unevaluated)
 
     def _average(self, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> ConsensusMetrics:
-        """Make the twin the mean of the learners `ranks`; how far they are from it, and it from where it should be."""
+        """Average the weights of `ranks`; return their distances and the drift."""
         mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
         scale = self.size / len(ranks)  # weights are those of a mean over all that began
         square = norm_square = 0.0
@@ -209,7 +209,10 @@ class Assembly:
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
 
     def _drift(self, mean_S: Tensor, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> float | None:
-        """None where it is not known, and where learners joined or were lost: that has moved the mean as well."""
+        """Return the drift of the mean, or None if unknown.
+
+        It is unknown after joins and losses, which move the mean as well.
+        """
         updates = [part["updates_S"] for part in parts if part["updates_S"] is not None]
         if not updates:
             return None
@@ -256,19 +259,22 @@ class Assembly:
         return state
 
     def _recorded(self, rank: int, end: int) -> list[Span]:
-        """What a learner has trained since the last checkpoint."""
+        """Return what a learner has trained since the last checkpoint."""
         before = self.trained.get(rank, Trained(0))
         return before.extended(self.out, rank, end, math.inf).trained
 
     def result(self) -> Result:
-        """What has come of all checkpoints, at the end."""
+        """Return the results of all checkpoints at the end."""
         self._add_lost(math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
         behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
         return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, behind)
 
     def _add_lost(self, last_step: float, cut: float) -> None:
-        """Count what lost learners have trained before the `cut` behind `last_step`, but of those that joined later."""
+        """Count what lost learners have trained before the `cut` after `last_step`.
+
+        Learners that joined later do not count.
+        """
         members = self.world.members
         for rank, loss in members.losses.items() if members else ():
             before = self.trained.setdefault(rank, Trained(0))
@@ -287,7 +293,7 @@ class Assembly:
 
 
 def mark_of(checkpointer: Checkpointer, number: int) -> str:
-    """That of the files of a cut."""
+    """Return the mark of the files of a cut."""
     return f"{checkpointer.run}-{number}"
 
 
@@ -299,7 +305,7 @@ def announced(number: int, rank: int) -> str:
 def _pieces(
     parts: Sequence[dict[str, Any]], scale: float, begin: int, end: int
 ) -> Iterator[tuple[slice, Tensor, float]]:
-    """What each part has of the flat weights from `begin` to `end`: where, the values, and their weight in the mean."""
+    """Yield position, values and weight of each part's flat weights in a range."""
     for part in parts:
         if "values_P" not in part["learner"]:
             continue

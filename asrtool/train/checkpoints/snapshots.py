@@ -1,10 +1,9 @@
-"""Checkpoints of learners that wait for nobody: each takes its part at a cut, between two of its own steps.
+"""Checkpoints of asynchronous learners: each takes its part between two steps.
 
-A thread of each learner writes its part once no exchange can change it any more. A thread of learner 0 waits for the
-parts of all, computes their mean, which stands for all learners, writes that with its own part, and, at the end of an
-epoch, evaluates it. The cut is consistent (asrtool.distributed.transport.view), so this is the very mean of
-the weights with all
-batches before the cut and none behind it, though no two learners were there at the same time.
+A thread of each learner writes its part once no exchange can change it. A thread of learner 0 waits for all parts,
+computes their mean, writes that with its own part, and evaluates it at the end of an epoch. The cut is consistent
+(distributed/transport/view.py): the mean has exactly the batches before the cut, though the learners passed it at
+different times.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NONE = -1  # in place of a step: the checkpoint is that of the cut before
 
 
 class Snapshots:
-    """The parts of a learner; with those of all, and the evaluations, where `world.rank` is 0."""
+    """Parts of a learner; learner 0 also merges all parts and evaluates."""
 
     def __init__(
         self,
@@ -44,9 +43,9 @@ class Snapshots:
         evaluate: Callable[[AcousticModel], Sums],
         dev_losses: DevLosses,
     ) -> None:
-        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped.
+        """Start from the resumed `state`; `evaluate` returns dev losses or raises Stopped.
 
-        AsrtoolError where the learners of a strategy neither step together nor take snapshots.
+        Raises AsrtoolError if the learners neither step together nor take snapshots.
         """
         if not strategy.asynchronous:
             raise AsrtoolError(
@@ -65,9 +64,9 @@ class Snapshots:
         self.assembly = self._assemble() if self.world.is_first else None
 
     def lead(self, num_cuts: int) -> State:
-        """Make the checkpoints from here on, `num_cuts` cuts being behind this learner; the state of the newest one.
+        """Make the checkpoints from here on; return the state of the newest one.
 
-        Those that the learner that did so before has not made will not be.
+        `num_cuts` have passed. Those that the lost leader has not made are skipped.
         """
         newest = load_newest(self.checkpointer.directory)
         state = newest[1] if newest else self._begin
@@ -84,9 +83,9 @@ class Snapshots:
             self.assembly.saved, self.assembly.unevaluated = list(state.saved), list(state.unevaluated)
 
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
-        """Take this learner's parts of the checkpoints of the cuts `numbers`, between which it had no step.
+        """Take this learner's parts of the cuts `numbers`, between two of its steps.
 
-        `cuts` are the same cuts, for learner 0; `more` goes into them beside the snapshot: what this learner did.
+        `cuts` are the same cuts, for learner 0; `more` is stored beside the snapshot.
         """
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
         known = {cut.number: cut for cut in cuts}
@@ -114,7 +113,7 @@ class Snapshots:
         self.assembler.check()
 
     def finish(self) -> None:
-        """After the last step, when all learners have come to the same cuts: wait until all are written."""
+        """Wait until all are written, after the last step of all learners."""
         self.checkpointer.drain()
         self.assembler.drain()
 
@@ -125,7 +124,7 @@ class Snapshots:
 
     @property
     def busy(self) -> bool:
-        """Whether any is being written."""
+        """Return whether any is being written."""
         return self.checkpointer.busy or self.assembler.busy
 
     def _write(self, number: int, part: dict[str, Any], settled: Callable[[], bool] | None, is_file: bool) -> None:

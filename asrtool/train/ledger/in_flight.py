@@ -1,4 +1,7 @@
-"""Batches assigned to a learner and not yet trained: `learners/R.assigned`, read when it is lost. Needs no torch."""
+"""Batches assigned to a learner and not yet trained: `learners/R.assigned`.
+
+It is read if the learner is lost. Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NUM_LAST = 100  # steps of a learner, among which are those of the batches that 
 
 
 class Assigned:
-    """The file of learner `rank` in the training `out`; overwritten in place, since a step must not wait for it."""
+    """File of learner `rank`, overwritten in place, since a step must not wait for it."""
 
     def __init__(self, out: Path, rank: int) -> None:
         self._path = _path(out, rank)
@@ -23,17 +26,17 @@ class Assigned:
         self._num_rounds = 0  # up to the last one of which it got a batch
 
     def open(self) -> None:
-        """Begin with nothing assigned, and say so: a learner may end without a batch, where others train all.
+        """Start with nothing assigned, in the file too.
 
-        Raises AsrtoolError when the disk is full.
+        A learner may end without a batch. Raises AsrtoolError if the disk is full.
         """
         self._file = FileIO(self._path, "wb")
         self._write()
 
     def add(self, epoch: int, batch: int, number: int) -> None:
-        """`batch` of `epoch` is assigned, in the round `number`: epochs count from 1, batches and rounds from 0.
+        """Add `batch` of `epoch` in the round `number`.
 
-        Raises AsrtoolError when the disk is full; so does `remove`.
+        Epochs count from 1, batches and rounds from 0. Raises AsrtoolError if the disk is full; so does `remove`.
         """
         self._batches.append((epoch, batch, number))
         self._num_rounds = max(self._num_rounds, number + 1)
@@ -51,7 +54,7 @@ class Assigned:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was assigned is trained."""
+        """Return whether all that was assigned is trained."""
         return not self._batches
 
     def _write(self) -> None:
@@ -65,15 +68,15 @@ class Assigned:
             raise disk_full(self._path, error) from error
 
     def close(self) -> None:
-        """What was written last stays."""
+        """Close the file; its content stays."""
         if self._file:
             self._file.close()
 
 
 def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
-    """``batches`` of learner `rank`, each an epoch, a number and its round; None where it wrote nothing.
+    """Return ``batches`` of learner `rank` as epoch, number and round, or None.
 
-    ``num_rounds`` are those up to the last one of which it got a batch.
+    ``num_rounds`` counts up to the last round with a batch.
     """
     assigned: dict[str, Any]
     try:  # where it was killed as it wrote, the rest of what was there before follows
@@ -84,7 +87,7 @@ def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
 
 
 def forget_assigned(out: Path) -> None:
-    """Before learners start in `out`: one that dies as it starts has nothing of what an earlier one had."""
+    """Remove the files before learners start in `out`."""
     for path in (out / "learners").glob("*.assigned"):
         path.unlink(missing_ok=True)
 
@@ -94,7 +97,7 @@ def _path(out: Path, rank: int) -> Path:
 
 
 def describe_assigned(out: Path, rank: int) -> str:
-    """What learner `rank` left untrained, for a message: nothing where it left none."""
+    """Describe the untrained batches of learner `rank` for a message, or ''."""
     assigned = read_assigned(out, rank)
     if not (assigned and assigned["batches"]):
         return ""
@@ -103,7 +106,7 @@ def describe_assigned(out: Path, rank: int) -> str:
 
 
 def examine_lost(out: Path, rank: int, why: str) -> Loss:
-    """What learner `rank`, which is lost, has left in the training `out`."""
+    """Return what the lost learner `rank` has left."""
     try:
         records = _path(out, rank).with_suffix(".jsonl").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What learners have trained, by their records: of those that are lost these are all that is left."""
+"""Read learners' step records; for a lost learner nothing else remains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asrtool.train.ledger.ledger import note
 
 @dataclass
 class Trained:
-    """What a learner has, since training began or resumed."""
+    """Batches that a learner has trained since training began or resumed."""
 
     record_bytes: int  # of its records
     samples: int = 0
@@ -27,9 +27,10 @@ class Trained:
     trained: list[Span] = field(default_factory=list)  # since the last cut
 
     def extended(self, out: Path, rank: int, end: int, last_step: float) -> Trained:
-        """With what learner `rank` has trained behind that, up to byte `end`, before the cut behind `last_step`.
+        """Return it with the batches of records up to byte `end`, before a cut.
 
-        A learner comes to a cut with its first step behind it, so all lines before that are of batches before the cut.
+        The cut follows `last_step`. A learner reaches a cut with its first step after it, so all earlier lines are
+        before the cut.
         """
         found = dataclasses.replace(self, trained=list(self.trained))
         for line, behind in _lines(out, rank, self.record_bytes, end):
@@ -47,9 +48,9 @@ class Trained:
 
 
 def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[LostBatch]:
-    """The batches that nobody has trained since the state `begin`, each with its round.
+    """Return the batches that nobody trained since the state `begin`, with rounds.
 
-    Asked for when all learners have come to the end of `plan`; none is where no learner was lost.
+    Called when all learners have finished `plan`; empty if no learner was lost.
     """
     if not members.losses:
         return []
@@ -63,7 +64,7 @@ def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[
 
 
 def _lines(out: Path, rank: int, begin: int, end: int | None) -> Iterator[tuple[dict[str, Any], int]]:
-    """The whole lines of the records of learner `rank` from byte `begin` to `end`, each with the byte behind it."""
+    """Yield the records of learner `rank` in a byte range, with each line's end."""
     try:
         file = open(records_path(out, rank), "rb")  # noqa: SIM115
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The ledger of a training: which batches are in the weights, from what each learner says that it has trained.
+"""Ledger of a training: which batches are in the weights.
 
-Learners that wait for nobody train the batches of an epoch in no order. So a checkpoint has a place, behind the last
-batch that is in it, and a list of those before that are not.
+Asynchronous learners train the batches of an epoch in no order. So a checkpoint has a place, after its last batch,
+and a list of earlier batches that are not in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from asrtool.train.checkpoints.checkpoint import Span, State
 
 
 class Ledger:
-    """What is trained; begins with what `state` says."""
+    """Trained batches, starting from `state`."""
 
     def __init__(self, state: State) -> None:
         self._epoch, self._end = state.epoch, state.batch  # all before is trained or among the untrained ones
@@ -22,9 +22,9 @@ class Ledger:
         self._origins = {origin.epoch: origin for origin in state.origins}
 
     def reach(self, state: State, trained: Iterable[Span]) -> State:
-        """`state`, in whose epoch learners are, with the rest of its place once they have `trained` these as well.
+        """Return `state` with its place after learners have `trained` these as well.
 
-        It comes with the origins of the epochs from that of the last call on. Each batch is trained once.
+        It has the origins of the epochs since the last call. Each batch is trained once.
         """
         self._origins |= {origin.epoch: origin for origin in state.origins}
         while self._epoch < state.epoch:
@@ -63,7 +63,7 @@ def note(spans: list[Span], batch: BatchNumber) -> None:
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """The same batches in order, in as few spans as there can be; no batch is in two of them."""
+    """Return the same batches as few sorted spans, which do not overlap."""
     found: list[Span] = []
     for epoch, first, end in sorted(spans):
         if found and found[-1][0] == epoch and found[-1][2] == first:
@@ -74,7 +74,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _without(span: Span, other: Span) -> Iterator[Span]:
-    """What is left of `span` without the batches of `other`."""
+    """Yield what is left of `span` without `other`."""
     epoch, first, end = span
     if epoch != other[0]:
         yield span

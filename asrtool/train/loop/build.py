@@ -1,4 +1,7 @@
-"""What a training begins with, or resumes with: its arithmetic, its strategy, and what each learner had."""
+"""Build the initial or resumed state of a training.
+
+Arithmetic, strategy, and the state of each learner.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from asrtool.train.optimisation.optimizer import build_optimizer
 
 
 def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:
-    """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
+    """Fix threads and precision, which decide the last bits, as training began."""
     part = max(1, (os.cpu_count() or 1) // world.local_size)
     free = torch.get_num_threads() if world.size == 1 else part
     state.num_threads = settings.num_threads or state.num_threads or free
@@ -70,9 +73,9 @@ def make_strategy(
     world: World,
     note: Note = no_note,
 ) -> Strategy:
-    """The strategy of `job`, with a `note` of what happens to weights.
+    """Build the strategy of `job`; `note` logs changes of weights.
 
-    Raises AsrtoolError where these learners cannot train by the strategy, or a person's own is none.
+    Raises AsrtoolError if these learners cannot train by it, or a custom one is invalid.
     """
     settings, chosen = job.optimisation, job.distributed.strategy
     context = StrategyContext(
@@ -98,7 +101,10 @@ def make_strategy(
 
 
 def make_event_log(job: Job, state: State, precision: Precision, world: World) -> EventLog | None:
-    """Where one is wanted. AsrtoolError with weights on a GPU, whose changes there no host sees in order."""
+    """Open the event log if wanted; AsrtoolError for weights on a GPU.
+
+    The host cannot order changes there.
+    """
     if not job.logs_events:
         return None
     if precision.device.type != "cpu":
@@ -108,10 +114,10 @@ def make_event_log(job: Job, state: State, precision: Precision, world: World) -
 
 
 def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:
-    """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all.
+    """Give `strategy` this learner's state in `found`, or the shared one.
 
-    Where there were other learners, the optimizer of one of them, where it fits. Raises AsrtoolError for an optimizer
-    whose groups of parameters were others.
+    With another number of learners, the optimizer of one of them is used if it fits. Raises AsrtoolError for other
+    parameter groups.
     """
     if strategy.ema:
         strategy.ema.load_saved(found["ema"])
@@ -151,13 +157,13 @@ def _fitting(where: str) -> Iterator[None]:
 
 
 def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
-    """From here on learners can join those that begin with `state`."""
+    """Let learners join from here on, starting from `state`."""
     begin = {"run": checkpointer.run, "state": dataclasses.asdict(state)}
     joining.publish_rendezvous(checkpointer.directory.parent, checkpointer.world, begin)
 
 
 def begin_of(checkpointer: Checkpointer) -> State:
-    """That `state`, for one that joins, with the seconds since."""
+    """Return the published state for a joining learner, with the time since."""
     begin, since_s = joining.read_initial_state(checkpointer.world.store)
     checkpointer.run = begin["run"]
     state = state_of(begin["state"])
@@ -166,11 +172,11 @@ def begin_of(checkpointer: Checkpointer) -> State:
 
 
 def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, cuts: Cuts) -> None:
-    """Be one of the learners that train, with the weights of another; those of the last checkpoint where they exchange
-    none.
+    """Join the running learners with the weights of another one.
 
-    Only what is before a cut may be in the weights that it has there. So the cut from which on this learner has a part
-    is looked up behind its weights, and it trains nothing before all others can see that it has. Raises TrainingEnded.
+    Without exchanges they are the last checkpoint's. The first cut with a part of this learner is looked up after its
+    weights were taken, since only what is before a cut may be in them. It trains nothing before all others can see
+    its part. Raises TrainingEnded.
     """
     world = checkpointer.world
     assert world.members

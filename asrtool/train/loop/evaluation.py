@@ -1,4 +1,4 @@
-"""The losses on dev: by all learners together, or by one of them beside its training."""
+"""Losses on dev, by all learners together or by one beside its training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asrtool.train.loop.stop import Stop, Stopped
 
 @dataclass
 class Evaluation:
-    """Of models on `dev_set`; ends once `stop` is requested, or training is `closing`."""
+    """Evaluation on `dev_set`; ends if `stop` is requested or training `closing`."""
 
     dev_set: DevSet
     precision: Precision
@@ -30,7 +30,7 @@ class Evaluation:
     closing: threading.Event
 
     def together(self, model: AcousticModel) -> Sums:
-        """The losses of `model`, of which each learner computes its part. Raises Stopped for all learners alike."""
+        """Return the losses of `model`, a part by each learner; raises Stopped for all."""
         batches = self.dev_set.plan_eval()[self.world.index :: self.world.size]
         own, stopped = Sums(), False
         try:
@@ -61,17 +61,20 @@ FAR = 2**62
 
 
 class DevLosses:
-    """Begins with those `found` in a checkpoint, the same at all learners. Several threads may use it."""
+    """Dev losses, the same at all learners, from those `found` in a checkpoint.
+
+    Several threads may use it.
+    """
 
     def __init__(self, world: World, found: Sequence[EpochLoss], early_stop: int) -> None:
-        """Training ends after `early_stop` epochs without a lower loss than before; 0 is never."""
+        """Set early stopping after `early_stop` epochs without a lower loss; 0 is never."""
         self._store = world.store
         self._lock = threading.Lock()
         self._early_stop = early_stop
         self.found = list(found)
 
     def add(self, epochs: int, loss: float) -> None:
-        """That of a model after so many epochs, unless it is known already; all learners call this with the same."""
+        """Add the loss after `epochs`, unless known; all learners add the same."""
         if epochs not in dict(self.found):
             self.found.append((epochs, loss))
 
@@ -84,7 +87,7 @@ class DevLosses:
                 self._look(FAR)
 
     def known(self, num_ended: int) -> list[float]:
-        """In order. Where there may be more, `num_ended` epochs having ended, it is asked what another has found."""
+        """Return the known losses in order; ask for another learner's if some may be new."""
         with self._lock:
             self._look(num_ended)
             return [loss for _, loss in self.found]
@@ -96,7 +99,7 @@ class DevLosses:
 
     @property
     def end(self) -> EpochLoss | None:
-        """That behind which training ends early; None where it continues. Later ones change nothing."""
+        """Return the epoch that triggers early stopping, or None."""
         lowest, since = math.inf, 0
         for epochs, loss in list(self.found):
             if loss < lowest:

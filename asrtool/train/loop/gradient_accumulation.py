@@ -1,4 +1,4 @@
-"""A batch in pieces that fit memory, whose gradients add up to those of the whole."""
+"""Accumulate gradients over parts of a batch that fit in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asrtool.train.loop.loss import EmulatedCompute, Task
 
 
 class Trains(Protocol):
-    """What a step needs of a strategy."""
+    """Interface of a strategy for a step."""
 
     task: nn.Module
     update: Update
@@ -28,21 +28,21 @@ class Trains(Protocol):
 
 @dataclasses.dataclass
 class Computed:
-    """What a step has computed, before gradients are applied."""
+    """Results of a step before gradients are applied."""
 
     nats: Tensor  # loss, summed over the batch; a scalar
     figures: dict[str, float]
 
 
 class Pieces:
-    """Computes batches in pieces of at most `max_frames`, padding included; 0 is no limit.
+    """Computes batches in parts of at most `max_frames` with padding; 0 is no limit.
 
-    Where memory may run out, a batch larger than any before, in one of `sizes_of`, is a probe: it is computed before
-    learners exchange anything, and where it does not fit, it and all later ones are split further.
+    If memory may run out, a batch larger than any before (`sizes_of`) is a probe: it is computed before learners
+    exchange anything. If it does not fit, it and all later ones are split further.
     """
 
     def __init__(self, task: Task | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
-        """`task` is what that of the strategy computes; where there is no memory to run out of, nothing `probes`."""
+        """Take the strategy's `task`; without a memory limit nothing `probes`."""
         self.task = task
         self.max_frames = max_frames
         self.frame_ms = frame_ms
@@ -52,11 +52,10 @@ class Pieces:
     def backward(
         self, strategy: Trains, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
     ) -> Computed:
-        """Leave the gradients of the loss of `batch` over `divisor`. Without a batch, take part in those of others.
+        """Compute gradients of the loss of `batch` over `divisor`.
 
-        `before_others` is called once, before learners that average their gradients do so.
-
-        Raises AsrtoolError where memory runs out although a batch of that size has fitted, or one utterance does not.
+        Without a batch, take part in the others' averages. `before_others` is called once before these. Raises
+        AsrtoolError if memory runs out for a size that has fitted, or for one utterance.
         """
         if batch is None:
             return self._add(strategy, [None], divisor, before_others)
@@ -75,7 +74,7 @@ class Pieces:
     def _probe(
         self, strategy: Trains, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
     ) -> Computed:
-        """All gradients of this learner first, then those of the others."""
+        """Compute all gradients of this learner first, then average with others."""
         with _alone(strategy):
             computed = self._add(strategy, pieces, divisor, lambda: None)
         self.largest = tuple(map(max, self.largest, _largest(pieces)))
@@ -121,8 +120,10 @@ class Pieces:
 
 
 def sizes_of(piece: TrainingBatch) -> tuple[int, int, int]:
-    """What the memory of a piece grows with: frames, padding included; frames by frames, as attention has them; frames
-    by targets, as a transducer has."""
+    """Return the sizes that memory grows with.
+
+    Frames with padding; frames by frames, as for attention; frames by targets, as for a transducer.
+    """
     frames = piece.padded_frames
     return frames, frames * piece.inputs_NT.shape[1], frames * piece.targets_NU.shape[1]
 
@@ -132,7 +133,10 @@ def _largest(pieces: Sequence[TrainingBatch]) -> tuple[int, ...]:
 
 
 def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
-    """Neighbouring utterances of `batch`, together of at most `max_frames` with padding, or a single one; 0: all."""
+    """Yield neighbouring utterances of `batch` within `max_frames`, or single ones.
+
+    0 is all.
+    """
     if not max_frames or batch.padded_frames <= max_frames:
         yield batch
         return

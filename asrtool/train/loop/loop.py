@@ -1,9 +1,8 @@
-"""The training loop: steps, with metrics, checkpoints and the loss on dev in fixed places.
+"""Training loop: steps, metrics, checkpoints and dev losses in a fixed order.
 
-Several learners run the same loop, each on its part of the batches. Those of a synchronous strategy synchronise at
-every checkpoint, and evaluate together at the end of an epoch. Those of an asynchronous one wait for nobody between the
-first step and the last: each takes its part of a checkpoint between two of its own steps
-(asrtool.train.checkpoints.snapshots).
+All learners run it on their part of the batches. Synchronous learners synchronise at every checkpoint, and evaluate
+together at the end of an epoch. Asynchronous ones take their part of a checkpoint between two steps
+(checkpoints/snapshots.py).
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ class Training:
         self.cuts = self._make_cuts()
 
     def _make_snapshots(self) -> Snapshots | None:
-        """Where learners wait for nobody."""
+        """Return the snapshots of asynchronous learners, or None."""
         if self.steps_together:
             return None
         return Snapshots(
@@ -200,14 +199,14 @@ class Training:
         )
 
     def _make_lost_batches(self, pace: Pace) -> LostBatches | None:
-        """Where others train what lost learners left."""
+        """Return the lost batches if others train them, or None."""
         if not self.world.members:
             return None
         find = functools.partial(find_missing, self.out, self.state, self.plan, self.world.members)
         return LostBatches(self.world, self.world.members, lambda: pace.stop(), self.records.is_idle, find)
 
     def _ends_early(self) -> bool:
-        """Where learners wait for nobody, the one that evaluates knows it first, and ends the training for all."""
+        """Return whether training ends early; the evaluating learner ends it for all."""
         return self.snapshots is not None and self.dev_losses.end is not None and self.world.is_first
 
     def _is_saving(self) -> bool:
@@ -284,7 +283,7 @@ class Training:
         return profiling(self.out / "profile", self.world.rank)
 
     def _load(self) -> Generator[tuple[Assignment, TrainingBatch | None], None, None]:
-        """The assignments with their batches, one read ahead; at the end, while others may leave some, none."""
+        """Yield assignments with their batches, one read ahead; None while waiting at the end."""
         assignments = self.records.follow(self.queue.assign())
         with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
             while True:
@@ -348,7 +347,7 @@ class Training:
             self.cuts.report(assignment.round.epoch, step.number, step.num_samples)
 
     def _divisor(self, assignment: Assignment) -> float:
-        """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""
+        """Return the divisor of the loss: learners that average divide by their share."""
         of_group = sum(self.plan.planned(assignment.round.epoch, batch).normaliser for batch in assignment.group)
         return max(of_group / self.rule.group_size, 1)
 

@@ -1,4 +1,4 @@
-"""What a training reports while it runs: `metrics.jsonl`, TensorBoard, and lines of the log."""
+"""Metrics of a running training: `metrics.jsonl`, TensorBoard, and the log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Interval:
     num_skipped: int = 0  # of the steps, by loss scaling
 
     def add(self, batch: TrainingBatch, step: Step, seconds: float, skipped: bool) -> None:
-        """Count a batch whose step took `seconds`; where it was `skipped`, its loss and gradient do not count."""
+        """Count a batch and its `seconds`; a `skipped` step has no loss and gradient."""
         self.num_steps += 1
         self.num_skipped += skipped
         if not skipped:
@@ -54,9 +54,9 @@ class Interval:
         self.seconds += seconds
 
     def rates(self) -> dict[str, float]:
-        """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting.
+        """Return loss, gradient norm, frames a second, padding and waiting fractions.
 
-        Where all steps were skipped, loss and gradient norm are nan.
+        Loss and gradient norm are NaN if all steps were skipped.
         """
         num_trained = self.num_steps - self.num_skipped
         return {
@@ -69,13 +69,13 @@ class Interval:
 
 
 class Curves:
-    """`metrics.jsonl` and `tensorboard/` in `out`, continued from `state`: lines of later steps are dropped.
+    """Writer of `metrics.jsonl` and `tensorboard/`, continued from `state`.
 
-    Several threads may write.
+    Lines of later steps are dropped. Several threads may write.
     """
 
     def __init__(self, out: Path, state: State, resumes: bool = True) -> None:
-        """Where training `resumes` lines of later steps are dropped, else evaluations that take place once more."""
+        """Open the files; if training `resumes` drop later lines, else later evaluations."""
         self._lock = threading.Lock()
         self._lines = Lines(out / "metrics.jsonl")
         step = state.step
@@ -91,7 +91,7 @@ class Curves:
         self._tensorboard.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """One line, and one curve a value, named `kind`/value; AsrtoolError when the disk is full."""
+        """Write one line, and one curve `kind`/name a value; AsrtoolError on a full disk."""
         with self._lock:
             self._lines.write({"kind": kind, "step": step, **values})
             try:
@@ -102,7 +102,7 @@ class Curves:
 
 
 def _is_to_come(line: Mapping[str, Any], state: State) -> bool:
-    """Whether `line` is of an evaluation that takes place once more."""
+    """Return whether `line` is of an evaluation that will be repeated."""
     return line["kind"] == "dev" and (line["epoch"] > state.epoch or line["step"] in state.unevaluated)
 
 
@@ -119,9 +119,9 @@ def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[d
 
 
 class Reports:
-    """What learner 0 writes of its own steps, and logs; all learners keep the time. Opened when entered.
+    """Reports of learner 0's steps; all learners keep the time.
 
-    `state` says where to continue, and gets the seconds of `time`; `total_samples` are those of the whole training.
+    `state` is where to continue, and gets the seconds of `time`; `total_samples` is the whole training's count.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class Reports:
             self._curves.close()
 
     def lead(self, newest: State) -> None:
-        """Write from here on, in place of a learner that is lost; `newest` is the state of the last checkpoint."""
+        """Write from here on for a lost learner; `newest` is the last checkpoint's state."""
         self._curves = Curves(self._out, newest, resumes=False)
 
     def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:
-        """Before a step, behind `step`: where it is the first here of `epoch`, what corpora give to that, from 0 on."""
+        """Report the corpora's portions before the first step here of `epoch`."""
         if epoch <= self._epoch or not self._curves:
             return
         self._epoch = epoch
@@ -189,7 +189,7 @@ class Reports:
             logging.info("step %d: overflow in fp16, skipped; the loss scale is %g now", step.number, scale.value)
 
     def is_due(self, step: int) -> bool:
-        """Whether a report is, after `step`."""
+        """Return whether a report is due after `step`."""
         every = self._settings.log_every_steps
         return step // every > self._reported_step // every
 
@@ -213,7 +213,7 @@ class Reports:
         )  # fmt: skip
 
     def report_dev(self, losses: Sums, state: State) -> float:
-        """The evaluation at the end of an epoch, where `state` is; the loss by its normaliser."""
+        """Report the evaluation at the end of an epoch; return the loss."""
         means = losses.means()
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
         logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
@@ -227,7 +227,7 @@ class Reports:
         return means["loss"]
 
     def _warn_of_overfitting(self, epoch: int, loss: float) -> None:
-        """Warn once if dev has not improved for OVERFITTING_PATIENCE epochs, in which the loss of training fell."""
+        """Warn once if dev has not improved for a while, and the training loss fell."""
         best, lowest, train_loss = self._best
         if loss < lowest:
             self._best = (epoch, loss, self._train_loss)
@@ -245,12 +245,12 @@ class Reports:
             )  # fmt: skip
 
     def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:
-        """How far apart the learners were, of which a checkpoint after `step` was made."""
+        """Report the consensus distance at a checkpoint after `step`."""
         values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
         self._write("learners", step, {key: value for key, value in values.items() if value is not None})
 
     def lap_s(self) -> float:
-        """Seconds since the last call, which are added to those of the training."""
+        """Return the seconds since the last call, and add them to the training's."""
         before, self._clock = self._clock, self._time()
         self._state.seconds += self._clock - before
         return self._clock - before

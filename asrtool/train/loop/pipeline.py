@@ -1,8 +1,8 @@
-"""One model on several devices: neighbouring layers on each, and the micro-batches of a batch pass through them.
+"""Pipeline of one model over several devices (GPipe, Huang et al. 2019).
 
-All micro-batches go forward, then their gradients come back, as in GPipe (Huang et al. 2019, arXiv 1811.06965). Forward
-there is a thread for each device, so that they compute at the same time; backward, autograd has such threads itself.
-Weights, gradients and optimizer are on the first device, as strategies know them; the others copy weights for a batch.
+arXiv 1811.06965: all micro-batches go forward, then gradients come back. Forward uses a thread a device; autograd has
+its own. Weights, gradients and optimizer are on the first device, as strategies expect; the others copy weights for a
+batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asrtool.train.batches.batch import TrainingBatch
 
 
 class Stage(nn.Module):
-    """Neighbouring parts of a model, each with its number, and the objective behind the last ones."""
+    """Neighbouring parts of a model with numbers; the last stage has the objective."""
 
     def __init__(self, parts: Sequence[tuple[int, Part]], device: torch.device, objective: nn.Module | None) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class Stage(nn.Module):
         self.objective = objective
 
     def forward(self, compute: Callable[[], None]) -> None:
-        """By `functional_call`, so that `compute` finds its weights in the modules of the parts."""
+        """Run `compute` with this device's copy of the weights."""
         compute()
 
 
 class Pipeline:
-    """Computes the loss of a batch as `model` does, by stages; gradients reach the weights of `model`."""
+    """Computes the loss of a batch by stages; gradients reach the model's weights."""
 
     def __init__(
         self, model: AcousticModel, devices: Sequence[torch.device], num_micro_batches: int, precision: Precision
@@ -60,7 +60,7 @@ class Pipeline:
         self.turn: contextlib.AbstractContextManager[object] = threading.Lock() if on_host else contextlib.nullcontext()
 
     def loss(self, batch: TrainingBatch) -> Loss:
-        """As AcousticModel.loss; the total is on the first device. Raises what a stage raises."""
+        """Return the loss, its total on the first device; raises what a stage raises."""
         batches = list(micro_batches(batch, self.num_micro_batches))
         queues = [SimpleQueue[Any]() for _ in range(len(self.stages) + 1)]
         for micro_batch in batches:
@@ -91,10 +91,10 @@ class Pipeline:
         outbox: SimpleQueue[Any],
         all_ended: threading.Barrier,
     ) -> None:
-        """All micro-batches through a stage, in its thread. None ends a queue, also where a stage has failed.
+        """Pass all micro-batches through a stage, in its thread.
 
-        A thread that leaves autocast empties the cache of rounded weights, which is one for all threads: those of other
-        stages would round theirs again, and gradients have other last bits. So all leave it when all have ended.
+        None ends a queue, also if a stage has failed. All threads leave autocast together, since leaving empties the
+        shared cache of rounded weights, and rounding again would change the last bits.
         """
         state = dict(itertools.chain(stage.named_parameters(), stage.named_buffers()))
 
@@ -116,9 +116,9 @@ class Pipeline:
                 all_ended.wait()
 
     def _apply(self, stage: Stage, carry: Carry, batch: TrainingBatch, number: int) -> Carry | Loss:
-        """What a stage makes of micro-batch `number`.
+        """Return the output of a stage for micro-batch `number`.
 
-        Each part and the objective draw from seeds of their own, so dropout does not depend on the number of stages.
+        Each part draws from its own seed, so dropout does not depend on the stages.
         """
         carry = tuple(move(values, stage.device) for values in carry)
         for index, part in stage.parts:
@@ -135,7 +135,7 @@ class Pipeline:
 
 
 def make_stages(model: AcousticModel, devices: Sequence[torch.device]) -> list[Stage]:
-    """A stage for each device, with about as many weights as the others. Raises AsrtoolError where that cannot be."""
+    """Divide a model over devices by weights; AsrtoolError if that cannot be."""
     parts = list(enumerate(model.encoder.parts()))
     sizes = [*(part.num_weights() for _, part in parts), sum(weight.numel() for weight in model.objective.parameters())]
     most = sum(size > 0 for size in sizes)
@@ -150,9 +150,9 @@ def make_stages(model: AcousticModel, devices: Sequence[torch.device]) -> list[S
 
 
 def choose_devices(first: torch.device, num_stages: int, num_learners: int) -> list[torch.device]:
-    """The devices of a learner, one of `num_learners` on this machine, whose first stage is on `first`.
+    """Return the devices of a learner, the first stage on `first`.
 
-    On a machine without GPUs it is the host for all stages. Raises AsrtoolError where there are not enough GPUs.
+    Without GPUs it is the host for all. Raises AsrtoolError if there are not enough GPUs.
     """
     if first.type == "cpu":
         return [first] * num_stages
@@ -165,14 +165,16 @@ def choose_devices(first: torch.device, num_stages: int, num_learners: int) -> l
 
 
 def micro_batches(batch: TrainingBatch, num: int) -> Iterator[TrainingBatch]:
-    """`batch` in `num` groups of neighbouring utterances, without padding that they do not need; fewer where it is
-    of fewer utterances."""
+    """Yield `num` groups of neighbouring utterances, without needless padding.
+
+    There are fewer if it has fewer utterances.
+    """
     for rows in np.array_split(np.arange(len(batch.ids)), min(num, len(batch.ids))):
         yield batch.rows(int(rows[0]), int(rows[-1]) + 1)
 
 
 def add_losses(losses: Sequence[Loss], device: torch.device) -> Loss:
-    """That of all of them, its total on `device`."""
+    """Return the sum of losses, its total on `device`."""
     figures: dict[str, float] = {}
     for loss in losses:
         for name, value in loss.figures.items():
@@ -182,12 +184,12 @@ def add_losses(losses: Sequence[Loss], device: torch.device) -> Loss:
 
 
 def move(values: Tensor, device: torch.device) -> Tensor:
-    """`values` on `device`, in the order of its work and without waiting for it; gradients go the other way."""
+    """Copy `values` to `device` asynchronously; gradients go the other way."""
     return values.to(device, non_blocking=True)
 
 
 def begin_thread(device: torch.device) -> None:
-    """A thread begins on the first GPU, where libraries would take memory, and tensors be made that name no device."""
+    """Set the device of a thread, which otherwise starts on the first GPU."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 

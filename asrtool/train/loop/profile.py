@@ -1,4 +1,4 @@
-"""Where the time of a step goes: torch's profiler over some steps of a learner."""
+"""Profile some steps of a learner by torch's profiler."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NUM_ROWS = 40  # of the table
 
 @contextlib.contextmanager
 def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
-    """Yield what is to be called after each step; afterwards `folder` has a trace and a table of up to ten of them.
+    """Yield a function to call after each step; write up to ten steps to `folder`.
 
-    `learner-R.json` is read by Perfetto and chrome://tracing; `learner-R.txt` has the operations that took longest by
-    themselves. A training that ends before has neither, and says so.
+    `learner-R.json` is read by Perfetto and chrome://tracing; `learner-R.txt` lists the longest operations. A shorter
+    training has neither, and logs it.
     """
     has_gpu = torch.cuda.is_available()
     written: list[Path] = []

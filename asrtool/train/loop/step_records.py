@@ -1,4 +1,4 @@
-"""What each learner does, step by step: `learners/R.jsonl` for learner R."""
+"""Step records of each learner: `learners/R.jsonl`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lines:
         self._file: BinaryIO | None = None
 
     def open(self, num_bytes: int | None = None) -> None:
-        """Continue after `num_bytes`, without the lines behind; by default after the last line."""
+        """Continue after `num_bytes`, dropping later lines; by default after the last."""
         self.path.touch()
         self._file = open(self.path, "r+b")  # noqa: SIM115
         if num_bytes is not None:
@@ -62,25 +62,25 @@ class Lines:
 
     @property
     def num_bytes(self) -> int:
-        """How long the file is."""
+        """Return the length of the file."""
         assert self._file, "asked before open"
         return self._file.tell()
 
     def close(self) -> None:
-        """Of what is open."""
+        """Close the file."""
         if self._file:
             self._file.close()
 
 
 class Records:
-    """One line a step, continued from `num_bytes`, by learner; opened when entered.
+    """Records of a learner, one line a step, continued from `num_bytes`.
 
     A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
-    learning rate counts them), ``loss`` (nats a token; null where fp16 overflowed), ``begin`` (seconds since 1970),
-    ``compute_s``, ``comm_s`` (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for
-    data), ``staleness`` (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks
-    with whom exchanges begun here were done since the step before) and ``skipped`` (exchanges not begun or refused
-    since then); of its batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
+    learning rate counts them), ``loss`` (nats a token; null if fp16 overflowed), ``begin`` (seconds since 1970),
+    ``compute_s``, ``comm_s`` (communication on the computing thread), ``wait_s`` (for other learners), ``data_s``
+    (for data), ``staleness`` (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners``
+    (ranks of finished exchanges since the step before) and ``skipped`` (exchanges not begun or refused); of its
+    batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
@@ -105,36 +105,36 @@ class Records:
         self._assigned.close()
 
     def follow(self, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
-        """Pass `assignments` through, noting each until its step is written: it is named if this learner dies."""
+        """Yield `assignments`, noting each until its step is written."""
         for assignment in assignments:
             if assignment.batch:
                 self._assigned.add(assignment.batch.epoch + 1, assignment.batch.position, assignment.number)
             yield assignment
 
     def write(self, number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> None:
-        """The line of a step that trained `batch` of so many utterances; AsrtoolError when the disk is full."""
+        """Write the record of a step; AsrtoolError if the disk is full."""
         line = record_of(number, step, batch, num_samples)
         self._lines.write(line)
         self._assigned.remove(line["epoch"], line["batch"])
 
     def end_lost(self, losses: Mapping[int, Loss]) -> None:
-        """Drop what lost learners wrote after they were taken for lost, by the first of the others."""
+        """Drop what lost learners wrote after their loss, by the first of the others."""
         for rank, loss in losses.items() if self._world.index == 0 else ():
             path = records_path(self._out, rank)
             if path.exists():
                 os.truncate(path, min(loss.record_bytes, path.stat().st_size))
 
     def forget_assigned(self) -> None:
-        """What was assigned and is not trained is not to be."""
+        """Forget assigned batches that will not be trained."""
         self._assigned.clear()
 
     def is_idle(self) -> bool:
-        """Whether this learner has trained all that was assigned to it."""
+        """Return whether this learner has trained all that was assigned."""
         return self._assigned.is_empty
 
     @property
     def num_bytes(self) -> int:
-        """How long the file is."""
+        """Return the length of the file."""
         return self._lines.num_bytes
 
     def _length(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""Stopping between two steps, so that the weights of a training that is asked to stop are whole."""
+"""Stop between two steps, so that the weights are consistent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher pas
 
 
 class Stopped(Exception):
-    """This process, or another learner, was asked to stop; raised where stopping is safe."""
+    """A learner was asked to stop; raised where stopping is safe."""
 
 
 class EndsEarly(Exception):
-    """Training ends before its last epoch, since the loss on dev falls no more; raised where stopping is safe."""
+    """Early stopping: dev losses no longer fall; raised where stopping is safe."""
 
 
 class Stop:
-    """While entered, the first SIGINT or SIGTERM waits for `check`; a later one ends the process at once.
+    """Context in which the first SIGINT or SIGTERM waits for `check`.
 
-    On leaving, a signal that arrived is given to the handler there was before, unless an error is on its way out.
+    A later one ends the process at once. On leaving, a signal is passed to the previous handler, unless an error is
+    raised.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has arrived; the first answer that says so is logged as well."""
+        """Return whether a signal has arrived; logs it the first time."""
         if self._received is not None and not self._logged:
             self._logged = True
             logging.info("asked to stop (%s): saving a checkpoint", signal.Signals(self._received).name)

@@ -1,4 +1,7 @@
-"""Slow learners and computation that only takes time, to study communication on one machine. Needs no torch."""
+"""Emulated stragglers and computation, to study communication on one machine.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class InjectionOptions:
-    """What is not as it would be by itself: options of the command, not settings."""
+    """Options of the command that emulate stragglers; not settings."""
 
     slow: Mapping[int, float] = field(default_factory=dict)  # learner -> how many times longer it computes
     compute_ms: float | None = None  # emulated compute: what a step takes that computes nothing
 
     def as_inputs(self) -> dict[str, float | None]:
-        """What has an effect on the weights."""
+        """Return the options that affect the weights."""
         return {"compute_ms": self.compute_ms}
 
 
@@ -28,12 +31,12 @@ class StragglerInjection:
         self.backward_s = 0.0  # of the last step, with all that followed
 
     def stretch(self, forward_s: float) -> None:
-        """Sleep before backward, which is where others wait; backward is taken to last as long as in the last step."""
+        """Sleep before backward, where others wait, by the last backward's length."""
         if self.factor > 1:
             began = time.perf_counter()
             time.sleep((self.factor - 1) * (forward_s + self.backward_s))
             self.before_s = forward_s + time.perf_counter() - began
 
     def note(self, compute_s: float) -> None:
-        """How long the computation of a step has taken, stretched."""
+        """Note the stretched duration of a step."""
         self.backward_s = max(0.0, compute_s - self.before_s)

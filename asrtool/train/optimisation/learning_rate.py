@@ -1,9 +1,8 @@
-"""Learning-rate schedules: pure functions of how much of the training is done, so nothing has to be restored.
+"""Learning-rate schedules: pure functions of progress, with no state to restore.
 
-Progress is counted in utterances trained by all learners together, as a fraction of those of the whole training: it
-means the same whatever the batch size and the number of learners. A schedule gets its settings, the peak, this fraction
-and the number of epochs, and returns a learning rate. One whose settings say `needs_dev` gets the losses on dev as well
-that are known by then, in order; checkpoints have them.
+Progress is the fraction of utterances trained by all learners, so it is independent of batch size and number of
+learners. A schedule gets its settings, the peak, this fraction and the number of epochs, and returns a learning rate.
+One whose settings say `needs_dev` also gets the known dev losses in order; checkpoints have them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from asrtool.settings.train import Halving, InverseSqrt, OneCycle, Optimisation,
 
 @dataclass(frozen=True)
 class LearningRates:
-    """Those of the steps of a training."""
+    """Learning rates of the steps of a training."""
 
     settings: Optimisation
     total_samples: int  # of the whole training, an estimate where the source cannot count
@@ -30,13 +29,13 @@ class LearningRates:
 
     @property
     def needs_dev(self) -> bool:
-        """Whether they depend on losses on dev."""
+        """True if they depend on dev losses."""
         return _needs_dev(self.settings)
 
     def after(self, num_samples: int, dev_losses: Sequence[float] = ()) -> float:
-        """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated.
+        """Return the rate of the step that brings the utterances to `num_samples`.
 
-        `dev_losses` are those known before it, where they are needed.
+        There may be more than estimated. `dev_losses` are the ones known before it.
         """
         num_samples = min(num_samples, self.total_samples)
         if self.factor is not None:
@@ -47,9 +46,9 @@ class LearningRates:
 def learning_rate(
     settings: Optimisation, num_samples: int, total_samples: int, dev_losses: Sequence[float] = ()
 ) -> float:
-    """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`.
+    """Return the rate of the batch that brings the utterances to `num_samples`.
 
-    Raises AsrtoolError where a person's own schedule gives none: each step has another one, so each is looked at.
+    Raises AsrtoolError if a custom schedule returns an invalid one, checked each step.
     """
     assert 0 < num_samples <= total_samples, (num_samples, total_samples)
     schedule: Any = settings.schedule.load()
@@ -67,10 +66,10 @@ def learning_rate(
 def scaled_learning_rate(
     settings: Optimisation, num_samples: int, total_samples: int, factor: float, dev_losses: Sequence[float] = ()
 ) -> float:
-    """The same where the batch is `factor` times the one that `peak_lr` is for: the rate is so, too.
+    """Return the rate for a batch of `factor` times the one that `peak_lr` is for.
 
-    The linear rule, with a warm-up that is a line from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677,
-    section 2.2; Zhang et al., arXiv 1904.04956). The schedule has a `warmup_fraction` above 0.
+    The linear rule with a warm-up from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677, section 2.2;
+    Zhang et al., arXiv 1904.04956). The schedule has a `warmup_fraction` above 0.
     """
     fraction, warmup_fraction = num_samples / total_samples, settings.schedule.settings.warmup_fraction
     if fraction < warmup_fraction:
@@ -79,7 +78,10 @@ def scaled_learning_rate(
 
 
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """Half a cosine from the peak down to `final_lr_fraction` of it (after Smith and Topin, 2018)."""
+    """Half a cosine from the peak to `final_lr_fraction` of it.
+
+    After Smith and Topin, 2018.
+    """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     fallen = (fraction - settings.warmup_fraction) / (1 - settings.warmup_fraction)
@@ -88,16 +90,16 @@ def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: i
 
 
 def inverse_sqrt(settings: InverseSqrt, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """1 / sqrt(progress), being the peak where the warm-up ends (Vaswani et al., 2017)."""
+    """1 / sqrt(progress) after the warm-up (Vaswani et al., 2017)."""
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     return peak_lr * math.sqrt(settings.warmup_fraction / fraction)
 
 
 def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """The peak until `hold_fraction` after the warm-up, then divided by sqrt(2) at the start of every epoch.
+    """Peak until `hold_fraction` after the warm-up, then halved every two epochs.
 
-    It is halved every two epochs (Zhang et al., arXiv 1904.04956, hold 10 of 16 epochs).
+    It is divided by sqrt(2) at each epoch (Zhang et al., arXiv 1904.04956, hold 10 of 16 epochs).
     """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
@@ -106,7 +108,7 @@ def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int)
 
 
 def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int, dev_losses: Sequence[float]) -> float:
-    """The peak, multiplied by `factor` after each `patience` evaluations in a row without a lower loss than before."""
+    """Peak times `factor` after each `patience` evaluations without a lower loss."""
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     lowest, num_since, num_falls = math.inf, 0, 0

@@ -1,4 +1,4 @@
-"""Optimizers: each gets parameters, its settings and a learning rate, which is set again before every step."""
+"""Optimizers, built from parameters and settings; the rate is set before each step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # as in the paper
 
 
 class Lamb(Eager):
-    """Algorithm 2 there, with the identity as phi: of m and v, corrected for their beginning at 0,
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2), with the identity as phi.
+
+    For m and v, corrected for their zero start, and each tensor w,
 
         u = m / (sqrt(v) + epsilon) + weight_decay w
         w <- w - lr |w| / |u| u
 
-    for each tensor w by itself; where w or u is 0, the fraction of the norms is 1.
+    If w or u is 0, the ratio of norms is 1.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float) -> None:
@@ -61,7 +63,7 @@ FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.op
 
 
 def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -> torch.optim.Optimizer:
-    """The optimizer that the settings choose, for these parameters; AsrtoolError where a person's own is none."""
+    """Build the chosen optimizer; AsrtoolError if a custom one is invalid."""
     chosen = settings.optimizer
     optimizer: torch.optim.Optimizer = chosen.load()(named_parameters, chosen.settings, settings.peak_lr)
     check_returned(f"{settings.section}.optimizer = {chosen.name}", optimizer, torch.optim.Optimizer)
@@ -86,7 +88,10 @@ def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rat
 
 
 def decay_groups(named_parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay is for matrices, not for gains and biases; those of attention have three axes."""
+    """Return parameter groups: weight decay for matrices, not for gains and biases.
+
+    Attention weights have three axes.
+    """
     decays = [(parameter, parameter.ndim > 1 and not name.endswith("bias")) for name, parameter in named_parameters]
     return [
         {"params": [parameter for parameter, does in decays if does], "weight_decay": weight_decay},
