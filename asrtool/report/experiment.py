@@ -1,4 +1,4 @@
-"""What a work directory of `asrtool run` holds that a report shows."""
+"""Read the contents of a work directory for reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN = "run stage score again with --force"
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """What a method made of a set, or of a part of one."""
+    """Score of a method on a set, or on a part of one."""
 
     segments: Sequence[ScoredSegment]
     scored: str = BY_TIME  # as an earlier asrtool scored
@@ -46,7 +46,7 @@ class Score:
 
     @functools.cached_property
     def interval(self) -> Interval | None:
-        """Of the word error rate; None without reference words."""
+        """Interval of the word error rate; None without reference words."""
         return wer_interval(self.segments)
 
     @functools.cached_property
@@ -63,18 +63,18 @@ class Score:
 
     @functools.cached_property
     def labels(self) -> dict[str, Score]:
-        """By label."""
+        """Scores by label."""
         return self.parts(lambda segment: segment.labels)
 
     @functools.cached_property
     def speakers(self) -> dict[str, Score]:
-        """By speaker."""
+        """Scores by speaker."""
         return self.parts(lambda segment: (segment.speaker,))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A finished run. `name` is that of its folder, or as much of the path as sets it apart from others."""
+    """Finished run; `name` is its folder, with as much of the path as is needed."""
 
     name: str
     work: Path
@@ -97,7 +97,7 @@ class Experiment:
         return next((item for item in self.sets.test if item.name == name), EvaluationSet(name))
 
     def title(self, name: str) -> str:
-        """What a scored set is: one whose size is known is called by its title only where it is whole."""
+        """Return the title of a set; a known one only if it is whole."""
         item = self.evaluation(name)
         title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
         score = next(iter(self.scores[name].values()))
@@ -105,7 +105,7 @@ class Experiment:
 
 
 def read_experiments(works: Sequence[Path], configs: Sequence[Path] = ()) -> list[Experiment]:
-    """Those in the work directories `works`, with settings from `configs`, or from what the runs wrote.
+    """Read the work directories `works`, with settings of `configs` or of the runs.
 
     Raises AsrtoolError for two of one folder, and naming a missing or broken file and its stage.
     """

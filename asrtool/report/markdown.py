@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by row. Columns at the places `text` are words, all others numbers; `note` says what is not shown."""
+    """Table cells by row; columns `text` are words, all others numbers.
+
+    `note` describes what is not shown.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]

@@ -1,4 +1,4 @@
-"""Whether a training learned its data by heart: dev rises while training falls."""
+"""Detect overfitting: dev loss rises while training loss falls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from asrtool.settings.train import OVERFITTING_PATIENCE
 
 
 def warn_of_overfitting(run: TrainingRun) -> str:
-    """Return a warning if dev has been above its lowest loss for some evaluations while training fell, else nothing.
+    """Return a warning if dev has been above its minimum while training fell, or ''.
 
-    The loss of training at an evaluation is that of the steps since the one before.
+    The training loss at an evaluation is the mean of the steps since the previous one.
     """
     if run.emulated or len(run.dev) <= OVERFITTING_PATIENCE:
         return ""
@@ -29,7 +29,7 @@ def warn_of_overfitting(run: TrainingRun) -> str:
 
 
 def _train_losses(run: TrainingRun) -> list[float]:
-    """The mean loss of the steps up to each evaluation, since the one before; NaN where there was none."""
+    """Return the mean training loss before each evaluation; NaN without steps."""
     steps = run.all_steps()
     steps = steps[np.isfinite(steps["loss"])]
     ends = np.searchsorted(steps["samples"], run.dev[:, 0], side="right")

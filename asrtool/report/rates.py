@@ -19,7 +19,7 @@ FEW_UNITS = 20  # of fewer, intervals hold the true rate too seldom (docs/guide/
 
 
 def format_wer(counts: Counts) -> str:
-    """In percent, or a dash without reference words."""
+    """Format the error rate in percent, or a dash without reference words."""
     return format_rate(counts.wer, 1)
 
 
@@ -29,7 +29,7 @@ def format_interval(score: Score) -> str:
 
 
 def describe_interval(score: Score) -> str:
-    """How `score` was counted and what its intervals are, for below a table."""
+    """Describe how `score` was counted and its intervals, for below a table."""
     scored = f"Scored {score.scored}."
     if score.interval is None:
         return scored
@@ -68,5 +68,5 @@ def draw_rates(figure: Figure, rates: Sequence[tuple[str, Score]]) -> None:
 
 
 def plural(num: int, what: str) -> str:
-    """As in 1 word, 2 words."""
+    """Format a count: 1 word, 2 words."""
     return f"{num:,} {what}" if num == 1 else f"{num:,} {what}s"

@@ -62,7 +62,7 @@ def _describe_dev(experiment: Experiment) -> Iterator[str]:
 
 
 def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
-    """A row a method: word error rates by label, of those with headings, and overall, that of characters, counts."""
+    """Yield a table row a method: word error rates by label and overall, CER, counts."""
     scores = experiment.scores[name]
     headings = experiment.evaluation(name).labels
     labels = [label for label in headings if all(label in score.labels for score in scores.values())]
@@ -87,7 +87,7 @@ def format_weight(experiment: Experiment, method: str) -> str:
 
 
 def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
-    """What was trained, with what, and how fast it is."""
+    """Return facts on model, data and speed."""
     training, decoding = experiment.training, experiment.decoding
     weights = {
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
@@ -139,7 +139,7 @@ def data_rows(experiment: Experiment) -> list[list[object]]:
 
 
 def explain_words(experiment: Experiment) -> list[str]:
-    """Why other numbers of words are scored than the transcripts have, a sentence for each set where they are."""
+    """Explain, by set, why fewer words are scored than the transcripts have."""
     sentences = []
     for name, scores in experiment.scores.items():
         numbers = sorted({score.counts.num_words for score in scores.values()})  # methods may take other alternatives

@@ -1,4 +1,4 @@
-"""Several experiments beside one another: RESULTS.md of all of them, and what sets them apart."""
+"""Several experiments side by side: RESULTS.md, and how they differ."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rate_table(systems: Sequence[System]) -> Table:
 
 
 def setting_table(experiments: Sequence[Experiment]) -> Table:
-    """A row for each setting that is not the same in all, and for the code that trained."""
+    """Return a row for each setting that differs, and for the code."""
     flat = [flatten(select(experiment.config, SETTINGS)) for experiment in experiments]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     rows = [[key, *(format_value(settings[key]) if key in settings else "-" for settings in flat)] for key in keys]
@@ -80,7 +80,7 @@ def draw_dev_losses(figure: Figure, experiments: Sequence[Experiment]) -> None:
 
 
 def describe_dev_losses(experiments: Sequence[Experiment]) -> str:
-    """In words."""
+    """Describe the dev losses in words."""
     texts = [
         f"{each.name}: lowest {dev[:, 1].min():.3f}, at the end {dev[-1, 1]:.3f}"
         for each in experiments

@@ -1,4 +1,4 @@
-"""What the utterances of a set are like: histograms, and how many words training has not heard."""
+"""Statistics of a set's utterances: histograms, and unknown words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 0.99  # of the values; the last bin has the rest as well
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a set: a value an utterance, in the order of the manifest; minutes a speaker; how often each word occurs."""
+    """Values by utterance in manifest order, minutes by speaker, word counts."""
 
     durations_s: Floats
     num_words: Floats
@@ -47,9 +47,9 @@ HISTOGRAMS: dict[str, tuple[str, str, str, Callable[[Statistics], Floats]]] = {
 
 
 def read_statistics(manifests: Path) -> Statistics:
-    """Those of the manifests in a folder; holds 16 bytes an utterance, and each different word once.
+    """Read the manifests of a folder; holds 16 bytes an utterance, and each word once.
 
-    Raises AsrtoolError naming the line of what is corrupt.
+    Raises AsrtoolError naming a corrupt line.
     """
     durations_s, num_words = array("d"), array("d")
     seconds: dict[str, float] = {}
@@ -67,7 +67,7 @@ def read_statistics(manifests: Path) -> Statistics:
 
 
 def unheard(words: Mapping[str, int], known: Mapping[str, int]) -> str:
-    """How many of the running `words` are none of those `known`, in percent."""
+    """Return the percentage of running `words` that are not `known`."""
     total = sum(words.values())
     return f"{100 * sum(num for word, num in words.items() if word not in known) / total:.1f}" if total else "-"
 
@@ -83,7 +83,7 @@ def _spread(sets: Mapping[str, Statistics], values: Callable[[Statistics], Float
 
 
 def draw_histogram(figure: Figure, name: str, sets: Mapping[str, Statistics]) -> None:
-    """What percentage of the utterances or speakers of each set has which value."""
+    """Draw the percentage of utterances or speakers by value, for each set."""
     _, unit, counted, values = HISTOGRAMS[name]
     found = {key: values(item) for key, item in sets.items()}
     edges = bin_edges(np.concatenate(list(found.values())))
@@ -98,7 +98,10 @@ def draw_histogram(figure: Figure, name: str, sets: Mapping[str, Statistics]) ->
 
 
 def bin_edges(values: Floats) -> Floats:
-    """Equal bins that hold SHOWN of `values`: NUM_BINS, of few values fewer; of whole numbers whole ones."""
+    """Return equal bins for SHOWN of `values`, NUM_BINS or fewer.
+
+    Whole numbers get whole bins.
+    """
     num = int(np.clip(len(values) ** 0.5, 5, NUM_BINS))
     high = float(np.quantile(values, SHOWN))
     low, high = float(min(values.min(), 0)), max(high, float(values.min()) or 1.0)
@@ -109,7 +112,7 @@ def bin_edges(values: Floats) -> Floats:
 
 
 def describe_histogram(name: str, sets: Mapping[str, Statistics]) -> str:
-    """In words, for who does not see it: the quartiles of each set."""
+    """Describe the quartiles of each set in words."""
     title, unit, counted, values = HISTOGRAMS[name]
     texts = []
     for key, item in sets.items():

@@ -32,7 +32,7 @@ KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 
 @dataclass(frozen=True)
 class System:
-    """What a method of an experiment made of a set."""
+    """Result of a method of an experiment on a set."""
 
     name: str
     experiment: Experiment
@@ -41,7 +41,7 @@ class System:
 
 
 def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
-    """Those of all `experiments` that scored the set `name`, called by what sets them apart."""
+    """Return the systems of all `experiments` on the set `name`, with short names."""
     found = [
         (experiment, method, score)
         for experiment in experiments
@@ -58,7 +58,7 @@ def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
 
 
 def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
-    """Which are tested against each other: each with the same method of the first experiment that has it.
+    """Return the pairs to test: each method with the first experiment's.
 
     Of one experiment, all methods with one another.
     """
@@ -70,7 +70,7 @@ def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
 
 
 def comparison_table(systems: Sequence[System]) -> Table | None:
-    """A row a pair of `compared`; None where there is none."""
+    """Return a row a pair of `compared`; None without pairs."""
     rows = [[one.name, other.name, *_compare(one, other)] for one, other in compared(systems)]
     interval = f"{100 * CONFIDENCE:g} % interval"
     head = ["A", "B", "WER of A", "WER of B", "A - B", interval, "p (MAPSSWE)", "remark"]
@@ -100,12 +100,12 @@ def speaker_table(systems: Sequence[System]) -> Table:
 
 
 def label_table(systems: Sequence[System], titles: Mapping[str, str]) -> Table:
-    """A row for each label but that of all."""
+    """Return a row for each label except the one of all segments."""
     return _part_table("label", systems, shown_labels, titles)
 
 
 def shown_labels(segment: ScoredSegment) -> tuple[str, ...]:
-    """All but that of every segment."""
+    """Return the labels of a segment except the one of all."""
     return tuple(label for label in segment.labels if label.upper() != "O")
 
 
@@ -132,7 +132,7 @@ def _part_table(
 
 
 def confusion_table(systems: Sequence[System]) -> Table:
-    """A row for each of the MAX_CONFUSIONS most frequent errors of all systems, with how often each has it."""
+    """Return the MAX_CONFUSIONS most frequent errors with counts by system."""
     counts = [_confusions(system.score) for system in systems]
     summed = sum(counts, Counter[Pair]())
     pairs = sorted(summed, key=lambda pair: (-summed[pair], pair))
@@ -170,7 +170,7 @@ def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
 
 
 def describe_speakers(systems: Sequence[System]) -> str:
-    """In words."""
+    """Describe errors by speaker in words."""
     texts = [
         f"{system.name}: {rates[0]:.1f} to {rates[-1]:.1f} %, median {rates[len(rates) // 2]:.1f} %"
         for system in systems
@@ -180,7 +180,7 @@ def describe_speakers(systems: Sequence[System]) -> str:
 
 
 def describe_rates(systems: Sequence[System]) -> str:
-    """In words."""
+    """Describe error rates in words."""
     texts = [
         f"{system.name}: {format_wer(system.score.counts)} %, {format_interval(system.score)}" for system in systems
     ]

@@ -1,4 +1,4 @@
-"""What a training left behind, as arrays: the steps of its learners, losses, consensus distance and drift."""
+"""Read a training as arrays: steps, losses, consensus distance and drift."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training, finished or under way. Samples are utterances, losses nats a token, seconds those of training."""
+    """Training, finished or running.
+
+    Samples are utterances, losses nats a token, seconds of training.
+    """
 
     strategy: str
     emulated: bool  # whether computation was emulated or simulated, so that there are no losses
@@ -43,21 +46,21 @@ class TrainingRun:
 
     @property
     def differ(self) -> bool:
-        """Whether the learners ever had different weights."""
+        """True if learners ever had different weights."""
         return bool((self.consensus[:, 1] > 0).any())
 
     @property
     def best(self) -> int:
-        """The row of `dev` with the lowest loss, the first of equal ones; what is no number is not lower."""
+        """Row of `dev` with the lowest loss, the first of equal ones; NaN is not lower."""
         return int(np.where(np.isnan(self.dev[:, 1]), np.inf, self.dev[:, 1]).argmin())
 
     @property
     def num_steps(self) -> int:
-        """Of all learners."""
+        """Number of steps of all learners."""
         return sum(map(len, self.learners.values()))
 
     def seconds_at(self, samples: Floats) -> Floats:
-        """When so many samples were trained, between two lines of the metrics by a straight line."""
+        """Return the time of a sample count, interpolated between metrics lines."""
         return np.interp(samples, self.clock[:, 0], self.clock[:, 1])
 
     def all_steps(self) -> NDArray[np.void]:
@@ -145,13 +148,13 @@ def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int]]:
 
 
 def _span_s(steps: NDArray[np.void]) -> float:
-    """From the start of the first of `steps` to the end of the last."""
+    """Return the seconds from the first step's start to the last one's end."""
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
     return float(ends.max() - (steps["begin"] - steps["data_s"]).min())
 
 
 def _read_consensus(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:
-    """The learners synchronise after a step that is one's last; its record has the samples."""
+    """Read consensus distances; samples come from the record of the last step."""
     values = _columns(lines, "learners", "step", "consensus_distance", "drift")
     consensus = np.array(values, dtype=float).reshape(-1, 3)
     pairs = np.concatenate([steps[["step", "samples"]] for steps in learners.values()])
@@ -161,7 +164,7 @@ def _read_consensus(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.
 
 
 def _columns(lines: list[dict[str, Any]], kind: str, *names: str) -> list[tuple[float, ...]]:
-    """The values of `names` in the lines of a `kind`; NaN where a line does not have one."""
+    """Return the values of `names` in lines of a `kind`; NaN if missing."""
     return [tuple(line.get(name, np.nan) for name in names) for line in lines if line.get("kind") == kind]
 
 

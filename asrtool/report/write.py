@@ -1,4 +1,4 @@
-"""Writing reports: RESULTS.md, RESULTS.html and figures of an experiment, or the two of several side by side."""
+"""Write RESULTS.md, RESULTS.html and figures, of one or several experiments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MARKDOWN, PAGE = "RESULTS.md", "RESULTS.html"
 
 
 def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Path]:
-    """Write RESULTS.md, RESULTS.html and report/ of `work`; returns the paths of the first two.
+    """Write RESULTS.md, RESULTS.html and report/ of `work`; return the first two paths.
 
-    Settings are those in `configs`, without any those of the run. Raises AsrtoolError naming a missing file and its
-    stage; what an earlier report wrote then stays.
+    Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its stage; an earlier
+    report then stays.
     """
     check_files(*_paths(work))
     (experiment,) = read_experiments([work], configs)
@@ -31,9 +31,9 @@ def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Pa
 
 
 def write_side_by_side(works: Sequence[Path], out: Path, num_clips: int) -> list[Path]:
-    """Write RESULTS.md and RESULTS.html of several experiments to the folder `out`; returns their paths.
+    """Write RESULTS.md and RESULTS.html of experiments to `out`; return the paths.
 
-    Raises AsrtoolError as write_report does, and where `out` is one of them.
+    Raises AsrtoolError as write_report, and if `out` is one of them.
     """
     if out.resolve() in [work.resolve() for work in works]:
         raise AsrtoolError(f"{out}: is one of the experiments, whose own report would be lost", "name another folder")

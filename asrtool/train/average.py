@@ -27,7 +27,7 @@ from asrtool.train.inputs import FINAL
 def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
     """Average the last `num` checkpoints, or the `num` of lowest dev loss (`by`).
 
-    If there are fewer, they are used, with a log line. Raises AsrtoolError if there is none, or if a needed one is
+    If there are fewer, they are used and this is logged. Raises AsrtoolError without any, and if a needed one is
     damaged.
     """
     directory = train_dir / "checkpoints"

@@ -26,7 +26,10 @@ def hybrid_settings(config: Config) -> Config:
 
 
 def last_settings(config: Config) -> Config:
-    """Return the settings of the final model: `[train]` with its objective's epochs and rate."""
+    """Return the settings of the final model: `[train]` with its objective's own.
+
+    These are epochs and rate.
+    """
     settings, train = config.model.objective.settings, config.train
     if not getattr(settings, "parameters_of", ""):
         return config
@@ -37,7 +40,7 @@ def last_settings(config: Config) -> Config:
 
 
 def begin_with_hybrid(config: Config, model: Path) -> Config:
-    """Return `config` with the hybrid `model` as initial model if its objective wants one.
+    """Return `config` with the hybrid `model` as initial model, if wanted.
 
     A model that `config` names stays.
     """

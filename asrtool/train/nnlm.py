@@ -33,10 +33,10 @@ MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 def start_neural_lm(
     text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
 ) -> None:
-    """Train on `text` over the vocabulary `words`, evaluate on `dev_text`, write `out`.
+    """Train on `text` over the vocabulary `words`, evaluate on `dev_text`.
 
-    `extra` texts are read once an epoch, `text` `nnlm.repeats` times. train.json records `code`, the digest of the
-    code. Raises AsrtoolError as `asrtool.train.run.start`.
+    Writes `out`. `extra` texts are read once an epoch, `text` `nnlm.repeats` times. train.json records `code`, the
+    digest of the code. Raises AsrtoolError as `asrtool.train.run.start`.
     """
     start(_renewed(neural_lm_job(text, dev_text, words, out, config, code, extra)))
 
@@ -74,7 +74,7 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config, ex
 
 
 def write_best(out: Path, state: State) -> dict[str, Any]:
-    """Write the weights of lowest dev loss to `out`/model.pt; return their description."""
+    """Write the weights of lowest dev loss to `out`/model.pt; describe them."""
     from asrtool.models.lm.neural_lm import save_neural_lm
     from asrtool.train.checkpoints.checkpoint import best_first, checkpoint_path, final_weights, load_checkpoint
 

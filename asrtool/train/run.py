@@ -1,7 +1,7 @@
-"""A training as a command starts it: here, or as several learners, in a folder that it can be resumed from at any time.
+"""Run a training here or as several learners, in a folder it can resume from.
 
-In the folder: `checkpoints/step-NNNNNNNN.pt`, `metrics.jsonl`, `tensorboard/`, `learners/`, `inputs.json` (what is
-trained on what) and, last, `train.json` (how it ended). Needs no torch until it trains.
+The folder has `checkpoints/step-NNNNNNNN.pt`, `metrics.jsonl`, `tensorboard/`, `learners/`, `inputs.json` (settings
+and data) and, last, `train.json` (the result). Needs no torch until it trains.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ENDED = "%s: this training is about to end, so no learner joins it any more"
 
 
 def join(job: Job) -> None:
-    """Train as a learner more of the training that runs in `job.out`, where it has not ended.
+    """Join the training running in `job.out` as an extra learner.
 
-    Raises AsrtoolError where none runs there, where it is of other settings or data, and as `train` does.
+    Raises AsrtoolError if none runs there, for other settings or data, and as `train`.
     """
     if is_learner():
         raise AsrtoolError("--join under torchrun", "run it by itself, once for each learner that is to join")
@@ -77,9 +77,9 @@ def _check_joinable(job: Job) -> None:
 
 
 def start(job: Job) -> None:
-    """Train here where there is one learner, else in children of this process, which return as it does.
+    """Train here with one learner, else in child processes, which return as it does.
 
-    Raises AsrtoolError as `train` does, and here when a learner ends before its time.
+    Raises AsrtoolError as `train`, and here if a learner ends early.
     """
     check_environment(job.distributed.num_learners)
     num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed, job.num_stages)
@@ -114,10 +114,10 @@ def _launch(job: Job, num_learners: int) -> bool:
 
 
 def train(job: Job) -> None:
-    """Train in this process, which may have been started as one of several learners; resume from what is there.
+    """Train in this process, maybe as one of several learners; resume if possible.
 
-    A finished training of the same settings and data is left as it is, without loading torch; one of others is moved to
-    `OUT.old-N`. Raises AsrtoolError for missing or broken inputs, a full disk, and a loss that is not a number.
+    A finished training of the same settings and data is left as it is, without loading torch; another one is moved to
+    `OUT.old-N`. Raises AsrtoolError for missing or broken inputs, a full disk, and a NaN loss.
     """
     if is_learner():
         _train_as_learner(job)
@@ -132,9 +132,9 @@ def train(job: Job) -> None:
 
 
 def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
-    """How many processes train on this machine, each on the devices of so many stages.
+    """Return how many processes train here, each on the devices of `num_stages`.
 
-    AsrtoolError when the strategy cannot have so many.
+    Raises AsrtoolError if the strategy cannot have so many.
     """
     if distributed.strategy.name == "single":
         if distributed.num_learners > 1:
@@ -150,13 +150,13 @@ def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
 
 
 def _count_gpus() -> int:
-    """Asked in a process of its own: learners are to be forked from this one before it uses CUDA."""
+    """Count GPUs in another process: learners are forked before this one uses CUDA."""
     ask = "import sys; sys.path[:1] == [''] and sys.path.pop(0); import torch; print(torch.cuda.device_count())"
     return int(subprocess.run([sys.executable, "-c", ask], stdout=subprocess.PIPE, check=True).stdout)
 
 
 def prepare(job: Job, world: World) -> Training:
-    """The training of `job` by the learners of `world`, resumed from its last checkpoint."""
+    """Build the training of `job`, resumed from its last checkpoint."""
     import torch
 
     from asrtool.train.loop.loop import Training
@@ -190,7 +190,7 @@ def _train_as_learner(job: Job) -> None:
 
 
 def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
-    """Whether the training is finished; its folder is held by learner 0, and nobody else trains there."""
+    """Lock the folder by learner 0; return whether the training is finished."""
     finished = False
     if world.rank == 0 and not (finished := stack.enter_context(open_training(job.out, job.inputs, world.size))):
         rendezvous_path(job.out).unlink(missing_ok=True)  # of an earlier attempt
@@ -199,7 +199,7 @@ def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
 
 
 def _node_size(distributed: Distributed) -> int:
-    """Learners that are lost together, of those of which the environment says."""
+    """Return how many learners are lost together, by the environment."""
     return distributed.node_size(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 

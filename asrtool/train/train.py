@@ -1,4 +1,4 @@
-"""Features and tokenizer to a trained acoustic model: what its training is made of."""
+"""Train an acoustic model on features and tokens."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ def start_training(
     targets: Path | None = None,
     logs_events: bool = False,
 ) -> None:
-    """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
+    """Train on `features`/train, evaluate on `features`/dev, write `out`, or resume.
 
-    `code` is the digest of the code that trains, which train.json records. As one learner more where it `joins` a
-    training that runs there. `profiles` has torch's profiler watch some steps, `logs_events` has written in which order
-    weights change. `targets` is what `asrtool targets` wrote, for an objective that is trained on it; otherwise it is
-    not looked at. Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
+    train.json records `code`, the digest of the code. `joins`: join the training running there. `profiles`: profile
+    some steps; `logs_events`: log the order of weight changes. `targets` is the output of `asrtool targets`, if the
+    objective needs it. Raises AsrtoolError as `asrtool.train.run.start` and `join`.
     """
     job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
     job = dataclasses.replace(job, profiles=profiles, logs_events=logs_events)
@@ -63,7 +62,7 @@ def acoustic_job(
     code: str = "",
     targets: Path | None = None,
 ) -> Job:
-    """The training as a job; AsrtoolError when a file of the data is missing, and where settings do not go together."""
+    """Return the job; AsrtoolError for a missing data file or conflicting settings."""
     _check(config.distributed, config)
     _check(config.model.objective.settings, config)
     config = with_sizes(config, features)
@@ -89,7 +88,7 @@ def acoustic_job(
 
 
 def _check(part: Any, config: Config) -> None:
-    """Whether settings go together with those of other sections, where `part` says so."""
+    """Check settings against other sections, if `part` has a check."""
     try:
         if hasattr(part, "check"):
             part.check(config)
@@ -105,10 +104,10 @@ def build_components(
     columns: ColumnsFolder | None = None,
     targets: Path | None = None,
 ) -> Components:
-    """Model and sets, with the batches of one of `num_learners`; `columns` is where several learners keep those.
+    """Build model and sets, with batches for one of `num_learners`.
 
-    `targets` is what an objective that uses a decision tree is trained on. Raises AsrtoolError where a file is missing,
-    or a set cannot be trained on.
+    `columns` is where several learners keep columns; `targets` as in start_training. Raises AsrtoolError if a file is
+    missing, or a set cannot be trained on.
     """
     from asrtool.data.features.ivectors.speaker_vectors import extractor_digest
     from asrtool.lang.tokens.tokenizer import Tokenizer
@@ -155,7 +154,7 @@ def build_components(
 def _build_model(
     config: Config, sizes: tuple[int, int, Tree | None], of_data: Mapping[str, Any]
 ) -> tuple[AcousticModel, dict[str, Any]]:
-    """The model that training begins with, and the info of its file; `sizes` as build_model takes them."""
+    """Build the initial model and the info of its file; `sizes` as build_model."""
     from asrtool.models.acoustic import build_model, speaker_vector_of, tree_to_info
     from asrtool.train.finetune import begin_with, freeze
 
@@ -170,7 +169,7 @@ def _build_model(
 
 
 def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | None:
-    """The frame targets of `targets` where `objective` is trained on them; AsrtoolError where they are missing."""
+    """Open frame targets if `objective` uses them; AsrtoolError if missing."""
     from asrtool.models.objectives.decision_tree import Tree
     from asrtool.train.batches.frame_targets import TargetsFolder
 
@@ -183,7 +182,7 @@ def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | Non
 
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:
-    """The training set of `context`, and what it is evaluated with: its own, else the shards of `dev`."""
+    """Open the training set and its dev set, or the shards of `dev`."""
     from asrtool.settings.data import Mix
     from asrtool.settings.train import Shards as ShardsSettings
     from asrtool.train.batches.shard_source import Shards

@@ -1,4 +1,4 @@
-"""What is wrong, or may be, with the audio and the text of a set: measures of its utterances to findings."""
+"""Findings on the audio and text of a set, from measures of its utterances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT_S = 0.2
 
 @dataclass(frozen=True)
 class Finding:
-    """Something found in `count` of `total` utterances, recordings or characters, for example in `example`."""
+    """Finding in `count` of `total` utterances, recordings or characters."""
 
     what: str
     count: int
@@ -117,10 +117,10 @@ def _is_heard(each: Measures) -> bool:
 
 
 def _unusual_rates(measured: Sequence[Measures]) -> tuple[set[str], set[str]]:
-    """Ids of utterances with far more, and far fewer, characters a second than is usual in this set.
+    """Return ids of utterances with far more, and far fewer, characters a second.
 
-    Logarithms of rates are compared with their median; their spread is that of the middle half, which a few wrong texts
-    do not change.
+    Logarithms of rates are compared with their median; their spread is taken from the middle half, which a few wrong
+    texts do not change.
     """
     long_enough = [each for each in measured if each.duration_s >= LEAST_S and each.characters]
     if len(long_enough) < FEWEST:

@@ -1,4 +1,4 @@
-"""Whether data is fit to train on, as a page: what was found, what there is, and how it is distributed."""
+"""Page of `asrtool check`: findings, counts and distributions of data."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ LISTED = 20  # of what is set aside for a fault
 
 @dataclass(frozen=True)
 class Page:
-    """What was found, as Markdown, and in how many utterances that could be listened to."""
+    """Findings as Markdown, and the number of readable utterances."""
 
     text: str
     num_utterances: int
 
 
 def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> Page:
-    """Listen to all of a manifest folder; the page on it, which with tables and pictures is written to `out`."""
+    """Check a manifest folder; write page, tables and pictures to `out` if given."""
     found = list(measure_manifests(manifests, num_jobs))
     measured = [each for each in found if isinstance(each, Measures)]
     unreadable = [each for each in found if isinstance(each, Unreadable)]
@@ -64,7 +64,10 @@ def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> Pag
 
 
 def check_rejected(manifests: Path, out: Path | None) -> Page:
-    """The page on data of which nothing could be used, so that the list of drops is beside `manifests`."""
+    """Return the page on data without usable utterances.
+
+    The list of drops is beside `manifests`.
+    """
     drops = _read_drops(rejected(manifests), manifests)
     return _write(find([], [], drops, 0), [], drops, out)
 
@@ -74,7 +77,7 @@ def _read_drops(path: Path, manifests: Path) -> list[Drop]:
 
 
 def _below(manifests: Path, text: str) -> str:
-    """`text` with files below `manifests`, as of audio that a command wrote, relative to it: it may be gone soon."""
+    """Make paths below `manifests` in `text` relative: the folder may be temporary."""
     return text.replace(f"{manifests}{os.sep}", "")
 
 

@@ -19,7 +19,7 @@ MIN_STEPS = 5  # whose mean is a point
 
 
 def draw_loss(figure: Figure, run: TrainingRun) -> None:
-    """The loss of all learners' batches, smoothed, and that on dev: against utterances and against seconds."""
+    """Draw the smoothed training loss and the dev loss, by utterances and seconds."""
     samples, loss = smooth(run.all_steps())
     by_samples, by_seconds = panels(figure, 2, share_y=True)
     for axes, train_x, dev_x in (
@@ -36,7 +36,7 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
 
 
 def draw_consensus(figure: Figure, run: TrainingRun) -> None:
-    """Consensus distance and drift at each synchronisation of the learners, against utterances."""
+    """Draw consensus distance and drift at each synchronisation."""
     distance, drift = panels(figure, 2)
     samples = run.consensus[:, 0]
     for axes, values, label in (
@@ -49,7 +49,7 @@ def draw_consensus(figure: Figure, run: TrainingRun) -> None:
 
 
 def smooth(steps: NDArray[np.void]) -> tuple[Floats, Floats]:
-    """Samples and loss of ordered `steps`, each point the mean over as many neighbouring steps as the others."""
+    """Return samples and loss of `steps`, averaged over windows of equal size."""
     steps = steps[np.isfinite(steps["loss"])]
     num_points = int(np.clip(len(steps) // MIN_STEPS, 1, MAX_POINTS))
     begins = np.arange(num_points) * len(steps) // num_points
@@ -59,7 +59,7 @@ def smooth(steps: NDArray[np.void]) -> tuple[Floats, Floats]:
 
 
 def _scale(axes: Axes, values: Floats) -> None:
-    """By powers of ten where `values` differ much, from zero otherwise."""
+    """Use a log scale if `values` differ much, else start at zero."""
     values = values[np.isfinite(values)]
     low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
     if low <= 0 or high < 3 * low:

@@ -1,4 +1,4 @@
-"""What all figures have in common. matplotlib is imported only where a figure is made; no display is needed."""
+"""Base of all figures; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def save_figure(draw: Draw, path: Path) -> None:
 
 
 def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
-    """`num` axes side by side, or, on a narrow figure, which grows, on top of one another."""
+    """Return `num` axes side by side, or stacked on a narrow figure."""
     if figure.get_figwidth() >= WIDE_INCHES:
         return list(figure.subplots(1, num, squeeze=False, sharey=share_y).flat)
     figure.set_figheight(figure.get_figheight() * (1 + 0.8 * (num - 1)))
@@ -60,16 +60,15 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
 
 
 def short(name: str) -> str:
-    """A name as a figure shows it: of a long one the end; not as a formula, nor as one that legends leave out."""
+    """Shorten a name for a figure, and escape formulas and hidden labels."""
     name = name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
     return f" {name}" if name.startswith("_") else name.replace("$", r"\$")
 
 
 def narrow_svg(draw: Draw, name: str) -> str:
-    """The element ``svg`` of a figure that is legible on a telephone, for a page that defines the colours.
+    """Return a figure as an ``svg`` element for telephones.
 
-    It has the colour of the text around it, those of COLOURS as variables of CSS, and identifiers that begin with
-    `name`, which the page has once.
+    It uses the text's colour, CSS variables for COLOURS, and identifiers that begin with `name`, unique on the page.
     """
     file = io.StringIO()
     with _drawn(draw, NARROW_INCHES, {**STYLE, **TRANSPARENT}) as figure:

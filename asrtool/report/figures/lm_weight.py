@@ -1,4 +1,4 @@
-"""Word error rate on dev over the weight of the language model, of what `asrtool tune` tried."""
+"""Figure of the word error rate on dev by language model weight, from tuning."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Curves = Mapping[str, Mapping[float, float]]  # method -> LM weight -> least WER
 
 
 def read_weights(path: Path) -> dict[str, dict[float, float]]:
-    """Those of a tuning.tsv, weights in order; without methods that had one weight alone.
+    """Read a tuning.tsv; methods with one weight are left out.
 
-    Raises AsrtoolError where it is missing or no such table.
+    Raises AsrtoolError if it is missing or malformed.
     """
     curves: dict[str, dict[float, float]] = {}
     try:
@@ -48,7 +48,7 @@ def draw_weights(figure: Figure, curves: Curves) -> None:
 
 
 def describe_weights(curves: Curves) -> str:
-    """In words: where each method has the fewest errors."""
+    """Describe in words the best weight of each method."""
     texts = [
         f"{method}: {curve[lowest(curve)]:.2f} % at {lowest(curve):g}, the lowest of"
         f" {', '.join(f'{wer:.2f} at {weight:g}' for weight, wer in curve.items())}"

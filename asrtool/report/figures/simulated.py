@@ -1,4 +1,4 @@
-"""A figure of simulated trainings: how long each takes, and what its learners spend their time on."""
+"""Figure of simulated trainings: their duration, and learners' time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw_rows(rows: Rows, path: Path) -> None:
-    """Write a figure of `rows`, each as asrtool.predict.simulate.compare gives it for --json, to `path`."""
+    """Draw `rows`, as asrtool.predict.simulate.compare gives them for --json."""
     with writing(path):
         save_figure(functools.partial(_draw, rows=rows), path)
 
@@ -51,7 +51,7 @@ def _draw_bars(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_curves(axes: Axes, rows: Rows) -> None:
-    """Hours over learners, a curve a strategy, and crosses for what others have measured."""
+    """Draw hours by learners, a curve a strategy, and crosses for published values."""
     for place, name in enumerate(dict.fromkeys(row["strategy"] for row in rows)):
         own = sorted((row for row in rows if row["strategy"] == name), key=lambda row: int(row["num_learners"]))
         x, colour = [row["num_learners"] for row in own], LINES[place % len(LINES)]

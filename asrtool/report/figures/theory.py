@@ -24,7 +24,7 @@ SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def plot_theory(found: Answer, path: Path) -> None:
-    """Write the figure of `found` to `path`; AsrtoolError where there is nothing that converges to draw."""
+    """Draw `found` to `path`; AsrtoolError if nothing converges."""
     if path.suffix not in SUFFIXES:
         raise AsrtoolError(
             f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}", "for example theory.svg"
@@ -46,7 +46,7 @@ def plot_theory(found: Answer, path: Path) -> None:
 
 
 def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Course, Course], in_rounds: bool) -> None:
-    """Left what the bound is about, right the distance of the replicas from their mean."""
+    """Draw the bounded quantity on the left, the consensus distance on the right."""
     predicted, drawn = courses
     rate, system = found.question.rate, found.question.system
     steps_K = np.arange(1, len(predicted.gradient_K) + 1)

@@ -1,4 +1,4 @@
-"""Figures of the learners beside one another: their speed, what they spend their time on, and when."""
+"""Figures of learners side by side: speed, time by activity, time line."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_NAMES = 32  # of rows
 
 
 def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
-    """Fractions of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
+    """Return the fractions of learner `rank`'s time by PARTS, and BETWEEN.
 
-    Between steps a learner evaluates, saves, and waits for the others to synchronise.
+    Between steps a learner evaluates, saves, and waits to synchronise.
     """
     steps = run.learners[rank]
     totals = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}
@@ -75,9 +75,9 @@ def draw_timeline(figure: Figure, run: TrainingRun) -> None:
 
 
 def timeline_windows(run: TrainingRun) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Start and end, as seconds since 1970, of the steps drawn: the first ones, and those in the middle.
+    """Return two time windows in seconds since 1970: the first steps, and middle ones.
 
-    Counted in steps of all learners, so that a drawing is not larger for a long training.
+    They have a fixed number of steps, so a drawing does not grow with the training.
     """
     steps = run.all_steps()
     begins = np.sort(steps["begin"] - steps["data_s"])
@@ -89,7 +89,7 @@ def timeline_windows(run: TrainingRun) -> tuple[tuple[float, float], tuple[float
 
 
 def step_spans(steps: NDArray[np.void], begin: float, end: float) -> dict[str, Floats]:
-    """By PARTS, (begin, end) in seconds of what `steps` did between `begin` and `end`, cut at these."""
+    """Return (begin, end) seconds of `steps` by PARTS, cut to a window."""
     at = steps["begin"] - steps["data_s"]
     spans = {}
     for part in PARTS:
@@ -102,7 +102,7 @@ def step_spans(steps: NDArray[np.void], begin: float, end: float) -> dict[str, F
 
 
 def _draw_spans(axes: Axes, rows: list[Floats], colour: str) -> None:
-    """Boxes from start to end, a row a learner; all are one path, since a figure may have thousands."""
+    """Draw boxes, a row a learner, as one path, since there may be thousands."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 

@@ -25,9 +25,9 @@ MAX_PARTNERS = 4  # of a learner that are named
 
 
 def plot_training(train: Path, out: Path) -> Path:
-    """Write the figures of the training in `train` to `out`, with ``training.md``, whose path is returned.
+    """Write the figures of a training to `out`; return the path of ``training.md``.
 
-    Raises AsrtoolError where `train` cannot be read, and where `out` holds other files.
+    Raises AsrtoolError if `train` cannot be read, or `out` holds other files.
     """
     run = read_training(train)
     with write_folder(out, "training.md") as folder:
@@ -37,13 +37,16 @@ def plot_training(train: Path, out: Path) -> Path:
 
 
 def draw_figures(run: TrainingRun, folder: Path) -> None:
-    """Write ``NAME.svg`` to `folder` for each figure that `run` has something to show in."""
+    """Write ``NAME.svg`` to `folder` for each figure with content."""
     for name in figure_names(run):
         save_figure(functools.partial(FIGURES[name][1], run=run), folder / f"{name}.svg")
 
 
 def describe_training(run: TrainingRun, folder: str) -> str:
-    """Markdown: how the training went, a row a learner, and the figures, which lie in `folder` ("" or "NAME/")."""
+    """Describe a training in Markdown: its course, a row a learner, and figures.
+
+    The figures are in `folder` ("" or "NAME/").
+    """
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in figure_names(run)]
     tables = [table.to_markdown() for table in training_tables(run).values()]
     return "\n\n".join([" ".join(training_facts(run)), *tables, *figures])
@@ -66,13 +69,13 @@ def training_facts(run: TrainingRun) -> list[str]:
 
 
 def training_tables(run: TrainingRun) -> dict[str, Table]:
-    """By title: what each corpus gave to each epoch, where there are several, and what each learner did."""
+    """Return tables by title: corpora by epoch if several, and learners."""
     corpora = {"What each corpus gave": _corpus_table(run)} if run.corpora else {}
     return {**corpora, "What each learner did": _learner_table(run)}
 
 
 def _describe_best(run: TrainingRun) -> str:
-    """Which epoch was the best on dev, and whether training ended for that."""
+    """Describe the best epoch on dev, and whether training ended for it."""
     if run.emulated or not len(run.dev):
         return ""
     best, last = run.dev_epochs[run.best], run.dev_epochs[-1]
@@ -82,14 +85,14 @@ def _describe_best(run: TrainingRun) -> str:
 
 
 def figure_names(run: TrainingRun) -> list[str]:
-    """Of FIGURES those that show something: what sets learners side by side is a single bar of one."""
+    """Return the FIGURES with content; one learner has nothing side by side."""
     alone = len(run.learners) == 1
     empty = {"loss": run.emulated, "learners": alone, "timeline": alone, "consensus": not run.differ}
     return [name for name in FIGURES if not empty.get(name)]
 
 
 def _corpus_table(run: TrainingRun) -> Table:
-    """What each corpus gave to each epoch; epochs in which this was the same have one row."""
+    """Return the portions of corpora by epoch; equal epochs share a row."""
     names = list(next(iter(run.corpora.values())))
     cells = {epoch: [_portion(corpora[name]) for name in names] for epoch, corpora in sorted(run.corpora.items())}
     rows = []
@@ -127,5 +130,5 @@ def _learner_table(run: TrainingRun) -> Table:
 
 
 def _ranks(partners: Sequence[int]) -> str:
-    """Of few the ranks, of more how many."""
+    """Format a few ranks, or the number of many."""
     return " ".join(map(str, partners)) if len(partners) <= MAX_PARTNERS else f"{len(partners)} learners"

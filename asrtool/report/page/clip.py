@@ -1,4 +1,4 @@
-"""An utterance to listen to and to look at, as addresses that hold the data themselves: FLAC, and a PNG spectrogram."""
+"""Utterance as data URLs: FLAC audio, and a PNG spectrogram."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_SHADES, RANGE_DB = 16, 60.0  # below the loudest point; PNG packs two points
 
 @dataclass(frozen=True)
 class Clip:
-    """`audio` and `picture` are ``data:`` addresses; `seconds` are heard of `whole_s`, up to `max_hz` is seen."""
+    """Clip with ``data:`` URLs of `seconds` of `whole_s`, shown up to `max_hz`."""
 
     audio: str
     picture: str
@@ -31,12 +31,15 @@ class Clip:
 
     @property
     def num_bytes(self) -> int:
-        """Of both on a page."""
+        """Size of both URLs."""
         return len(self.audio) + len(self.picture)
 
 
 def make_clip(samples_S: np.ndarray, rate_hz: int, palette: bytes) -> Clip:
-    """The clip of the samples of an utterance, float32 in [-1, 1]; `palette` has NUM_SHADES colours of three bytes."""
+    """Make the clip of float32 samples in [-1, 1].
+
+    `palette` has NUM_SHADES colours of three bytes.
+    """
     whole_s = len(samples_S) / rate_hz
     samples_S = samples_S[: round(MAX_CLIP_S * rate_hz)]
     if rate_hz > MAX_RATE_HZ:
@@ -57,7 +60,10 @@ def make_clip(samples_S: np.ndarray, rate_hz: int, palette: bytes) -> Clip:
 
 
 def spectrogram(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Shades (NUM_ROWS, columns) below NUM_SHADES, the highest frequency first; the loudest point has the last."""
+    """Return shades (NUM_ROWS, columns), highest frequency first.
+
+    The loudest point has the last of NUM_SHADES.
+    """
     size = round(WINDOW_S * rate_hz)
     hop = max(round(HOP_S * rate_hz), -(-len(samples_S) // MAX_COLUMNS), 1)
     padded = np.pad(samples_S, (size // 2, size))
@@ -71,7 +77,7 @@ def spectrogram(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def format_png(shades: np.ndarray, palette: bytes) -> bytes:
-    """A PNG file of `shades` (rows, columns) below 16, each a colour of the `palette` of three bytes a colour."""
+    """Return a PNG of `shades` (rows, columns) below 16, in colours of `palette`."""
     num_rows, num_columns = shades.shape
     even = np.pad(shades, ((0, 0), (0, num_columns % 2)))
     packed = even[:, ::2] << 4 | even[:, 1::2]

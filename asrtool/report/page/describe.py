@@ -8,7 +8,7 @@ from asrtool.report.training import Floats, TrainingRun
 
 
 def describe_figure(name: str, run: TrainingRun) -> str:
-    """What the figure `name` of asrtool.report.figures.training_figures.FIGURES shows."""
+    """Describe in words the figure `name` of training_figures.FIGURES."""
     described = {
         "loss": _describe_loss,
         "learners": _describe_learners,

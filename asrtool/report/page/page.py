@@ -1,4 +1,4 @@
-"""RESULTS.html: one page with all of a report, or of several experiments side by side."""
+"""RESULTS.html: one page of a report, or of several experiments side by side."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class SetPart:
-    """What the page says of a set that was scored."""
+    """Part of the page on a scored set."""
 
     name: str
     title: str
@@ -88,7 +88,7 @@ class SetPart:
 
 @dataclass(frozen=True)
 class RunPart:
-    """What the page says of an experiment."""
+    """Part of the page on an experiment."""
 
     name: str
     command: str
@@ -101,7 +101,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class DataPart:
-    """What the page says of the data of one or more experiments."""
+    """Part of the page on the data of experiments."""
 
     name: str
     sets: Table
@@ -123,14 +123,14 @@ class Page:
 
     @property
     def has_audio(self) -> bool:
-        """Whether any utterance can be heard."""
+        """True if any utterance has audio."""
         return any(card.clip for part in self.sets for card in part.cards)
 
 
 def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
-    """The page of `experiments`; `num_clips` of the worst utterances of each set have their audio, where it is there.
+    """Format the page; `num_clips` of the worst utterances of a set have audio.
 
-    The same folders give the same bytes. Raises AsrtoolError for what cannot be read.
+    The same folders give the same bytes. Raises AsrtoolError for an unreadable file.
     """
     sets = [_describe_set(name, number, experiments) for number, name in enumerate(scored_sets(experiments), 1)]
     sets = _with_clips(sets, experiments, num_clips)
@@ -160,7 +160,7 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
 
 
 def _policy() -> str:
-    """What a browser may load and run: this style and script, data that the page holds, and nothing from elsewhere."""
+    """Return the content security policy: this style and script, embedded data only."""
     digest = base64.b64encode(hashlib.sha256(f"\n{SCRIPT}".encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; media-src data:"
@@ -201,7 +201,7 @@ def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> 
 def _plots_of_set(
     name: str, prefix: str, systems: Sequence[System], experiments: Sequence[Experiment]
 ) -> list[Picture]:
-    """Those in which there is something to compare: a single bar or point is none."""
+    """Return the figures of a set with something to compare."""
     pictures = []
     if len(systems) > 1:
         rates = [(system.name, system.score) for system in systems]

@@ -1,4 +1,4 @@
-"""The parts of the page of a report: template, style and script. A page holds all of them."""
+"""Template, style and script of the page of a report."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MAX_CARDS = 100  # of a set
 
 @dataclass(frozen=True)
 class Card:
-    """An utterance: its place in the set, the scored segment of each system (None where one has none), its audio."""
+    """Utterance with its scored segment by system (or None), and its audio."""
 
     place: int
     segments: Sequence[ScoredSegment | None]
@@ -24,12 +24,12 @@ class Card:
 
     @property
     def first(self) -> ScoredSegment:
-        """What all systems have in common."""
+        """Reference part, which all systems share."""
         return next(segment for segment in self.segments if segment)
 
     @property
     def results(self) -> list[tuple[list[int], ScoredSegment]]:
-        """What systems made of it, each with the numbers of the systems that did."""
+        """Return distinct hypotheses, each with the numbers of its systems."""
         found: dict[ScoredSegment, list[int]] = {}
         for number, segment in enumerate(self.segments):
             if segment:
@@ -38,7 +38,7 @@ class Card:
 
     @property
     def errors(self) -> list[int]:
-        """Of each system; 0 where it has no such segment."""
+        """Return the errors of each system; 0 without a segment."""
         return [segment.num_errors if segment else 0 for segment in self.segments]
 
     @property
@@ -57,7 +57,7 @@ class Card:
 
 
 def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
-    """At most MAX_CARDS, those with most errors of all systems together first; and how many utterances there are."""
+    """Return at most MAX_CARDS with most errors in total, and the number of utterances."""
     by_key: dict[tuple[str, str], list[ScoredSegment | None]] = {}
     for number, system in enumerate(systems):
         for segment in system.score.segments:

@@ -117,7 +117,7 @@ def seed_torch(seed: int) -> None:
 
 
 def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, section: str) -> AsrtoolError:
-    """Save `batch`, whose loss or gradient is NaN, in `out`; return the error to raise.
+    """Save `batch`, whose loss or gradient is NaN; return the error to raise.
 
     The hint names the `section` of the settings.
     """

@@ -79,7 +79,7 @@ class _Part:
         return self.epochs[batch.epoch].batch(batch.position)
 
     def window(self, slot: int) -> tuple[int, int] | None:
-        """Return the epoch and window of a slot's batch; None if the source has no windows."""
+        """Return the epoch and window of a slot's batch; None without windows."""
         batch = self.batch(slot)
         window = self.planned(batch).window
         return None if window is None else (batch.epoch, window)

@@ -150,7 +150,7 @@ def state_of(fields: Mapping[str, Any]) -> State:
 def load_newest(
     directory: Path, load: Callable[[Path], tuple[dict[str, Any], State]] = load_checkpoint
 ) -> tuple[dict[str, Any], State] | None:
-    """Load the newest whole checkpoint; None if there is none at all.
+    """Load the newest whole checkpoint; None without any.
 
     The steps of a damaged one are trained again. Raises AsrtoolError if all are damaged.
     """

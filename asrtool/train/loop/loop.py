@@ -283,7 +283,7 @@ class Training:
         return profiling(self.out / "profile", self.world.rank)
 
     def _load(self) -> Generator[tuple[Assignment, TrainingBatch | None], None, None]:
-        """Yield assignments with their batches, one read ahead; None while waiting at the end."""
+        """Yield assignments with batches, one read ahead; None while waiting at the end."""
         assignments = self.records.follow(self.queue.assign())
         with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
             while True:

@@ -53,11 +53,10 @@ def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision)
 
 
 class Task(nn.Module):
-    """A model with its loss: what strategies train. Parameters are those of `model`.
+    """Model with its loss, as strategies train it; parameters are the model's.
 
-    With `weight_noise` a batch is computed with Gaussian noise of that standard deviation added to each weight that is
-    trained (after Graves, 2011), and its gradients are those there. The weights themselves stay as they are, since
-    others may read them meanwhile.
+    With `weight_noise` a batch is computed with Gaussian noise of that standard deviation added to each trained
+    weight (after Graves, 2011). The weights themselves stay, since others may read them meanwhile.
     """
 
     def __init__(
@@ -76,9 +75,9 @@ class Task(nn.Module):
         self.figures: Mapping[str, float] = {}  # of the last batch
 
     def forward(self, batch: TrainingBatch | None, has_noise: bool = False) -> Tensor:
-        """The loss of a batch, in nats, summed over its utterances; for None a zero that touches every parameter.
+        """Return the loss of a batch in nats, summed over utterances.
 
-        Whether the weights `has_noise` is for calls by itself.
+        None gives a zero that touches every parameter. `has_noise`: internal; the weights already have noise.
         """
         if batch is None:
             return zero_loss(self.model)
@@ -96,7 +95,7 @@ class Task(nn.Module):
 
 
 class EmulatedCompute(nn.Module):
-    """In the place of a Task: takes `compute_ms`, and gives every weight the same small gradient."""
+    """Task that takes `compute_ms` and gives every weight the same small gradient."""
 
     def __init__(self, model: nn.Module, compute_ms: float) -> None:
         super().__init__()
@@ -125,7 +124,10 @@ def sum_loss(
     precision: Precision,
     after_batch: Callable[[], None],
 ) -> Sums:
-    """Losses of `batches`, without dropout; `after_batch` may raise to end it. The model is left in training mode."""
+    """Return losses of `batches` without dropout; `after_batch` may raise to end it.
+
+    The model is left in training mode.
+    """
     sums = Sums()
     model.eval()
     try:

@@ -75,12 +75,18 @@ class Lines:
 class Records:
     """Records of a learner, one line a step, continued from `num_bytes`.
 
-    A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
-    learning rate counts them), ``loss`` (nats a token; null if fp16 overflowed), ``begin`` (seconds since 1970),
-    ``compute_s``, ``comm_s`` (communication on the computing thread), ``wait_s`` (for other learners), ``data_s``
-    (for data), ``staleness`` (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners``
-    (ranks of finished exchanges since the step before) and ``skipped`` (exchanges not begun or refused); of its
-    batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
+    A line has these fields:
+
+    - ``epoch``, ``batch`` (its number in the epoch), ``step``
+    - ``samples``: of all learners, as the learning rate counts them
+    - ``loss``: nats a token; null if fp16 overflowed
+    - ``begin``: seconds since 1970
+    - ``compute_s``; ``comm_s``: communication on the computing thread
+    - ``wait_s``: waiting for other learners; ``data_s``: for data
+    - ``staleness``: changes by others since the weights of the gradient
+    - ``bytes``: sent; ``partners``: ranks of finished exchanges since the step before
+    - ``skipped``: exchanges not begun or refused
+    - ``utterances``, ``frames``, ``padded_frames`` of its batch
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:

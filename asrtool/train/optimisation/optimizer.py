@@ -1,4 +1,4 @@
-"""Optimizers, built from parameters and settings; the rate is set before each step."""
+"""Optimizers, built from parameters and settings; the rate is set at each step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Optimizers of torch without what they import for `torch.compile`, which costs each process two fifths of its start.
+"""Optimizers of torch without the import of its compiler.
 
-`torch.optim` guards `step` and other methods against compilation, and loads torch._dynamo when one is first called, in
-1.6 s of CPU time. Here the methods are those inside the guards. An optimizer of one's own that is not `Eager` loads it.
+`torch.optim` guards `step` and other methods against compilation, and loads torch._dynamo when one is first called,
+in 1.6 s of CPU time, two fifths of a process's start. Here the methods are the ones inside the guards. A custom
+optimizer that is not `Eager` loads it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ class Eager(torch.optim.Optimizer):
 
 
 class AdamW(Eager, torch.optim.AdamW):
-    """That of torch, to the same bits."""
+    """AdamW of torch, to the same bits."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 class SGD(Eager, torch.optim.SGD):
-    """That of torch, to the same bits."""
+    """SGD of torch, to the same bits."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
