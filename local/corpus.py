@@ -1,8 +1,8 @@
-"""What a corpus is: the releases it is read from, the sets it gives, and how these become manifests.
+"""Interface of corpora: releases, sets, and how these become manifests.
 
-A corpus is one class. That of `local/corpora/NAME.py` is called NAME in data.train, data.dev and data.test; a person's
-own is called ``package.module:Class`` there. Settings look at these classes for the keys of [paths], so a module that
-holds one imports lhotse and torch inside its functions only.
+A corpus is one class. `local/corpora/NAME.py` has the one called NAME in data.train, data.dev and data.test; a custom
+one is ``package.module:Class``. Settings read these classes for the keys of [paths], so a module imports lhotse and
+torch inside its functions only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts
 
 @dataclass(frozen=True)
 class Release:
-    """Data as their publisher lays them out; paths.KEY says where they lie, in folders or tar files."""
+    """Data as published; paths.KEY says where, in folders or tar files."""
 
     name: str  # of its folder below the corpus folder
     title: str
@@ -34,12 +34,12 @@ class Release:
 
     @property
     def key(self) -> str:
-        """What it is called in [paths]."""
+        """Key in [paths]."""
         return self.name.lower()
 
 
 class Corpus(ABC):
-    """Recordings with transcripts, in up to three roles: to train on, to choose weights on, to test on."""
+    """Recordings with transcripts, to train on, to tune on, or to test on."""
 
     in_mini: ClassVar[bool] = False  # whether local/mini/corpus.py makes one that can stand in for it
     train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
@@ -49,37 +49,37 @@ class Corpus(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Of its folders, and in references."""
+        """Name of its folders, and in references."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """Of its tables."""
+        """Title in tables."""
 
     @property
     @abstractmethod
     def releases(self) -> tuple[Release, ...]:
-        """What it is read from."""
+        """Releases that it is read from."""
 
     @property
     @abstractmethod
     def roles(self) -> tuple[str, ...]:
-        """For which it has a set; one that has an optional release may be missing."""
+        """Roles that it has a set for; an optional release may be missing."""
 
     @abstractmethod
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write a manifest folder `out`/ROLE for each of its sets from the releases, which are folders of `corpus`.
+        """Write a manifest folder `out`/ROLE for each of its sets.
 
-        asrtool.data.manifests.manifest.write_manifests writes such a folder. A test set has ``ref.stm`` and
-        ``ref.glm`` too.
-        Raises AsrtoolError when a file is missing or too much cannot be used (data.bad_fraction).
+        The releases are folders of `corpus`. asrtool.data.manifests.manifest.write_manifests writes such a folder. A
+        test set has ``ref.stm`` and ``ref.glm`` too. Raises AsrtoolError if a file is missing or too much cannot be
+        used (data.bad_fraction).
         """
 
     def texts(self, corpus: Path) -> tuple[Iterable[str], Callable[[str], str]]:
-        """Its transcripts as they are, an utterance a line, and the rule that normalises one, without its audio.
+        """Return transcripts, an utterance a line, and the rule that normalises one.
 
-        For corpora that lm.extra_text can name; Release.roles says with TEXT which releases that takes.
-        Raises AsrtoolError where that is not known.
+        For corpora that lm.extra_text can name; Release.roles marks the needed releases with TEXT. Raises
+        AsrtoolError if unsupported.
         """
         known = "name a file of its sentences instead"
         raise AsrtoolError(f"lm.extra_text names {self.name}, whose transcripts are not read alone", known)

@@ -23,15 +23,15 @@ class Named:
 
     @property
     def releases(self) -> list[Release]:
-        """What it is read from in these roles."""
+        """Return the releases for these roles."""
         return [release for release in self.corpus.releases if set(release.roles) & set(self.roles)]
 
 
 def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
-    """The corpora of `data`, each once, in the order in which they are named; of those of `extra_text` the transcripts.
+    """Return the corpora of `data` in order, and transcripts of `extra_text`.
 
-    Raises AsrtoolError where nothing is named to train or to test on, for a role that a corpus has no set for, and for
-    names that cannot be those of folders.
+    Raises AsrtoolError if nothing is named to train or test on, for a role that a corpus lacks, and for names that
+    folders cannot have.
     """
     for role in ("train", "test"):
         if not getattr(data, role):
@@ -67,7 +67,7 @@ def with_role(data: Data, role: str) -> list[Corpus]:
 
 
 def open_corpus(name: str) -> Corpus:
-    """The corpus `name`, known or ``package.module:Class``. Raises AsrtoolError when it does not keep the rules."""
+    """Open a corpus by name or ``package.module:Class``; AsrtoolError if invalid."""
     found = registry.load("corpus", name)
     if not isinstance(found, type) or not issubclass(found, Corpus):
         raise AsrtoolError(f"{name}: no subclass of asrtool.local.corpus.Corpus", "see docs/guide/extending.md")
@@ -81,7 +81,7 @@ def open_corpus(name: str) -> Corpus:
 
 
 def known_releases(data: Data) -> dict[str, Release]:
-    """The releases of all corpora that come with the toolkit or that `data` names, by their keys in [paths]."""
+    """Return the releases of built-in and named corpora by their keys in [paths]."""
     chosen = [choice.name for role in ROLES for choice in getattr(data, role)]
     corpora = map(open_corpus, dict.fromkeys([*registry.names("corpus"), *chosen]))
     return {release.key: release for corpus in corpora for release in corpus.releases}

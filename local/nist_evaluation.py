@@ -1,7 +1,7 @@
-"""Test sets as NIST's evaluations have them: whole calls, a reference (stm) that says what is scored, and rules (glm).
+"""NIST's test sets: whole calls, a reference (stm), and rules (glm).
 
-The segments are the scored ones of the stm. They are widened a little for the recogniser, as the words at their edges
-are cut short otherwise; the times before are kept in the custom fields scored_start_s and scored_duration_s.
+Segments are the scored ones of the stm, widened a little, as words at their edges are cut otherwise; the original
+times are in the custom fields scored_start_s and scored_duration_s.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StmLine:
 
     @property
     def times(self) -> tuple[str, str, str, str]:
-        """What distinguishes it: side and times in hundredths of a second, in which partitions agree with it."""
+        """Side and times in hundredths, in which partitions agree."""
         return self.recording, self.channel, f"{float(self.start_s):.2f}", f"{float(self.end_s):.2f}"
 
     @property
@@ -68,9 +68,9 @@ class StmLine:
 
 
 def prepare_evaluation(stm: str, glm: str, files: Mapping[str, Path], out: Path, data: Data) -> None:
-    """Write the manifest folder `out` with ref.stm and ref.glm, of the audio `files` (recording id -> path).
+    """Write the manifest folder `out` with ref.stm and ref.glm, of audio `files`.
 
-    Raises AsrtoolError for a broken reference, or when too much cannot be used.
+    Raises AsrtoolError for a broken reference, or if too much cannot be used.
     """
     drops: list[Drop] = []
     lines = parse_stm(stm)
@@ -96,7 +96,7 @@ def prepare_evaluation(stm: str, glm: str, files: Mapping[str, Path], out: Path,
 
 
 def read_stm(paths: Iterable[Path]) -> str:
-    """One reference of the files at `paths`, as scorers want it: no known fault, no gaps, sides A and B, one header.
+    """Merge references, fixing known faults, gaps, sides and headers.
 
     The known faults are a stray second bracket and tags of asides.
     """
@@ -107,7 +107,7 @@ def read_stm(paths: Iterable[Path]) -> str:
 
 
 def parse_stm(text: str) -> list[StmLine]:
-    """The segments of a reference, those to be ignored included. Raises AsrtoolError naming a broken line."""
+    """Parse a reference with ignored segments; AsrtoolError naming a broken line."""
     lines = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(";;") or not line.strip():
@@ -131,10 +131,9 @@ def keep_recordings(stm: str, ids: Iterable[str]) -> str:
 
 
 def compare_pem(stm: str, pem: Path, title: str, bad_fraction: float) -> None:
-    """Raise AsrtoolError where the partition file `pem` and the stm differ in more than that fraction of the segments.
+    """Raise AsrtoolError if partition and stm differ in too many scored segments.
 
-    Those are listed that are scored; the pem may or may not list others. What is decoded and scored goes by the stm, so
-    a few that differ are a warning.
+    Decoding and scoring use the stm, so a few that differ are a warning.
     """
     lines = parse_stm(stm)
     rows = [row.split() for row in pem.read_text(encoding="latin-1").splitlines() if not row.startswith(";;")]
@@ -154,10 +153,10 @@ def compare_pem(stm: str, pem: Path, title: str, bad_fraction: float) -> None:
 def widen(
     segments: Iterable[SupervisionSegment], durations_s: Mapping[str, float], padding_s: float
 ) -> list[SupervisionSegment]:
-    """`segments` longer by up to `padding_s` at both ends, within the recording (`durations_s` by id).
+    """Lengthen segments by up to `padding_s` at both ends within the recording.
 
-    Neighbours on a channel share the gap between them, so that no word is decoded twice. The times before are kept in
-    the custom fields scored_start_s and scored_duration_s.
+    Neighbours share the gap between them, so no word is decoded twice. The original times are kept in the custom
+    fields scored_start_s and scored_duration_s.
     """
     sides: dict[tuple[str, int], list[SupervisionSegment]] = {}
     for segment in sorted(segments, key=lambda s: (s.start, s.end)):
@@ -192,7 +191,7 @@ def _with_letter(line: str) -> str:
 
 
 def _missing_labels(header: Iterable[str], segments: Iterable[str]) -> Iterator[str]:
-    """Lines for the labels that no line of the header declares, on which scorers would stop."""
+    """Yield lines for labels that the header lacks, which would stop scorers."""
     declared = {match[1].lower() for line in header if (match := _LABEL.match(line))}
     used = dict.fromkeys(name for line in segments for name in _labels(line))
     yield from (f';; LABEL "{name}" "{name}" ""' for name in used if name.lower() not in declared)
@@ -233,7 +232,7 @@ def _segments(scored: Iterable[StmLine], durations_s: Mapping[str, float]) -> It
 
 
 def _text(reference: str) -> str:
-    """Normalised text, or none: scoring reads ref.stm, and leaving out a scored segment would change the result."""
+    """Return normalised text, or '': a scored segment must not be left out."""
     try:
         return normalise(reference, RULES)
     except Unusable:

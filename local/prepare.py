@@ -1,4 +1,4 @@
-"""Corpora to folders of manifests: `manifests/corpora/NAME/ROLE`, one for each set that a corpus gives."""
+"""Prepare corpora: `manifests/corpora/NAME/ROLE` for each set of a corpus."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CORPORA = "corpora"
 
 
 def prepare_all(corpus: Path, manifests: Path, data: Data) -> None:
-    """Prepare each corpus that `data` names from its releases, folders of `corpus`, into `manifests`/corpora/NAME.
+    """Prepare each corpus of `data` from its releases in `corpus`.
 
-    Raises AsrtoolError when a corpus cannot be prepared or lacks a set that it is named for.
+    Raises AsrtoolError if a corpus cannot be prepared or lacks a set it is named for.
     """
     for item in named_corpora(data):
         out = manifests / CORPORA / item.corpus.name
@@ -25,9 +25,9 @@ def prepare_all(corpus: Path, manifests: Path, data: Data) -> None:
 
 
 def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> None:
-    """Write `out`/ROLE for each set of `corpus`, whose releases are folders of `releases`.
+    """Write `out`/ROLE for each set of `corpus` from its `releases`.
 
-    What an earlier run left counts as half-written until it is made again; decoded audio stays.
+    Sets of an earlier run count as half-written until made again; decoded audio stays.
     """
     for role in ROLES:
         check_place(out / role)
@@ -36,6 +36,6 @@ def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> Non
 
 
 def _promised(item: Named) -> list[str]:
-    """The roles that the corpus is named for and must have a set for: a release of theirs is needed."""
+    """Return the roles that the corpus must have a set for."""
     needed = {role for release in item.corpus.releases if not release.is_optional for role in release.roles}
     return [role for role in item.roles if role in needed]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A published part of a corpus, such as test-other, and the role that it belongs to."""
+    """Published part of a corpus, such as test-other, and its role."""
 
     name: str
     role: str
@@ -33,10 +33,10 @@ class Part:
 
 
 def part(name: str, role: str, manifests: dict[str, Any], stage: Path | None = None) -> Part:
-    """Of the dictionary that a preparer of lhotse returns for it, which is emptied: nothing is kept twice.
+    """Make a part of lhotse's manifests; the dictionary is emptied.
 
-    Files behind links of `stage`, which is temporary, are called as they are where these lead. Other links stay:
-    the features know audio by its place in the work folder, wherever the release lies.
+    Files behind links of the temporary `stage` get their targets' paths. Other links stay: the features know audio by
+    its place in the work folder.
     """
     recordings = [_entry(recording, stage) for recording in manifests.pop("recordings")]
     return Part(name, role, recordings, list(manifests.pop("supervisions")))
@@ -54,7 +54,7 @@ def _entry(recording: Recording, stage: Path | None) -> Entry:
 
 @contextlib.contextmanager
 def reading(release: Release, folder: Path) -> Iterator[Path]:
-    """A temporary folder while lhotse reads `release`; whatever it stops at is one line."""
+    """Yield a temporary folder while lhotse reads `release`; errors become one line."""
     from lhotse.audio.utils import AudioLoadingError
 
     try:
@@ -70,9 +70,9 @@ def reading(release: Release, folder: Path) -> Iterator[Path]:
 
 
 def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[str]) -> None:
-    """Write `out`/ROLE for each role of `parts`; segments of a reference are labelled by their part.
+    """Write `out`/ROLE for each role; reference segments are labelled by part.
 
-    Raises AsrtoolError when too much of a part cannot be used.
+    Raises AsrtoolError if too much of a part cannot be used.
     """
     for role in roles:
         chosen = [item for item in parts if item.role == role]

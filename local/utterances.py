@@ -1,4 +1,4 @@
-"""What the preparation of every corpus shares: looking at audio files, reading transcripts, applying text rules."""
+"""Shared by all corpora: check audio files, read transcripts, apply text rules."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Sound:
 
 @contextlib.contextmanager
 def staging() -> Iterator[Path]:
-    """A fresh folder in which a clean copy of a release is laid out for lhotse's preparers, read with libsndfile.
+    """Yield a folder for a clean copy of a release, for lhotse's preparers.
 
-    Raises AsrtoolError when there is no room for it, or for what is written while it is open.
+    Raises AsrtoolError if there is no room.
     """
     from lhotse.audio.backend import get_current_audio_backend, set_current_audio_backend
 
@@ -71,9 +71,9 @@ def staging() -> Iterator[Path]:
 def usable_audio(
     files: Mapping[str, Path], sampling_rate_hz: int | None, num_channels: int, out: Path, drops: list[Drop]
 ) -> dict[str, Sound]:
-    """Those of `files` (recording id -> path) of so many channels and that rate, or any; the others go to `drops`.
+    """Return usable audio `files` (recording id -> path); others go to `drops`.
 
-    What is compressed with shorten, or joined of several files, is decoded once, to `out`/audio.
+    Shorten-compressed and joined files are decoded once, to `out`/audio.
     """
     good = {}
     not_mono = []
@@ -91,9 +91,9 @@ def usable_audio(
 
 
 def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> Sound:
-    """Raise AsrtoolError unless `path` is an audio file of so many channels and that rate, or any, not truncated.
+    """Raise AsrtoolError unless `path` is whole audio of that rate and channels.
 
-    Of other channels OtherChannels.
+    OtherChannels for other channels.
     """
     if is_sphere(path):
         check_sphere(path, sampling_rate_hz, num_channels)
@@ -113,7 +113,7 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
 
 
 def look_at(path: Path) -> Sound:
-    """What the headers of an audio file say. Raises AsrtoolError when there is none, and if it is cut off."""
+    """Read the headers of an audio file; AsrtoolError if none or cut off."""
     if not path.is_file():
         raise AsrtoolError(f"{path}: no such file", "correct the path")
     if printable(str(path)) != str(path):
@@ -138,9 +138,9 @@ def look_at(path: Path) -> Sound:
 
 
 def locate(directory: Path, name: str) -> Path:
-    """The file `name`, which may be relative to the current directory, as in Kaldi, to `directory` or to one above it.
+    """Find a file relative to the current directory, `directory` or its parents.
 
-    It is in `directory` where it is nowhere.
+    Defaults to `directory`.
     """
     path = next((path for path in map(Path, forms(name)) if path.is_file()), Path(name))
     if path.is_file() or path.is_absolute():
@@ -151,17 +151,17 @@ def locate(directory: Path, name: str) -> Path:
 
 
 def forms(name: str) -> dict[str, None]:
-    """`name` and its two forms in Unicode: macOS decomposes the names of files, tables seldom do."""
+    """Return `name` and its two Unicode forms: macOS decomposes file names."""
     return dict.fromkeys((name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)))
 
 
 def is_sphere(path: Path) -> bool:
-    """Whether the file is named as a SPHERE file."""
+    """Return whether the file is named as a SPHERE file."""
     return path.suffix.lower() == ".sph"
 
 
 def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:
-    """Whether a segment ends after it starts and starts inside its recording; if not, it is added to `drops`."""
+    """Return whether a segment's times fit its recording, else add a drop."""
     fault = ""
     if not (0 <= float(start_s) < float(end_s) and math.isfinite(float(end_s))):
         fault = f"from {start_s} s to {end_s} s"
@@ -173,7 +173,7 @@ def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop
 
 
 def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
-    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read."""
+    """Return the lines of a transcript; empty and a drop if it cannot be read."""
     text = read_transcript(path, id_, drops)
     if text is None:
         return []
@@ -196,12 +196,12 @@ def read_transcript(path: Path, id_: str, drops: list[Drop]) -> str | None:
 
 
 def one_word(name: str) -> str:
-    """`name` of a recording, an utterance or a speaker with - for blanks and controls, which would break a table."""
+    """Replace blanks and controls in an id by -."""
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", "-", printable(name).strip())
 
 
 def within(start_s: float, length_s: float, duration_s: float) -> float:
-    """`length_s` so that what begins at `start_s` ends with the recording at the latest, as lhotse's fix_manifests."""
+    """Return the length, cut to the recording's end, as lhotse's fix_manifests."""
     end_s = round(start_s + length_s, 8)
     if end_s <= duration_s:
         return length_s
@@ -231,7 +231,7 @@ def recording_entry(id_: str, sound: Sound, num_channels: int) -> Entry:
 
 
 def entries_of(sounds: dict[str, Sound]) -> Iterator[Entry]:
-    """The manifest entries of files of one channel by their ids; `sounds` is emptied: nothing is there twice."""
+    """Yield manifest entries of one-channel files; `sounds` is emptied."""
     for id_ in list(sounds):
         yield recording_entry(id_, sounds.pop(id_), 1)
 
@@ -239,10 +239,7 @@ def entries_of(sounds: dict[str, Sound]) -> Iterator[Entry]:
 def normalise_all(
     segments: Iterable[SupervisionSegment], rule: Callable[[str], str], drops: list[Drop]
 ) -> list[SupervisionSegment]:
-    """Those of `segments` that have words, of which the text is replaced by the normalised one.
-
-    Those without words and those that `rule` refuses go to `drops`.
-    """
+    """Return segments with normalised text; empty and refused ones go to `drops`."""
     kept = []
     for segment in segments:
         if text := normalised(segment.id, segment.text or "", rule, drops):
@@ -252,7 +249,7 @@ def normalise_all(
 
 
 def normalised(id_: str, text: str, rule: Callable[[str], str], drops: list[Drop]) -> str:
-    """`text` by `rule`; an empty one, and an entry in `drops`, where it has no words or is refused."""
+    """Return normalised text; '' and a drop if it is empty or refused."""
     if printable(text) != text:  # JSON may hold half of a pair of surrogates
         text = text.encode(errors="replace").decode().replace("?", "\ufffd")
     try:
@@ -266,9 +263,9 @@ def normalised(id_: str, text: str, rule: Callable[[str], str], drops: list[Drop
 
 
 def warn_of_unknown(sides: Iterable[str], known: Collection[str], corpus: str, advice: str) -> None:
-    """Log one warning if not all `sides` (of calls, or utterances) of `corpus` have a speaker in `known`.
+    """Warn once if some `sides` of `corpus` have no speaker in `known`.
 
-    Each of them counts as a speaker of its own then.
+    Each of them then counts as a speaker of its own.
     """
     sides = list(sides)
     unknown = sum(side not in known for side in sides)

@@ -1,1 +1,4 @@
-"""One module a corpus, which holds a class Corpus (local/corpus.py). data.train, data.dev and data.test name them."""
+"""Corpora: one module each with a class Corpus (local/corpus.py).
+
+data.train, data.dev and data.test name them.
+"""

@@ -1,4 +1,4 @@
-"""CMU AN4: the published lists, with audio as .sph, .wav, .flac or .raw beside them."""
+"""CMU AN4: the published lists, with audio as .sph, .wav, .flac or .raw."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Corpus(Base):
 
 
 def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
-    """Write the manifest folder `out` of one published list; speakers are the folders of the audio files.
+    """Write the manifest folder of a published list; speakers are folders of audio.
 
-    Raises AsrtoolError when the list is missing or too much of it cannot be used.
+    Raises AsrtoolError if the list is missing or too much of it cannot be used.
     """
     from lhotse import SupervisionSegment
 
@@ -108,7 +108,7 @@ def _read_texts(path: Path) -> dict[str, str]:
 
 
 def _find_audio(place: Path, converted: Path) -> Path | None:
-    """The audio file of an entry (a path without suffix); headerless .raw is written to `converted` as FLAC."""
+    """Return the audio file of an entry; headerless .raw becomes FLAC in `converted`."""
     for suffix in SUFFIXES:
         path = place.with_name(place.name + suffix)
         if path.is_file():

@@ -95,9 +95,9 @@ class Corpus(Base):
 
 
 def _prepare(corpus: Path, out: Path, data: Data) -> None:
-    """Write the manifest folder `out` from the folder `corpus` that holds the four releases.
+    """Write the manifest folder `out` from the four releases in `corpus`.
 
-    Raises AsrtoolError when a release is missing or too much of it cannot be used.
+    Raises AsrtoolError if a release is missing or too much of it cannot be used.
     """
     drops: list[Drop] = []
     files = _by_call(corpus, AUDIO, "fe_03_*.sph")
@@ -113,7 +113,7 @@ def _prepare(corpus: Path, out: Path, data: Data) -> None:
 def _utterances(
     good: Mapping[str, Sound], turns: Mapping[str, Path], speakers: Mapping[str, str], drops: list[Drop]
 ) -> Iterator[Entry]:
-    """The utterances of all calls, call by call; those left out are added to `drops`, faults of lines first."""
+    """Yield the utterances of all calls; drops go to `drops`, broken lines first."""
     without_text: list[Drop] = []
     for id_, sound in good.items():
         lines = _well_formed(read_lines(turns[id_], id_, drops), id_, sound, drops)
@@ -124,7 +124,7 @@ def _utterances(
 def _of_call(
     id_: str, lines: Sequence[Turn], duration_s: float, speakers: Mapping[str, str], drops: list[Drop]
 ) -> list[Entry]:
-    """The utterances of a call, by start and side; they are numbered in the order of the transcript."""
+    """Return the utterances of a call by start and side, numbered as transcribed."""
     width, kept = len(str(len(lines))), []
     for number, (start_s, end_s, side, said) in enumerate(lines):
         name = f"{id_}-{number:0{width}d}"
@@ -149,7 +149,7 @@ def _of_call(
 
 
 def read_speakers(corpus: Path) -> dict[str, str]:
-    """Call side (fe_03_00001-A) -> speaker PIN, from the tables of calls of both parts; without those left blank."""
+    """Return call side (fe_03_00001-A) -> speaker PIN, from the tables of calls."""
     speakers = {}
     for release in TRANSCRIPTS:
         for path in find_files(corpus / release.name, TABLE):
@@ -195,7 +195,7 @@ def _matched(files: dict[str, Path], turns: dict[str, Path], drops: list[Drop]) 
 
 
 def _well_formed(lines: list[str], id_: str, sound: Sound, drops: list[Drop]) -> list[Turn]:
-    """Turns of start, end, side and words; the header (lines that begin with #) is left out."""
+    """Parse turns of start, end, side and words; comment lines are skipped."""
     kept = []
     for number, line in enumerate(lines, start=1):
         match = TURN.fullmatch(line.strip())

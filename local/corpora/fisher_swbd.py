@@ -15,7 +15,10 @@ from asrtool.settings.data import Data
 
 
 class Corpus(Base):
-    """The 2,000 hours; data.train = ["swbd", "fisher"] is the same, with a text each, which lm.mix can weigh."""
+    """Fisher and Switchboard, 2,000 hours, as one corpus with one text.
+
+    data.train = ["swbd", "fisher"] has a text each, which lm.mix can weigh.
+    """
 
     name = "fisher_swbd"
     title = "Fisher and Switchboard-1"

@@ -1,4 +1,4 @@
-"""Hub5'00: LDC2002S09 audio and LDC2002T43 references. The segments of its stm are those of its pem."""
+"""Hub5'00: LDC2002S09 audio and LDC2002T43 references; segments from the stm."""
 
 from __future__ import annotations
 

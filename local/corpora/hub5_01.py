@@ -1,7 +1,7 @@
-"""Hub5'01: LDC2002S13 audio and reference. It has no rules; those of Hub5'00 are used, which LDC2002T43 has.
+"""Hub5'01: LDC2002S13 audio and reference, scored by the rules of Hub5'00.
 
-The release has audio in `english`, the partition in `doc/pems` and the reference in `data/transcr`. Times have up to
-six decimals; partition and reference agree in hundredths.
+The rules are in LDC2002T43. The release has audio in `english`, the partition in `doc/pems` and the reference in
+`data/transcr`. Times have up to six decimals; partition and reference agree in hundredths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LibriSpeech, and mini LibriSpeech: PART/SPEAKER/CHAPTER/*.flac with *.trans.txt, read by lhotse."""
+"""LibriSpeech and mini LibriSpeech: PART/SPEAKER/CHAPTER/*.flac, *.trans.txt."""
 
 from __future__ import annotations
 

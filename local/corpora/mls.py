@@ -1,4 +1,4 @@
-"""The English part of Multilingual LibriSpeech: mls_english/SET/audio/SPEAKER/BOOK/*.flac or *.opus, read by lhotse."""
+"""English part of Multilingual LibriSpeech: mls_english/SET/audio/SPEAKER/BOOK."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LAYOUTS = (
 
 
 class Corpus(Base):
-    """Data that nobody else has; without a development set a part of the training set is held out."""
+    """Custom data; without a dev set a part of the training set is held out."""
 
     name = "own"
     title = "your data"
@@ -46,7 +46,7 @@ class Corpus(Base):
 
 
 def linked_sets(place: Path) -> list[Path]:
-    """The sets that the stage corpus has linked at `place`: of several, each is in a folder 1, 2 ..."""
+    """Return the sets linked at `place`: several are in folders 1, 2 ..."""
     if not place.exists():
         return []
     found = [] if place.is_symlink() or not place.is_dir() else list(place.iterdir())

@@ -1,4 +1,4 @@
-"""The People's Speech: SET/PART.json (a recording a line) and SET/PART/*.flac, read by lhotse."""
+"""The People's Speech: SET/PART.json (a recording a line) and SET/PART/*.flac."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = "the corpus does not name them: take dev and test from sets of other co
 
 
 class Corpus(Base):
-    """Speech of many kinds at 16 kHz. Who speaks is not known: the pieces of a recording count as one speaker."""
+    """Speech of many kinds at 16 kHz; speakers are unknown, so one a recording."""
 
     name = "peoples_speech"
     title = "The People's Speech"
@@ -26,7 +26,7 @@ class Corpus(Base):
     roles = ROLES
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/ROLE for train, validation and test; parts that are not there are left out."""
+        """Write `out`/ROLE for train, validation and test; missing parts are left out."""
         from lhotse.recipes.peoples_speech import PEOPLES_SPEECH, prepare_peoples_speech
 
         release = corpus / RELEASE.name

@@ -1,4 +1,4 @@
-"""RT-03, the conversational telephone speech of its English part: LDC2007S10, audio, references and rules."""
+"""RT-03, English conversational telephone speech: LDC2007S10."""
 
 from __future__ import annotations
 

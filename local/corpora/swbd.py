@@ -112,9 +112,9 @@ class Corpus(Base):
 
 
 def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path, data: Data) -> None:
-    """Write the manifest folder `out` from the release folders `audio` and `transcripts`, and `callers` by side.
+    """Write the manifest folder `out` from two release folders, and `callers` by side.
 
-    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used.
+    Raises AsrtoolError if a folder has no such files, or too much cannot be used.
     """
     drops: list[Drop] = []
     files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
@@ -139,7 +139,7 @@ def _utterances(
     rule: Callable[[str], str],
     drops: list[Drop],
 ) -> Iterator[Entry]:
-    """The utterances of all calls, call by call; those left out are added to `drops`, faults of lines first."""
+    """Yield the utterances of all calls; drops go to `drops`, broken lines first."""
     faults: dict[str, list[Drop]] = {id_: [] for id_ in good}  # in the order of the files
     without_text: list[Drop] = []
     transcribed = []
@@ -179,7 +179,7 @@ def _of_call(
 
 
 def read_callers(release: Path) -> dict[str, str]:
-    """Conversation side (sw02001-A) -> caller, from the release's tables of calls; empty where it has none."""
+    """Return conversation side (sw02001-A) -> caller; empty without tables."""
     for path in find_files(release, CALLERS):
         rows = _read_table(path)
         known = (row for row in rows if len(row) > 2 and row[1] in ("A", "B") and row[2])
@@ -197,7 +197,7 @@ def _read_table(path: Path) -> list[list[str]]:
 
 
 def read_acronyms(dictionary: Path) -> dict[str, str]:
-    """Words that the release's dictionary spells out, always -> their letters (ibm -> i b m, pcs -> p c's)."""
+    """Return words that the dictionary always spells -> letters (ibm -> i b m)."""
     if not dictionary.is_file():
         return {}
     spelled: dict[str, bool] = {}
@@ -224,7 +224,7 @@ def _stem(word: str) -> str:
 
 
 def _transcribed(id_: str, sound: Sound, sides: Mapping[str, Path], drops: list[Drop]) -> list[Line]:
-    """The lines of both sides of a call, none where one is missing; that, and broken lines, go to `drops`."""
+    """Return the lines of both sides of a call; faults go to `drops`."""
     missing = [side for side in "AB" if f"{id_[3:]}{side}" not in sides]
     if missing:
         drops.append(Drop(id_, "no transcript", f"no sw{id_[3:]}{missing[0]}-ms98-a-trans.text"))

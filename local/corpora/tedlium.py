@@ -1,4 +1,4 @@
-"""TED-LIUM 3, its legacy split: legacy/SET/sph/*.sph and stm/*.stm, read by lhotse."""
+"""TED-LIUM 3, legacy split: legacy/SET/sph/*.sph and stm/*.stm."""
 
 from __future__ import annotations
 

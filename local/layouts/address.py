@@ -22,16 +22,16 @@ def place_of(folder: Path) -> Path:
 
 
 def names_there(url: str, likely: Sequence[str]) -> list[str]:
-    """The files in the folder `url`; where its server has no lists, which of those that are `likely` are there."""
+    """Return the files in the folder `url`, or those of `likely` that exist."""
     names = transfer.names_in(url)
     return [name for name in likely if transfer.version_of(join(url, name))] if names is None else names
 
 
 @contextlib.contextmanager
 def manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
-    """A folder with the manifests *KIND*.jsonl.gz of `folder`: that itself, or where it is an address a copy.
+    """Yield a folder with the manifests *KIND*.jsonl.gz, a copy for a URL.
 
-    Raises AsrtoolError where there is not one of each, and as transfer.fetch does.
+    Raises AsrtoolError if not exactly one of each exists, and as transfer.fetch.
     """
     url = as_url(folder)
     if not url:

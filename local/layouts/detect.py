@@ -29,12 +29,12 @@ NAMES = {"train": ("train", "validated"), "dev": ("dev", "validation", "valid"),
 
 
 def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "train") -> None:
-    """Write the manifest folder `out`, as `source`, or of several sets in it that of `role`, is laid out.
+    """Write the manifest folder `out` from `source` in any layout.
 
     wav.scp marks a Kaldi data directory, cuts.*.jsonl.gz with recording.*.tar Lhotse Shar, *recordings*.jsonl.gz or
-    *cuts*.jsonl.gz lhotse manifests, *.trans.txt a tree as LibriSpeech's, *.parquet or *.arrow audio in columns, and a
-    table or JSON lines a manifest. At an address it is Shar or lhotse manifests. Its ref.stm has that label on each
-    segment.
+    *cuts*.jsonl.gz lhotse manifests, *.trans.txt a tree as LibriSpeech's, *.parquet or *.arrow audio in columns, and
+    a table or JSON lines a manifest. Of several sets the one of `role` is read. A URL is Shar or lhotse manifests.
+    Segments of ref.stm have the `label`.
     """
     given, source = source, find_set(source, role)
     if in_columns(source):
@@ -54,13 +54,13 @@ def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "tr
 
 
 def check_out(source: Path, out: Path) -> None:
-    """Raise AsrtoolError if `out` lies in the data `source`, or manifests there would replace files of a user."""
+    """Raise AsrtoolError if `out` is in `source`, or would replace a user's files."""
     check_apart(source, out)
     check_place(out)
 
 
 def prepare_sets(sources: Sequence[Path], out: Path, data: Data, label: str, role: str) -> None:
-    """As `prepare_any`, of one or several sets, each in the layout that it has."""
+    """Prepare one or several sets as `prepare_any`, each in its own layout."""
     if len(sources) == 1:
         prepare_any(sources[0], out, data, label, role)
         return
@@ -71,7 +71,7 @@ def prepare_sets(sources: Sequence[Path], out: Path, data: Data, label: str, rol
 
 
 def check_apart(source: Path, out: Path) -> None:
-    """Raise AsrtoolError if `out` lies in the data `source`: what is written there would be taken for data.
+    """Raise AsrtoolError if `out` is in the data `source`, and would be read as data.
 
     A file may have a folder for its manifests beside it.
     """
@@ -86,10 +86,10 @@ def check_apart(source: Path, out: Path) -> None:
 
 
 def find_set(source: Path, role: str) -> Path:
-    """What is read of `source` for `role`: the manifest in it, its part of that name, or all of it.
+    """Return the part of `source` for `role`: a manifest, a folder, or all of it.
 
-    Of several files with audio in columns, the first. Raises AsrtoolError where it has manifests or such files and none
-    is that of the role.
+    Of several files with audio in columns, the first. Raises AsrtoolError if such files or manifests exist and none
+    has the role.
     """
     source = place_of(source)
     # As the stage corpus links it.

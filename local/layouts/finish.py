@@ -1,4 +1,4 @@
-"""What is tolerated in foreign data: every layout hands over what it has read, and each utterance is kept or listed."""
+"""Rules for foreign data: each utterance is kept or listed, in every layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AS_IT_WAS = "sp1.0-"
 
 
 def originals_of(id_: str) -> tuple[str, ...]:
-    """What that is called which `id_` would be a copy of at another speed; nothing where it is not named as one."""
+    """Return possible ids of the original if `id_` is named as a speed copy."""
     match = COPY.match(id_)
     if not match or match[0] == AS_IT_WAS:
         return ()
@@ -34,7 +34,7 @@ def originals_of(id_: str) -> tuple[str, ...]:
 
 
 def copies_among(ids: Collection[str]) -> set[str]:
-    """Those of `ids` that are copies at another speed, and of which the original is among them."""
+    """Return the ids of speed copies whose original is among them."""
     named = {id_: names for id_ in ids if (names := originals_of(id_))}
     known = set(ids) if named else set()
     return {id_ for id_, names in named.items() if not known.isdisjoint(names)}
@@ -96,10 +96,10 @@ def write_set(
     data: Data,
     label: str,
 ) -> None:
-    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
+    """Write the manifest folder `out`, with ref.stm of that label, and ref.glm.
 
-    `segments` are all utterances as they were read, `recordings` those that can be used. Copies at other speeds are
-    left out. Raises AsrtoolError when too much cannot be used.
+    `segments` are all utterances as read, `recordings` the usable ones. Speed copies are left out. Raises
+    AsrtoolError if too much cannot be used.
     """
     copies = copies_among([segment.id for segment in segments])
     say_left_out(out, copies, len(segments), drops)
@@ -125,12 +125,11 @@ def write_spoken(
     corpus_of: Callable[[str], str],
     rule: Rule | None = None,
 ) -> None:
-    """Write the manifest folder `out`, with ref.stm and ref.glm; `spoken` are the utterances of a recording each.
+    """Write the manifest folder `out` from utterances by recording, in id order.
 
-    The utterances are as they were read, and come by the ids of recordings. Each is written, or is in `drops`, itself
-    or with its recording. `corpus_of` says of a recording how segments of the reference are labelled, `rule` normalises
-    texts, by default as data.text_rules says. Raises AsrtoolError when too much cannot be used, and for an utterance
-    with a name that features.speeds gives to copies.
+    Each utterance is written, or is in `drops`, itself or with its recording. `corpus_of` returns the label of a
+    recording's segments, `rule` normalises texts (by default data.text_rules). Raises AsrtoolError if too much cannot
+    be used, and for an utterance with the id of a speed copy.
     """
     reference = Reference(corpus_of, data.text_rules == "english")
     tally = Tally(recordings, out)
@@ -179,7 +178,7 @@ def write_spoken(
 
 
 def lost_with_recording(utterances: Iterable[tuple[str, str]]) -> list[Drop]:
-    """List the utterances, (id, recording), of recordings that are set aside; one that is a whole file is there."""
+    """List the utterances (id, recording) of recordings that are set aside."""
     return [
         Drop(id_, "lost recording", f"recording {recording} is set aside")
         for id_, recording in utterances
@@ -188,7 +187,7 @@ def lost_with_recording(utterances: Iterable[tuple[str, str]]) -> list[Drop]:
 
 
 def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bool:
-    """Normalise the text of an utterance and trim its times; False, and an entry in `drops`, if it cannot be used."""
+    """Normalise the text and trim the times; False and a drop if unusable."""
     known, duration_s = channels(recording), recording["duration"]
     start_s, length_s = entry["start"], entry["duration"]
     end_s = round(start_s + length_s, 8)
@@ -209,9 +208,9 @@ def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bo
 
 
 def join_sets(out: Path, folders: Sequence[Path], data: Data, label: str) -> None:
-    """Write the manifest folder `out` of the manifest folders `folders`, each of which has been checked.
+    """Write the manifest folder `out` of checked manifest folders.
 
-    If an id of a set is in an earlier one as well, all its ids begin with the name of its folder.
+    If an id of a set is in an earlier one, all its ids begin with its folder's name.
     """
     taken: set[str] = set()
     recordings: list[Entry] = []

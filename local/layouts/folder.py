@@ -1,7 +1,7 @@
-"""A folder of x.wav, x.flac, x.mp3 ... with x.txt beside it, at any depth, to manifests.
+"""Folder of x.wav, x.flac, x.mp3 ... with x.txt beside it, at any depth.
 
-The recording is named by its path below the folder, with - for /. The speaker is the folder the file is in; files that
-lie in the top folder are taken for one speaker each.
+The recording's id is its path below the folder, with - for /. The speaker is its folder; files in the top folder are
+one speaker each.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SUFFIXES = (
 
 
 def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
+    """Write the manifest folder `out`, with ref.stm of that label, and ref.glm.
 
-    Raises AsrtoolError when there is no pair, when two files would have one id, or when too much cannot be used.
+    Raises AsrtoolError if no pair exists, two files would have one id, or too much cannot be used.
     """
     drops: list[Drop] = []
     files, texts = _find_pairs(folder, drops)
@@ -46,7 +46,7 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
 
 
 def has_pairs(folder: Path) -> bool:
-    """Whether there is a text with a file of audio beside it."""
+    """Return whether a text has an audio file beside it."""
     return any(text.with_suffix(suffix).is_file() for text in find_files(folder, "*.txt") for suffix in SUFFIXES)
 
 
@@ -67,7 +67,7 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[s
 
 
 def _by_stem(paths: Iterable[Path]) -> dict[str, str]:
-    """Path without suffix, composed -> path, as texts; of audio what is compressed with loss stands back."""
+    """Return composed path without suffix -> path; lossless audio is preferred."""
     found: dict[str, str] = {}
     for path in sorted(map(str, paths), key=_is_lossy):
         other = found.setdefault(unicodedata.normalize("NFC", os.path.splitext(path)[0]), path)

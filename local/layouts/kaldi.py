@@ -32,9 +32,9 @@ BLOCK = 512  # utterances whose lines are in memory at a time
 
 
 def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
+    """Write the manifest folder `out`, with ref.stm of that label, and ref.glm.
 
-    Raises AsrtoolError for a missing file, for what read_wav_scp refuses, or when too much cannot be used.
+    Raises AsrtoolError for a missing file, as read_wav_scp, or if too much cannot be used.
     """
     drops: list[Drop] = []
     sides = read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
@@ -56,14 +56,14 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
 
 
 def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[Drop]) -> dict[str, Entry]:
-    """Those of `entries` that have an utterance; where one of the two is missing, that is added to `drops`."""
+    """Return the entries that have an utterance; mismatches go to `drops`."""
     drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
     drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(set(wanted) - entries.keys())]
     return {id_: entry for id_, entry in entries.items() if id_ in wanted}
 
 
 def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, Entry]:
-    """Those of `entries` that are files, and the files that the commands of the others have written."""
+    """Return file entries, and the files that commands of the others wrote."""
     commands = {id_: entry.command for id_, entry in entries.items() if entry.command}
     written = run_pipes(commands, out / "audio", drops)
     return {
@@ -89,7 +89,7 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
 
 
 def _kaldi_rule(data: Data) -> Rule:
-    """As of a person's own text; the full stop of an English letter before 's is none of its own (t._v.'s)."""
+    """Return the rule for custom text, with the period of a letter before 's kept off."""
     rule = text_rule(data)
     if data.text_rules != "english":
         return rule
@@ -97,7 +97,7 @@ def _kaldi_rule(data: Data) -> Rule:
 
 
 def _usable_rows(places: Places, text: Table, drops: list[Drop]) -> np.ndarray:
-    """The rows of `places` that have text, in a recording that can be used; others without text are in `drops`."""
+    """Return the rows with text in usable recordings; others go to `drops`."""
     of_text = text.find(places.ids)
     has_text = of_text >= 0
     has_text[has_text] = ~text.is_copy[of_text[has_text]]
@@ -115,7 +115,7 @@ def _usable_rows(places: Places, text: Table, drops: list[Drop]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Spoken:
-    """What is said in a directory, by whom, where, in which recording and on which channel of it."""
+    """Texts, speakers, times, recordings and channels of a directory."""
 
     places: Places
     text: Table
@@ -154,7 +154,7 @@ class _Spoken:
             }
 
     def _values(self, table: Table, hashes: np.ndarray, ids: list[str]) -> dict[str, str]:
-        """The values of those of `ids` that `table` has."""
+        """Return the values of `ids` in `table`."""
         found = table.find(hashes)
         found = found[found >= 0]
         lines = dict(table.read(found))
@@ -164,6 +164,6 @@ class _Spoken:
 
 
 def length_s(start_s: float, end_s: float, rate_hz: int) -> float:
-    """Of what begins and ends there; as lhotse adds durations, both times are rounded to samples, halves up."""
+    """Return a duration with both times rounded to samples, halves up, as lhotse."""
     start, end = (math.floor(round(time_s * rate_hz, 8) + 0.5) for time_s in (start_s, end_s))
     return (end - start) / rate_hz

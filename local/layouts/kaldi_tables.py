@@ -22,10 +22,10 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Table:
-    """The lines of a file, as rows from 0; `look` is called with id and value of each, and may raise AsrtoolError.
+    """Lines of a file as rows from 0; `look` is called with each id and value.
 
-    Raises AsrtoolError for a missing file, for a line without value unless `allow_empty`, which takes what is not UTF-8
-    as well, and for an id given twice.
+    Raises AsrtoolError for a missing file, a line without value unless `allow_empty` (which also accepts bytes that
+    are not UTF-8), and for an id given twice.
     """
 
     def __init__(self, path: Path, allow_empty: bool = False, look: Callable[[str, str], None] | None = None) -> None:
@@ -47,7 +47,7 @@ class Table:
         self.is_copy[np.asarray(named)[is_copy]] = True
 
     def find(self, ids: np.ndarray) -> np.ndarray:
-        """The rows of `ids`, hashes as int64; -1 where there is none."""
+        """Return the rows of `ids`, hashes as int64; -1 if missing."""
         if not len(self.ids):
             return np.full(len(ids), -1)
         places = np.searchsorted(self.ids, ids, sorter=self._order)
@@ -56,7 +56,7 @@ class Table:
         return rows
 
     def read(self, rows: np.ndarray) -> list[tuple[str, str]]:
-        """Ids and values of `rows`, in that order; lines that follow each other are read at once."""
+        """Return ids and values of `rows` in order; adjacent lines are read at once."""
         lines: list[tuple[str, str]] = []
         edges = np.flatnonzero(np.diff(rows, prepend=-2, append=-2) != 1).tolist()
         with self.path.open("rb") as file:
@@ -112,7 +112,7 @@ def _read_lines(path: Path, allow_empty: bool) -> Iterator[tuple[str, str, int]]
 
 
 def _fields(line: bytes, allow_empty: bool) -> tuple[str, str] | None:
-    """Id and value, which are parted by blanks or a tab; None where one is missing that must be there."""
+    """Split a line at blanks or a tab; None if a required field is missing."""
     fields = line.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace" if allow_empty else "strict").split(None, 1)
     if len(fields) == 2:
         return fields[0], fields[1].strip()
@@ -136,7 +136,7 @@ class Places:
         return {self.names[place] for place in np.unique(self.recording[~self.is_copy]).tolist()}
 
     def ending(self, durations_s: Mapping[str, float]) -> Places:
-        """The same, with the end of a recording as a number; of one that is not in `durations_s` it is nan."""
+        """Return it with numeric ends of recordings; NaN for those without duration."""
         lengths_s = np.array([durations_s.get(name, math.nan) for name in self.names])[self.recording]
         end_s = np.where((self.end_s < 0) | np.isnan(lengths_s), lengths_s, self.end_s)
         return Places(self.names, self.recording, self.start_s, end_s, self.ids, self.is_copy, self.table)
@@ -153,7 +153,7 @@ class Places:
 
 
 def read_segments(path: Path) -> Places:
-    """Of the file segments. Raises AsrtoolError as `Table`, and for what is not recording, start and end."""
+    """Read the file segments; AsrtoolError as `Table`, and for malformed values."""
     places: dict[str, int] = {}
     recording, start_s, end_s = array("i"), array("d"), array("d")
 

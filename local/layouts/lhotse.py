@@ -1,4 +1,4 @@
-"""lhotse manifests of a person's own, of recordings and of supervisions or of cuts, to our manifests."""
+"""Custom lhotse manifests, of recordings and supervisions or of cuts."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ NUM_THREADS = 16  # files looked at side by side: a server may take a while for 
 
 
 def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out` from *recordings*.jsonl.gz and *supervisions*.jsonl.gz in `folder`, or its cuts.
+    """Write the manifest folder `out` from lhotse manifests or cuts in `folder`.
 
-    It may be a file of cuts as well. It may be an address, and so may the sources of recordings. Its ref.stm has that
-    label on each segment. Raises AsrtoolError when there is not one of each, one is corrupt, or too much cannot be
-    used, and where a server does not answer or refuses.
+    It may be a file of cuts, or a URL, and so may the sources of recordings. Segments of ref.stm have the label.
+    Raises AsrtoolError if not exactly one of each exists, one is corrupt, too much cannot be used, or a server does
+    not answer or refuses.
     """
     if not as_url(folder) and not is_lhotse_folder(folder) and is_cuts(folder):
         _prepare_cuts(folder, out, data, label)
@@ -59,10 +59,10 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
 
 
 def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
-    """As `prepare_lhotse`, from the cuts of the file `source`, or of the one *cuts*.jsonl.gz in that folder.
+    """Prepare cuts of a file, or of the one *cuts*.jsonl.gz in a folder.
 
-    An utterance is where its cut says it is in the recording; one that several cuts hold is taken once. Recordings of
-    one id may be different ones, as lhotse names a file without its folder.
+    An utterance in several cuts is taken once. Recordings with one id may differ, as lhotse names a file without its
+    folder.
     """
     drops: list[Drop] = []
     recordings: dict[str, Recording] = {}
@@ -88,12 +88,15 @@ def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
 
 
 def is_cuts(source: Path) -> bool:
-    """Whether `source` is a file of lhotse's cuts, or a folder with one."""
+    """Return whether `source` is a file of lhotse's cuts, or a folder with one."""
     return bool(fnmatch.filter([source.name], CUTS)) if source.is_file() else any(source.glob(CUTS))
 
 
 def _cut(entry: Entry) -> Entry:
-    """Checked as far as it is read, with its recording and its supervisions as objects. Raises as `_recording`."""
+    """Return a checked cut with recording and supervisions as objects.
+
+    Raises as `_recording`.
+    """
     cut = {**entry, "id": str(entry["id"])}
     if entry["type"] == "MonoCut" and "recording" in entry:
         _check(entry, "start", (int, float), -math.inf)
@@ -111,7 +114,7 @@ def _write(
     data: Data,
     label: str,
 ) -> None:
-    """What was read of `folder`, as far as it can be used; `recordings` is emptied, so that none is there twice."""
+    """Write the usable part of `folder`; `recordings` is emptied to save memory."""
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, out, drops)
@@ -121,7 +124,7 @@ def _write(
 
 
 def is_lhotse_folder(folder: Path) -> bool:
-    """Whether `folder` holds manifests of lhotse."""
+    """Return whether `folder` holds lhotse manifests."""
     return any(folder.glob("*recordings*.jsonl*"))
 
 
@@ -135,7 +138,10 @@ def _the_manifest(folder: Path, what: str) -> Path:
 
 
 def _recording(entry: Entry) -> Recording:
-    """Its id has no blanks. Raises ValueError or KeyError for a value that lhotse takes and stops at later."""
+    """Parse a recording; ValueError or KeyError for values that lhotse rejects later.
+
+    Its id gets no blanks.
+    """
     check_name(entry, "id")
     _check(entry, "duration", (int, float), 0)
     _check(entry, "sampling_rate", int, 0)
@@ -193,10 +199,10 @@ def _check(entry: Entry, key: str, kinds: type | tuple[type, ...], low: float) -
 
 
 def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: list[Drop]) -> dict[str, Recording]:
-    """Those whose files can be read as declared; the others are added to `drops`. Paths become absolute.
+    """Return the readable recordings with absolute paths; others go to `drops`.
 
-    Relative ones are below the address of the manifests where they have one, or where `locate` finds them. What lhotse
-    does not read, or in part only, is decoded once, to `out`/audio.
+    Relative paths are below the manifests' URL, or where `locate` finds them. Formats that lhotse cannot read in full
+    are decoded once, to `out`/audio.
     """
     to_decode: ToDecode = {}
     check = functools.partial(_fault, folder=folder, to_decode=to_decode)
@@ -211,7 +217,7 @@ def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: lis
 
 
 def _decode(to_decode: ToDecode, out: Path) -> Iterator[tuple[tuple[str, int], str]]:
-    """Name the decoded files in the sources; yield those that cannot be decoded, and why."""
+    """Put decoded files into the sources; yield failures and their reasons."""
     names = {f"{id_}-{number}": (id_, number) for id_, number in to_decode}
     drops: list[Drop] = []
     decoded = decode_shortened({name: to_decode[key][1] for name, key in names.items()}, out / "audio", drops)
@@ -221,7 +227,10 @@ def _decode(to_decode: ToDecode, out: Path) -> Iterator[tuple[tuple[str, int], s
 
 
 def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
-    """Why it cannot be used; empty if it can. It gets its true length; `to_decode` gets sources to be decoded."""
+    """Return why a recording is unusable, or ''; set its true length.
+
+    `to_decode` gets sources to be decoded.
+    """
     if not recording.sources:
         return "its manifest names no file of it"
     url = as_url(folder)
@@ -261,7 +270,7 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
 
 
 def _fault_of_transforms(recording: Recording) -> str:
-    """Why lhotse cannot change its audio as the manifest says: some transforms need packages that are not there."""
+    """Return why lhotse cannot apply a recording's transforms, or ''."""
     samples_CS = np.random.default_rng(0).normal(0, 0.1, (recording.num_channels, recording.sampling_rate))
     for transform in recording.transforms or ():
         try:
@@ -275,10 +284,10 @@ def _fault_of_transforms(recording: Recording) -> str:
 def settle_length(
     recording: Recording, num_samples: int, sampling_rate_hz: int, where: str, is_joined: bool = False
 ) -> str:
-    """Give `recording` the true length of its audio at `where`; return the fault if too much of it is missing.
+    """Set the true length of a recording; return the fault if too much is missing.
 
-    lhotse tolerates the same difference. Of what is longer the declared part is used, but of joined files all: lhotse
-    declares the length of the first.
+    The tolerance is lhotse's. Of longer audio the declared part is used, but all of joined files: lhotse declares the
+    length of the first.
     """
     if is_joined:
         recording.num_samples = max(recording.num_samples, num_samples)

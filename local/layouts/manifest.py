@@ -1,9 +1,8 @@
-"""A manifest of a person's own: a table with a heading, or JSON lines, an utterance a line, to our manifests.
+"""Custom manifest: a table with a header, or JSON lines, an utterance a line.
 
-It names a file of audio and a text, and perhaps who speaks, and where in the file: as NeMo (``audio_filepath``,
-``offset``), HuggingFace's audiofolder (``file_name``, ``transcription``) and Common Voice (``path``, ``sentence``,
-``client_id``) have them, deepspeech.pytorch (audio and transcript, files both), or any table with columns that COLUMNS
-knows.
+It names an audio file and a text, and maybe speaker and times: as NeMo (``audio_filepath``, ``offset``),
+HuggingFace's audiofolder (``file_name``, ``transcription``), Common Voice (``path``, ``sentence``, ``client_id``),
+deepspeech.pytorch (audio and transcript files), or any table with columns of COLUMNS.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ CLIPS = "clips"  # where Common Voice has its files, beside its tables
 
 
 def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out` from the file `manifest`, with ref.stm, whose segments have that label.
+    """Write the manifest folder `out` from a manifest file; ref.stm has the label.
 
-    Paths are relative to the folder of `manifest`, to clips in it, or found as `locate` does. A file is a recording.
-    Raises AsrtoolError naming the line of what is malformed or there twice, or when too much cannot be used.
+    Paths are relative to its folder, to clips in it, or found as `locate` does. A file is a recording. Raises
+    AsrtoolError naming a malformed or repeated line, or if too much cannot be used.
     """
     write_rows(read_rows(manifest), _bases(manifest), out, data, label)
 
 
 def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str) -> None:
-    """As prepare_manifest, of rows whose paths are relative to one of the folders `bases`."""
+    """Write rows as prepare_manifest; paths are relative to one of `bases`."""
     drops: list[Drop] = []
     by_file: dict[Path, list[Row]] = {}
     for row in all_rows:
@@ -51,7 +50,7 @@ def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: 
 
 
 def _bases(manifest: Path) -> list[Path]:
-    """The folders that paths may be relative to: that of the file, and where it is a link, of what that is to."""
+    """Return the folders of relative paths: the file's, and a link's target's."""
     bases = []
     while manifest.is_symlink():
         bases.append(manifest.parent)
@@ -66,7 +65,7 @@ def _find(name: str, bases: Sequence[Path]) -> Path:
 
 
 def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Path, str]:
-    """Path -> id of the recording: its path below the folder of the manifest or its clips, or its name."""
+    """Return path -> recording id: the path below a base folder, or its name."""
     names: dict[str, Path] = {}
     for path, (row, *_) in by_file.items():
         tops = (top for base in bases for top in (base / CLIPS, base))

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files with audio in a column, as HuggingFace's hub and `save_to_disk` of its datasets have them.
+"""Parquet and Arrow files with audio in a column, as HuggingFace has them.
 
 The bytes of each row are written once to a file beside the manifests; the rest is as for a manifest of files.
 """
@@ -29,17 +29,16 @@ Entry = dict[str, Any]
 
 
 def in_columns(path: Path) -> bool:
-    """Whether `path` is named as a file with audio in a column."""
+    """Return whether `path` is named as a file with audio in a column."""
     return path.suffix.lower() in IN_COLUMNS and path.is_file()
 
 
 def column_files(source: Path, role_names: Mapping[str, Sequence[str]], role: str) -> list[Path]:
-    """The Parquet or Arrow files in the folder `source` for `role`; none where it has no such files.
+    """Return the Parquet or Arrow files of `source` for `role`, maybe none.
 
-    A file or a folder is that of a role where its name begins with one of its names:
+    A file or folder belongs to a role if its name begins with one of its names:
     ``data/train-00000-of-00002.parquet``, ``clean/train.100/0000.parquet``, ``validation/data-00000-of-00001.arrow``.
-    Where none is of any role, all files are.
-    Raises AsrtoolError where there are others, and none for `role`.
+    If none belongs to any role, all files are returned. Raises AsrtoolError if only other roles have files.
     """
     found = [path for suffix in IN_COLUMNS for path in find_files(source, f"*{suffix}")]
     files = sorted(path for path in found if not path.name.startswith("cache-"))  # what `map` of datasets leaves there
@@ -59,9 +58,9 @@ def column_files(source: Path, role_names: Mapping[str, Sequence[str]], role: st
 
 
 def prepare_columns(files: Sequence[Path], out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out` from `files`, its audio to `out`/audio, with ref.stm as of prepare_manifest.
+    """Write the manifest folder `out` from `files`, audio to `out`/audio.
 
-    Raises AsrtoolError naming the row of what is malformed, and when too much cannot be used.
+    Raises AsrtoolError naming a malformed row, and if too much cannot be used.
     """
     folder = out / "audio"
     taken: set[str] = set()
@@ -84,7 +83,7 @@ def _rows(path: Path, folder: Path, taken: set[str]) -> Iterator[Row]:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    """The rows of a file, without columns that no utterance needs. Raises AsrtoolError where it cannot be read."""
+    """Yield the rows of a file, with needed columns; AsrtoolError if unreadable."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -110,7 +109,7 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def _arrow_batches(pyarrow: Any, source: Any) -> Iterator[Any]:
-    """Of the format of files, or of that of streams, which `save_to_disk` writes."""
+    """Yield batches of the file or stream format; `save_to_disk` writes streams."""
     try:
         file = pyarrow.ipc.open_file(source)
     except pyarrow.ArrowInvalid:
@@ -125,9 +124,9 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], others: set[Path]) -> Path:
-    """Return the file in `folder` with the audio of a row, named as the row says, else for its file and number.
+    """Write the audio of a row to `folder`, named by the row or by file and number.
 
-    Raises AsrtoolError if another file is there, one of `others`, which asrtool did not write.
+    Raises AsrtoolError if a file of `others` is there, which asrtool did not write.
     """
     data = _bytes_of(value) or b""
     said = (value.get("path") or "") if isinstance(value, dict) else ""
@@ -148,7 +147,7 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], o
 
 
 def _suffix(data: bytes, said: str) -> str:
-    """That of its format; of one that cannot be read, that which is said."""
+    """Return the suffix of an audio format; `said` if it cannot be read."""
     try:
         return f".{soundfile.info(io.BytesIO(data)).format.lower()}"
     except soundfile.LibsndfileError:

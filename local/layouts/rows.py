@@ -34,7 +34,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An utterance of a manifest; times in seconds, None for the beginning and the end of the file."""
+    """Utterance of a manifest; times in seconds, None for start and end of the file."""
 
     where: str  # FILE:LINE, in an array of JSON FILE:NUMBER
     audio: str  # empty if it is null
@@ -46,12 +46,12 @@ class Row:
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether `path` is a file named as a manifest."""
+    """Return whether `path` is named as a manifest."""
     return path.suffix.lower() in (*TABLES, *LINES) and path.is_file()
 
 
 def read_rows(manifest: Path) -> Iterator[Row]:
-    """The utterances of a file. Raises AsrtoolError naming the line of what is malformed."""
+    """Yield the utterances of a file; AsrtoolError naming a malformed line."""
     is_table = manifest.suffix.lower() in TABLES
     is_empty = True
     with _open(manifest, "" if is_table else "\n") as file:
@@ -88,7 +88,7 @@ def _first_broken(path: Path) -> tuple[int, int]:
 
 
 def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The entries with their lines; of a file that is one array or object, with their numbers."""
+    """Yield entries with line numbers, or with positions in a JSON array."""
     first = next((line for line in file if line.strip()), "{}")
     file.seek(0)
     try:
@@ -104,7 +104,10 @@ def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _read_whole(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Of an array of entries, or of an object with ``root_path`` and ``samples``, as deepspeech.pytorch has it."""
+    """Yield entries of a JSON array, or of deepspeech.pytorch's object.
+
+    That has ``root_path`` and ``samples``.
+    """
     whole = _parse(path, file.read(), 1)
     root = ""
     if isinstance(whole, dict):
@@ -161,7 +164,7 @@ def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _is_pair(fields: Sequence[str]) -> bool:
-    """Whether these are no heading but the files of the first utterance."""
+    """Return whether a first line has the files of an utterance, not a header."""
     return len(fields) == 2 and bool(Path(fields[0]).suffix) and Path(fields[1].strip()).suffix.lower() == ".txt"
 
 
@@ -171,7 +174,7 @@ def _num_known(heading: str, delimiter: str) -> int:
 
 
 def row_of(where: str, entry: Mapping[str, Any]) -> Row:
-    """What `entry`, which is at `where`, says of an utterance. Raises AsrtoolError where it is malformed."""
+    """Parse an entry at `where`; AsrtoolError if it is malformed."""
     transcript = next((str(entry[key]) for key in TRANSCRIPTS if entry.get(key)), "")
     audio, text = _needed(where, entry, "audio"), "" if transcript else _needed(where, entry, "text")
     speaker = _value(entry, "speaker")

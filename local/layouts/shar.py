@@ -1,6 +1,6 @@
-"""A folder of Lhotse Shar, cuts.NNNNNN.jsonl.gz with recording.NNNNNN.tar, on the disk or at an address.
+"""Lhotse Shar: cuts.NNNNNN.jsonl.gz with recording.NNNNNN.tar, on disk or at a URL.
 
-Its tars are read once, from one end to the other. Audio stays in them: the source of a recording is a part of its tar.
+Tars are read once. Audio stays in them: a recording's source is a part of its tar.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Entry = dict[str, Any]
 
 
 def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
+    """Write the manifest folder `out`, with ref.stm of that label, and ref.glm.
 
-    A recording is called as its cut; of two cuts of one id the second is ID-2. Raises AsrtoolError when there is no
-    shard or cuts are corrupt, when too much cannot be used, and where a server does not answer or refuses.
+    A recording is named after its cut; the second of two equal ids is ID-2. Raises AsrtoolError if no shard exists,
+    cuts are corrupt, too much cannot be used, or a server does not answer or refuses.
     """
     drops: list[Drop] = []
     recordings: list[Recording] = []
@@ -66,14 +66,14 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
 
 
 def is_shar_folder(folder: Path) -> bool:
-    """Whether `folder`, a path or an address, holds shards with audio."""
+    """Return whether `folder`, a path or URL, holds shards with audio."""
     if url := as_url(folder):
         return all(transfer.version_of(join(url, name.replace("*", "000000"))) for name in (CUTS, AUDIO))
     return any(folder.glob(CUTS)) and any(folder.glob(AUDIO))
 
 
 def _shards(folder: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of cuts and audio of each; those of files on the disk are file:///PATH."""
+    """Yield URLs of the cuts and audio of each shard, file:///PATH on disk."""
     url = as_url(folder)
     base = url or folder.absolute().as_uri()
     names = transfer.names_in(url) if url else [path.name for path in folder.glob(CUTS)]
@@ -109,7 +109,7 @@ class _Member:
 
 
 def _audio_of(tar: str) -> dict[str, list[_Member]]:
-    """By the ids of cuts, in their order; under an empty one, why those that are not there are not."""
+    """Return audio members by cut id in order; the empty id has the reason for others."""
     found: dict[str, list[_Member]] = {}
     try:
         with _open(tar) as file, tarfile.open(fileobj=file, mode="r|") as members:
@@ -146,7 +146,7 @@ def _look(part: Part, data: bytes) -> _Member:
 
 
 def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
-    """Of a cut, or why there is none."""
+    """Return the recording of a cut, or why there is none."""
     check_name(entry, "id")
     if entry.get("type") != "MonoCut" or "recording" not in entry:
         return f"a {entry.get('type')}, expected a MonoCut with a recording"
@@ -164,7 +164,7 @@ def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recor
 
 
 def _segments(entry: Entry, recording: Recording, names: Names) -> Iterator[SupervisionSegment]:
-    """Those of a cut, whose times count from its start, in its recording."""
+    """Yield the supervisions of a cut with times in its recording."""
     for segment in map(read_supervision, entry["supervisions"]):
         start_s = round(entry["start"] + segment.start, 8)
         name, _ = names.add(segment.id, (recording.id, start_s, segment.text))

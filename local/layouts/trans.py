@@ -18,9 +18,9 @@ TRANSCRIPTS = "*-*.trans.txt"
 
 
 def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out` of all parts below `folder`, with ref.stm, whose segments have that label.
+    """Write the manifest folder `out` of all parts below `folder`.
 
-    Raises AsrtoolError when too much cannot be used.
+    Segments of ref.stm have the label. Raises AsrtoolError if too much cannot be used.
     """
     write_rows(_rows(folder.absolute()), [], out, data, label)
 
@@ -35,16 +35,16 @@ def _rows(folder: Path) -> Iterator[Row]:
 
 
 def is_trans_folder(folder: Path) -> bool:
-    """Whether `folder` holds such a tree, at any depth."""
+    """Return whether `folder` holds such a tree, at any depth."""
     return next(find_files(folder, TRANSCRIPTS), None) is not None
 
 
 def read_parts(
     folder: Path, release: Release, is_wanted: Callable[[Path], bool] = lambda _: True
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The folder of each part below `folder`, which is of `release`, with what lhotse's preparer returns for it.
+    """Yield the folder of each part below `folder`, with lhotse's manifests for it.
 
-    Raises AsrtoolError for a transcript that is less than two folders deep, and where lhotse stops.
+    Raises AsrtoolError for a transcript less than two folders deep, and on lhotse's errors.
     """
     from lhotse.recipes import prepare_librispeech
 

@@ -1,4 +1,7 @@
-"""wav.scp of a Kaldi data directory: audio files, pipes of sph2pipe, which need not be run, and other commands."""
+"""wav.scp of a Kaldi data directory: files, sph2pipe pipes, other commands.
+
+sph2pipe need not be run.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ _PART = re.compile(
 
 
 def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> tuple[str, ...]:
-    """The program and the arguments of `command`, which a wav.scp in `directory` has, without its last ``|``.
+    """Return the words of `command` in a wav.scp of `directory`, without ``|``.
 
-    Arguments that are files are found as `locate` does. Raises AsrtoolError, which begins with `where`, for a command
+    Arguments that are files are found as `locate` does. Raises AsrtoolError, beginning with `where`, for a command
     that needs a shell unless `allow_shell`, and for a program that is not installed.
     """
     sign = _needs_shell(command)
@@ -53,9 +56,9 @@ def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> t
 
 
 def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[Drop]) -> dict[str, Path]:
-    """Recording -> file in `folder` of what its command writes; those that fail are added to `drops`.
+    """Run commands; return recording -> file in `folder`; failures go to `drops`.
 
-    A file is named for its command and what that reads, so that a second run finds it, and nothing else takes its name.
+    A file is named after its command and inputs, so a second run finds it.
     """
     stems = {words: folder / _digest(words) for words in map(tuple, commands.values())}
     todo = [words for words, stem in stems.items() if not kept(stem)]
@@ -74,7 +77,7 @@ def command_line(words: Sequence[str]) -> str:
 
 
 def _needs_shell(command: str) -> str:
-    """The first sign of `command` that means something to a shell alone; empty where there is none."""
+    """Return the first character of `command` that needs a shell, or ''."""
     signs = (match["sign"] or match["first"] for match in _PART.finditer(command))
     assigned = re.match(r"\s*\w+=", command)
     return assigned[0].strip() if assigned else next(filter(None, signs), "")
@@ -86,7 +89,7 @@ def _found(word: str, directory: Path) -> str:
 
 
 def _digest(words: Sequence[str]) -> str:
-    """Of `words`, and of sizes and times of those that are files."""
+    """Digest words, and sizes and times of files among them."""
     parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in words]
     return hashlib.sha256("\0".join([KEEPS_FLOAT, *parts]).encode(errors="surrogateescape")).hexdigest()[:24]
 
@@ -117,7 +120,7 @@ WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an id of wav.scp stands for: a file of one channel, one of the two of a file, or what a command writes."""
+    """Entry of wav.scp: a file, one channel of a file, or a command."""
 
     path: Path  # of a command: where wav.scp is
     recording: str  # id of the whole file
@@ -127,7 +130,10 @@ class Entry:
 
 
 def parse_pipe(command: str) -> tuple[str, int | None] | None:
-    """File and channel (from 1, None for all) of ``sph2pipe -f wav -p -c 1 FILE |``; None for any other command."""
+    """Return file and channel of ``sph2pipe -f wav -p -c 1 FILE |``, else None.
+
+    Channels count from 1, None is all.
+    """
     reader = shlex.shlex(command.rstrip().removesuffix("|"), posix=True, punctuation_chars=True)
     reader.whitespace_split, reader.commenters = True, ""
     try:
@@ -157,10 +163,10 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
 def read_wav_scp(
     directory: Path, places: Mapping[str, str], sides: Mapping[str, str], allow_shell: bool = False
 ) -> dict[str, Entry]:
-    """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel, without copies_among them.
+    """Return id -> entry of wav.scp and reco2file_and_channel, without speed copies.
 
-    Relative paths are taken as `locate` does. Raises AsrtoolError, naming the line, for a command that read_pipe
-    refuses, and where the two files contradict each other.
+    Relative paths are found as `locate` does. Raises AsrtoolError, naming the line, as read_pipe, and if the two
+    files contradict each other.
     """
     entries: dict[str, Entry] = {}
     paths: dict[str, Path] = {}

@@ -13,7 +13,7 @@ SPEECH_S = 75.0  # a training call, about
 
 @dataclass(frozen=True)
 class Call:
-    """A planned conversation, the numbers of its two speakers, and its audio file relative to the corpus."""
+    """Planned conversation, its two speakers, and its audio file in the corpus."""
 
     plan: Plan
     speakers: tuple[int, int]
@@ -33,6 +33,6 @@ class Recorded:
 
 
 def split_evenly(speech_s: float, aim_s: float, at_least: int) -> tuple[int, float]:
-    """How many calls of about `aim_s` of speech make `speech_s`, and the speech of each in s."""
+    """Return how many calls of about `aim_s` make `speech_s`, and the speech of each."""
     num_calls = max(at_least, round(speech_s / aim_s))
     return num_calls, speech_s / num_calls

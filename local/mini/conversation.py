@@ -1,4 +1,4 @@
-"""A two-sided telephone conversation: turns, pauses, overlaps and back-channels, spoken and laid on a time line."""
+"""Two-sided telephone conversation: turns, pauses, overlaps and back-channels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Segment:
 
 @dataclass
 class Side:
-    """What one speaker has said so far; segments in order of time, without overlap."""
+    """Segments of one speaker so far, in order of time, without overlap."""
 
     voice: Voice
     segments: list[Segment] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What was said, without the audio; `greeting_end_s` is when the first turn of both is over."""
+    """Conversation without audio; `greeting_end_s` ends the first turn of both."""
 
     name: str
     sides: tuple[tuple[Segment, ...], tuple[Segment, ...]]
@@ -79,7 +79,10 @@ class Conversation:
 
 
 def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
-    """The conversation of `plan` and its audio, int16 (num_samples, 2) at 8 kHz; the same plan gives the same bytes."""
+    """Return the conversation of `plan` and int16 audio (num_samples, 2) at 8 kHz.
+
+    The same plan gives the same bytes.
+    """
     rng = np.random.default_rng(plan.seed)
     with Espeak(int(rng.integers(2**31))) as espeak:
         talk = _Talk(espeak, rng, plan)
@@ -94,7 +97,7 @@ def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
 
 
 def with_whole_turns(conversation: Conversation) -> Conversation:
-    """The same, where an utterance reaches to the next pause of more than PAUSE_S on its side."""
+    """Merge utterances up to the next pause of more than PAUSE_S on a side."""
     a, b = (tuple(_join(side)) for side in conversation.sides)
     return replace(conversation, sides=(a, b))
 
@@ -142,7 +145,7 @@ class _Talk:
         return self.floor_s
 
     def take_turn(self) -> None:
-        """One to three utterances of the next speaker, the listener now and then agreeing meanwhile."""
+        """Speak one to three utterances; the listener may respond meanwhile."""
         self._turn += 1
         side, listener = self.sides[self._turn % 2], self.sides[1 - self._turn % 2]
         start_s = max(side.free_s, self.floor_s + self.rng.uniform(-0.4, 0.5))
@@ -166,7 +169,7 @@ class _Talk:
             self._say(listener, as_tokens(draw_sentence(BACKCHANNELS, self.rng)), start_s)
 
     def _marked(self, words: tuple[str, ...]) -> list[Token]:
-        """The sentence as tokens, some with the first mark of the queue that its words can bear."""
+        """Return the sentence as tokens, some with a mark that fits."""
         tokens = as_tokens(words)
         if self.rng.random() < MARK_SHARE:
             for mark in self._marks:
@@ -196,7 +199,7 @@ class _Talk:
         return segment
 
     def _sound_of(self, run: list[Token], voice: Voice) -> tuple[np.ndarray, list[float]]:
-        """Samples of one sound or of words said in one breath, and the start of each token in s."""
+        """Return samples of a sound or of words in one breath, and token starts in s."""
         if run[0].is_sound:
             return make_sound(run[0].kind, self.rng), [0.0]
         samples, starts_s = self.espeak.speak([spoken_form(token) for token in run], voice)

@@ -1,7 +1,7 @@
-"""Synthetic telephone conversations in the layout of the LDC releases, for those who have none of them.
+"""Synthetic telephone conversations in the layout of the LDC releases.
 
-Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated
-telephone lines::
+Switchboard-1, Fisher English and Hub5'00, and RT-03 if wanted, spoken by espeak-ng through simulated telephone
+lines::
 
     python -m asrtool.local.mini.corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
 """
@@ -36,11 +36,10 @@ CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one st
 
 
 def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: int = 0) -> None:
-    """Write the corpus under `out`, replacing what is there; `num_jobs` processes, 0 for one a core.
+    """Write the corpus under `out`, replacing it, by `num_jobs` processes (0: all cores).
 
-    RT-03 is in it if it is among `names`. The same settings give the same bytes, whatever the number of processes,
-    and those of one corpus whatever else is made.
-    Raises AsrtoolError when espeak-ng cannot be loaded or the disk is full.
+    RT-03 is made if it is in `names`. The same settings give the same bytes for each corpus, whatever the processes.
+    Raises AsrtoolError if espeak-ng cannot be loaded or the disk is full.
     """
     train_s = mini.train_hours * 3600
     plans = {

@@ -1,6 +1,6 @@
-"""Speech from espeak-ng through ctypes: text and a voice -> samples, by default at 8 kHz, with the start of every word.
+"""Speech by espeak-ng through ctypes, with the start of every word.
 
-The library and its voices come from the wheel `espeakng-loader`; docs/decisions/packaging.md says why.
+Library and voices come from the wheel `espeakng-loader`; docs/decisions/packaging.md says why.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Espeak:
         _ctypes.dlclose(self._library._handle)
 
     def speak(self, words: Sequence[str], voice: Voice) -> tuple[np.ndarray, list[float]]:
-        """Say `words` as one phrase: float32 samples (num_samples,) within -1 to 1, start of each word in s.
+        """Speak `words`: float32 samples in [-1, 1], and the start of each word in s.
 
-        Silence at both ends is cut off. A word may hold spaces; its start is that of its first part.
+        Silence at both ends is cut off. A word may hold spaces.
         """
         self._chunks.clear()
         self._words.clear()
@@ -112,7 +112,7 @@ class Espeak:
         return self._trim(np.concatenate(self._chunks), self._word_starts(words))
 
     def phonemes(self, word: str) -> str:
-        """The phonemes of `word` in American English as espeak-ng writes them, a space between."""
+        """Return the American English phonemes of `word`, separated by spaces."""
         assert self._library.espeak_SetVoiceByName(b"gmw/en-US") == 0, "espeak-ng has no voice en-US"
         self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
         text = ctypes.c_char_p(word.encode())

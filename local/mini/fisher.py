@@ -1,4 +1,4 @@
-"""Fisher English parts 1 and 2 as on disk: audio LDC2004S13 and LDC2005S13, transcripts LDC2004T19 and LDC2005T19."""
+"""Fisher English as on disk: LDC2004S13, LDC2005S13, LDC2004T19, LDC2005T19."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOUND_TAGS = {"mumble": "(( ))", "breath": "[breath]", "cough": "[cough]", "lips
 
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
-    """Calls with `speech_s` seconds of speech in all, at least three, the larger half in part 1."""
+    """Plan calls with `speech_s` of speech, at least three, more in part 1."""
     num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
     voices = draw_voices(TRAIN, np.random.default_rng((seed, 2)))
     pairs = pair_speakers(num_calls)
@@ -58,7 +58,7 @@ def write_transcripts(root: Path, recorded: Sequence[Recorded]) -> None:
 
 
 def format_call(item: Recorded) -> str:
-    """The transcript of a call: turns of both sides in order of time, a blank line between."""
+    """Format a call's transcript: turns in order of time, blank lines between."""
     turns = sorted((segment.start_s, side, segment) for side, segments in _sides(item) for segment in segments)
     lines = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for _, side, s in turns]
     return f"# {item.conversation.name}.sph\n# Transcribed at the LDC\n\n" + "\n".join(lines)
@@ -69,7 +69,7 @@ def _sides(item: Recorded) -> zip[tuple[str, tuple[Segment, ...]]]:
 
 
 def format_fisher(segment: Segment) -> str:
-    """The text of a segment in Fisher mark-up; words no one is sure of stand between double brackets."""
+    """Format a segment in Fisher mark-up; uncertain words in double brackets."""
     return " ".join(_format_token(timed.token) for timed in segment.tokens).replace(" )) (( ", " ")
 
 

@@ -1,4 +1,4 @@
-"""Text rules for scoring the mini corpus, in the format of NIST's global mapping files."""
+"""Text rules to score the mini corpus, in the format of NIST's GLM files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is said: a context-free grammar of telephone small talk with about two hundred words.
+"""Context-free grammar of telephone small talk with two hundred words.
 
-Sentences are tuples of lower-case words as transcribers of conversations spell them (``gonna``, ``uh-huh``, ``t._v.``).
+Sentences are tuples of lower-case words as transcribed (``gonna``, ``uh-huh``, ``t._v.``).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _SLOT = re.compile(r"<(\w+)>")
 
 
 def draw_sentence(patterns: tuple[str, ...], rng: np.random.Generator) -> tuple[str, ...]:
-    """The words of one sentence: one of `patterns` with every ``<slot>`` replaced by one of its rules, at random."""
+    """Draw a sentence from `patterns`; each ``<slot>`` takes one of its rules."""
     text = _draw(patterns, rng)
     while slot := _SLOT.search(text):
         text = text[: slot.start()] + _draw(RULES[slot.group(1)], rng) + text[slot.end() :]

@@ -1,4 +1,4 @@
-"""Hub5'00 as on disk: LDC2002S09 (audio, .pem) and LDC2002T43 (references: .txt, .stm, .glm)."""
+"""Hub5'00 as on disk: LDC2002S09 and LDC2002T43."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CONTRACTED = {  # contraction: the words it joins and their parts
 
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
-    """Calls with `speech_s` seconds of speech in all, half CallHome and half Switchboard, at least one of each."""
+    """Plan calls with `speech_s`, half CallHome, half Switchboard, one at least."""
     calls = []
     for part, (prefix, first, pool, quality) in enumerate(PARTS, start=3):
         num_calls, call_s = split_evenly(speech_s / 2, CALL_SPEECH_S, at_least=1)
@@ -67,7 +67,7 @@ def plan_calls(speech_s: float, seed: int) -> list[Call]:
 
 
 def write_references(root: Path, recorded: Sequence[Recorded]) -> None:
-    """Transcripts as typed (.txt), references for scoring (.stm), text rules (.glm), the map of what counts (.pem)."""
+    """Write transcripts (.txt), references (.stm), rules (.glm), partition (.pem)."""
     folder = root / REFERENCE / "english"
     folder.mkdir(parents=True, exist_ok=True)
     for item in recorded:
@@ -91,7 +91,7 @@ def _stm(item: Recorded, side: int) -> Iterator[str]:
 
 
 def format_txt(item: Recorded) -> str:
-    """The transcript of a call as typed: turns in order of time, hesitations, sounds and contractions marked."""
+    """Format a call's transcript with hesitations, sounds and contractions marked."""
     begin_s, end_s = item.conversation.greeting_end_s, item.conversation.duration_s
     turns = sorted(
         (segment.start_s, letter, segment)

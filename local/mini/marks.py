@@ -1,6 +1,6 @@
-"""What transcribers mark: partial, mispronounced, laughed, coined and uncertain words, asides, sounds between words.
+"""Marks of transcribers: partial, laughed, coined, uncertain words, asides.
 
-A sentence (words) becomes tokens; each corpus layout spells the same tokens in its own mark-up.
+A sentence becomes tokens; each corpus layout writes them in its own mark-up.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ ABLE: dict[str, Container[str]] = {  # words that can bear a mark; any word can 
 
 
 def spoken_form(token: Token) -> str:
-    """What espeak-ng is given for a token that is no sound."""
+    """Return the text for espeak-ng of a token that is not a sound."""
     if token.kind == "partial":
         return PARTIALS[token.word][1]
     if token.kind == "tail":

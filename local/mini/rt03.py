@@ -1,4 +1,4 @@
-"""RT-03 as on disk, the telephone speech of its English part: LDC2007S10 (audio, references, rules)."""
+"""RT-03 as on disk, its English telephone speech: LDC2007S10."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADER = """;; CATEGORY "0" "" ""
 
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
-    """Calls with `speech_s` seconds of speech in all, half of each part, at least one of each."""
+    """Plan calls with `speech_s`, half of each part, one at least."""
     calls = []
     for part, (prefix, _, first, pool, quality) in enumerate(PARTS, start=5):
         num_calls, call_s = split_evenly(speech_s / 2, CALL_SPEECH_S, at_least=1)
@@ -53,7 +53,7 @@ def plan_calls(speech_s: float, seed: int) -> list[Call]:
 
 
 def write_references(root: Path, recorded: Sequence[Recorded]) -> None:
-    """A reference (.stm) for each call, with the header of all, and the text rules (.glm)."""
+    """Write a reference (.stm) for each call, and the text rules (.glm)."""
     for folder in (REFERENCES, RULES):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for item in recorded:

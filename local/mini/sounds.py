@@ -1,4 +1,4 @@
-"""Sounds that are not words: rustles and knocks, laughter, breath, cough, lip smack, mumbling; all at 8 kHz."""
+"""Sounds that are not words: rustles, laughter, breath, cough, lip smack; 8 kHz."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALONE = ("noise", "laughter", "breath", "mumble")
 
 
 def make_sound(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """One sound of `kind`, float32 (num_samples,), peak near that of loud speech."""
+    """Return a sound of `kind`, float32 (num_samples,), as loud as loud speech."""
     make = {
         "noise": _knocks,
         "laughter": _laughter,

@@ -1,4 +1,4 @@
-"""References of the test sets of the mini corpus: what is scored, and how it is written."""
+"""References of the mini corpus's test sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scored(item: Recorded, side: int) -> list[Segment]:
 
 
 def stm_lines(item: Recorded, side: int, head: str, label: str) -> Iterator[str]:
-    """Reference lines of one side; what lies before the first and after the last is not to be scored.
+    """Yield reference lines of one side; time before and after is not scored.
 
     `head` is file, channel and speaker.
     """
@@ -33,7 +33,7 @@ def stm_lines(item: Recorded, side: int, head: str, label: str) -> Iterator[str]
 
 
 def format_stm(segment: Segment) -> str:
-    """The words of a segment as NIST scores them: upper case, contractions written out, sounds left out."""
+    """Format a segment as NIST scores it: upper case, no contractions or sounds."""
     return " ".join(_stm_token(timed.token) for timed in segment.tokens if not timed.token.is_sound)
 
 

@@ -1,4 +1,4 @@
-"""Switchboard-1 Release 2 as on disk: LDC97S62 with its tables, and the MS-State transcripts beside it."""
+"""Switchboard-1 Release 2 as on disk: LDC97S62, and MS-State transcripts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _take(voices: Iterator[Voice], num_voices: int) -> list[Voice]:
 
 
 def write_transcripts(root: Path, recorded: Sequence[Recorded], pronunciations: dict[str, str]) -> None:
-    """Transcripts of both sides, dictionary, and the tables of the release's documentation."""
+    """Write transcripts of both sides, the dictionary, and the tables."""
     for item in recorded:
         for side in range(2):
             _write_side(root / TRANSCRIPTS, item, side)
@@ -81,7 +81,7 @@ def _tile(segments: Iterable[Segment], duration_s: float) -> Iterator[Segment]:
 
 
 def _tile_words(segment: Segment) -> Iterator[tuple[float, float, str]]:
-    """Start, end and mark-up of the words of `segment`, silences between them included."""
+    """Yield start, end and mark-up of the words and silences of `segment`."""
     at_s = segment.start_s
     for timed in segment.tokens:
         if timed.start_s > at_s:
@@ -92,7 +92,7 @@ def _tile_words(segment: Segment) -> Iterator[tuple[float, float, str]]:
 
 
 def format_ms98(tokens: Sequence[TimedToken]) -> str:
-    """The text of a segment in MS-State mark-up; asides are put between tags, silence is a tag."""
+    """Format a segment in MS-State mark-up."""
     words: list[str] = []
     aside = False
     for timed in tokens:
@@ -120,7 +120,7 @@ def format_token(token: Token) -> str:
 
 
 def _write_tables(folder: Path, recorded: Sequence[Recorded]) -> None:
-    """conv_tab, call_con_tab and caller_tab, without header lines, fields as the release's manual names them."""
+    """Write conv_tab, call_con_tab and caller_tab, as the release's manual has them."""
     folder.mkdir(parents=True, exist_ok=True)
     conversations, sides, callers = [], [], {}
     for index, item in enumerate(recorded):

@@ -1,4 +1,4 @@
-"""What a telephone line does to speech: level, handset, band 300 to 3400 Hz, noise, hum, leakage of the far side."""
+"""Simulate a telephone line: level, handset, band, noise, hum, leakage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class LineQuality:
 
 @dataclass(frozen=True)
 class Line:
-    """The line of one side; fields as in LineQuality, and the handset's tilt (0 flat, positive duller)."""
+    """Line of one side; fields as in LineQuality, and the tilt (0 flat).
+
+    A positive tilt is duller.
+    """
 
     level_db: float
     snr_db: float

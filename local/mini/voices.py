@@ -1,4 +1,4 @@
-"""Who speaks: voices of training and of the two halves of test sets; no variant of espeak-ng is in two of the three."""
+"""Voices of training and of both halves of test sets, which share no variant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asrtool.local.mini.espeak import Voice
 
 @dataclass(frozen=True)
 class Pool:
-    """What voices are drawn from."""
+    """Variants and accents to draw voices from."""
 
     variants: tuple[tuple[str, str], ...]  # name, sex; one that stands twice is drawn twice as often
     accents: tuple[str, ...]
@@ -81,7 +81,7 @@ CALLHOME = Pool(
 
 
 def draw_voices(pool: Pool, rng: np.random.Generator) -> Iterator[Voice]:
-    """Voices without end, variants and accents in turn; no two alike in all of variant, accent, pitch and rate."""
+    """Yield voices without end, no two alike in variant, accent, pitch and rate."""
     seen: set[Voice] = set()
     while True:
         variant, sex = pool.variants[len(seen) % len(pool.variants)]
@@ -93,9 +93,9 @@ def draw_voices(pool: Pool, rng: np.random.Generator) -> Iterator[Voice]:
 
 
 def pair_speakers(num_conversations: int) -> list[tuple[int, int]]:
-    """Who talks to whom: groups of three speakers hold two conversations, and no one talks outside the group.
+    """Pair speakers: groups of three hold two conversations among themselves.
 
-    So a few conversations can be held out with all their speakers and no other conversation be touched.
+    So some conversations can be held out with all their speakers.
     """
     pairs = []
     for group in range((num_conversations + 1) // 2):

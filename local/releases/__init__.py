@@ -1,0 +1,5 @@
+"""Releases of corpora.
+
+- releases: finding files; tars: unpacking; shortened: decoding
+- gather: the corpus stage
+"""

@@ -1,4 +1,4 @@
-"""Releases to one folder of corpora: the configured ones are linked there, or the mini corpus is made."""
+"""Gather releases in one folder of links, or make the mini corpus."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar file
 def collect_corpora(
     out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini, extra_text: Sequence[str] = ()
 ) -> None:
-    """Make `out` hold one entry for each release that the corpora of `data` need, and those of which text is read.
+    """Make `out` hold one entry for each release that `data` and extra texts need.
 
-    `paths` says where they lie, by key, `extra_text` is lm.extra_text.
-
-    A release in several places is a folder of numbered ones. What is in tar files is unpacked beside `out`. When none
-    of them has a path, `make_mini` is called with `out` and the names of the corpora.
-    Raises AsrtoolError naming the key, the path and what was expected there.
+    `paths` are their places by key. A release in several places is a folder of numbered links. Tar files are unpacked
+    beside `out`. Without any path, `make_mini` is called with `out` and the names of the corpora. Raises AsrtoolError
+    naming the key, the path and what was expected there.
     """
     named = named_corpora(data, extra_text)
     _check_files(extra_text)
@@ -55,7 +53,7 @@ def collect_corpora(
 
 
 def _check_files(extra_text: Sequence[str]) -> None:
-    """What is no corpus has to be a file, before the hours that stages take which come before it is read."""
+    """Check early that extra texts which are not corpora are files."""
     for name in extra_text:
         if name not in registry.names("corpus") and not Path(name).is_file():
             what = "a folder" if Path(name).is_dir() else "no such file"
@@ -78,7 +76,7 @@ def _listed(place: Place) -> list[str]:
 
 
 def _link(name: Path, folders: Sequence[Path]) -> None:
-    """Several keep their own names, one level down, because patterns of releases may name a folder."""
+    """Link folders; several keep their names, since patterns may contain them."""
     if len(folders) > 1:
         for number, folder in enumerate(folders, start=1):
             _link(name / str(number) / ("" if as_url(folder) else folder.name), [folder])
@@ -94,7 +92,7 @@ def _in_mini(named: Iterable[Named]) -> bool:
 
 
 def _text_hint(named: Iterable[Named], missing: Sequence[Release]) -> str:
-    """What leaves out a corpus of which text alone is wanted."""
+    """Return the advice to leave out a corpus that is needed for text only."""
     of_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
     return ", or leave out the further text with --set lm.extra_text=[]" if any(r in of_text for r in missing) else ""
 

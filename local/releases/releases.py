@@ -1,4 +1,4 @@
-"""Where releases lie: the configured folders and tar files, after a look at their layout, and the files in them."""
+"""Find releases in configured folders and tar files, and the files in them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CUTS = ".jsonl.gz"  # those of lhotse
 
 
 def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
-    """The absolute folders of `release`, or its address; tar files are unpacked below `unpacked`, each once.
+    """Return the absolute folders of `release`, or its URL; tar files are unpacked.
 
-    Raises AsrtoolError when one is not there, or when they hold something else.
+    Raises AsrtoolError if one is missing, or if they hold something else.
     """
     places = [_open(release, path, unpacked) for path in configured]
     for pattern in release.holds:
@@ -59,7 +59,7 @@ def _holds(folder: Path, pattern: str) -> bool:
 
 
 def find_file(corpus: Path, release: Release, pattern: str) -> Path:
-    """The first file of `release`, a folder of `corpus`, that matches `pattern`. Raises AsrtoolError for none."""
+    """Return the first file of `release` that matches; AsrtoolError for none."""
     path = next(find_files(corpus / release.name, pattern), None)
     if path is None:
         raise AsrtoolError(
@@ -69,12 +69,10 @@ def find_file(corpus: Path, release: Release, pattern: str) -> Path:
 
 
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """Files at any depth under `folder` whose path ends in `pattern`, sorted within a folder; links are followed.
+    """Yield files under `folder` whose path ends in `pattern`, sorted by folder.
 
-    Names that begin with a dot are passed over.
-
-    Upper and lower case are the same: discs have SW02001.SPH, too. Discs of a release are often linked together from
-    several places, and pathlib's ** passes such links by.
+    Names that begin with a dot are skipped. Case is ignored (SW02001.SPH). Links are followed, which pathlib's **
+    does not do.
     """
     pattern, seen = pattern.lower(), set()
     for here, folders, names in os.walk(folder, followlinks=True):

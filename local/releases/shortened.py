@@ -1,4 +1,4 @@
-"""Files that lhotse does not read, or in part only, decoded once: with shorten, or joined of several."""
+"""Decode files once that lhotse cannot read in full: shorten, or joined files."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Shortened:
 
 
 def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
-    """`sounds` with files in `folder` in place of those with shorten or several parts; `drops` has those that fail.
+    """Return `sounds` with decoded files in `folder`; failures go to `drops`.
 
-    What was decoded to `folder` already, as the name of the file says, is not decoded again; a process that is killed
-    costs its file, which another one decodes. Raises AsrtoolError when there is too little room.
+    Files that were decoded before are kept; a killed process costs its file. Raises AsrtoolError if there is too
+    little room.
     """
     headers = {id_: read_header(sound.path) for id_, sound in sounds.items() if sound.path.suffix.lower() == ".sph"}
     ids = [id_ for id_, h in headers.items() if h.is_shortened]
@@ -69,7 +69,7 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
 
 
 def _stem(folder: Path, id_: str, source: Path) -> Path:
-    """Where `source` is decoded to: named for its recording, its size, and what is at its beginning and end."""
+    """Return the path to decode `source` to: id, size, and a hash of its ends."""
     with open(source, "rb") as file:
         digest = hashlib.sha256(file.read(PIECE_BYTES))
         size_bytes = file.seek(0, os.SEEK_END)
@@ -81,7 +81,7 @@ def _stem(folder: Path, id_: str, source: Path) -> Path:
 
 
 def cost_of_decoding(num_samples: int) -> tuple[float, float]:
-    """Of so many samples: hours of CPU by what is installed here, and bytes of disk, both about."""
+    """Return about the CPU hours and bytes of disk for so many samples."""
     return num_samples / RATES_HZ[_program()] / 3600, num_samples * BYTES_A_SAMPLE
 
 

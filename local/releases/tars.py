@@ -22,14 +22,14 @@ CORRUPT = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipF
 
 
 def is_tar(path: Path) -> bool:
-    """Whether `path` is a file named as a tar file."""
+    """Return whether `path` is named as a tar file."""
     return path.is_file() and path.name.lower().endswith(SUFFIXES)
 
 
 def unpack(tar: Path, folder: Path) -> Path:
-    """The folder below `folder` that holds what `tar` holds; unpacked now unless it was before, from the same file.
+    """Return the folder with the content of `tar`, unpacked unless done before.
 
-    Raises AsrtoolError for a tar file that is cut off, broken or would write elsewhere, and when there is no room.
+    Raises AsrtoolError for a tar file that is cut off, broken or unsafe, and if there is no room.
     """
     name = tar.name.lower().removesuffix(".gz").rpartition(".")[0]
     out = folder / f"{name}-{hashlib.sha256(str(tar).encode()).hexdigest()[:8]}"
@@ -66,9 +66,9 @@ def _extract(path: Path, out: Path) -> None:
 
 
 def _check_end(tar: tarfile.TarFile) -> None:
-    """Raise ReadError unless a block of zeros ends the file: tarfile takes it for complete without one.
+    """Raise ReadError unless a block of zeros ends the file, and check its checksum.
 
-    Reading on to the end of a compressed file checks its checksum.
+    tarfile accepts a file without it.
     """
     assert tar.fileobj is not None
     tar.fileobj.seek(tar.offset)

@@ -1,4 +1,4 @@
-"""What is in a set to be scored is not trained on, were it at another speed or through another codec."""
+"""Remove from training what a scored set has, also at another speed or codec."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
 
 
 def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
-    """Write `manifests`/same_audio.tsv, and leave out of what is trained on what a set to be scored has too.
+    """Write `manifests`/same_audio.tsv, and drop duplicates by data.same_audio.
 
-    As data.same_audio says. Trained on are `manifests`/train and, where there is some, `manifests`/long, of which
-    pieces will be. What sets say alike is in `manifests`/same_text.tsv. Raises AsrtoolError for a missing or corrupt
-    manifest, and when nothing is left.
+    Training sets are `manifests`/train and `manifests`/long, if there is one. `manifests`/same_text.tsv lists equal
+    texts. Raises AsrtoolError for a missing or corrupt manifest, and if nothing is left.
     """
     for name in (FOUND, repeated_text.FOUND):
         (manifests / name).unlink(missing_ok=True)
@@ -49,7 +48,10 @@ def _line(pair: SameAudio) -> str:
 
 
 def _leave_out(manifests: Path, sets: Sets, leaked: Sequence[SameAudio]) -> None:
-    """Write what is trained on anew, without those. What is too long has its text in that of the training set, too."""
+    """Rewrite the training sets without the duplicates.
+
+    The text of long utterances is in the training set's.
+    """
     drops = [Drop(p.one.id, f"same audio in {p.other.of_set}", p.other.id) for p in leaked]
     gone = [p.one for p in leaked]
     _write_without(manifests / sets.train, gone, drops)
@@ -61,7 +63,7 @@ def _leave_out(manifests: Path, sets: Sets, leaked: Sequence[SameAudio]) -> None
 
 
 def _write_without(folder: Path, gone: Sequence[Said], drops: Sequence[Drop]) -> None:
-    """Write the manifests and the text of a folder anew, without what is `gone`; `drops` are listed as well."""
+    """Rewrite manifests and text of a folder without `gone`; list `drops`."""
     recordings, lines = read_sorted(folder)
     ids = {said.id for said in gone if said.of_set == folder.name}
     kept = ((entry, line) for entry, line in lines if entry["id"] not in ids)

@@ -1,4 +1,4 @@
-"""Which conversations are held out as a development set."""
+"""Choose conversations to hold out as a development set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Speaker = str | None
 
 @dataclass(frozen=True)
 class Option:
-    """What it means to hold out a conversation."""
+    """Consequences of holding out a conversation."""
 
     gain_s: float  # of speech
     loss: float  # utterances of its speakers in conversations that are not held out, for each second
@@ -21,13 +21,13 @@ class Option:
     joining: set[str]  # conversations all of whose speakers are held out then
 
     def rank(self, missing_s: float) -> tuple[bool, float, float, str]:
-        """The lowest is best. Beyond twice what is missing, the target would be missed by more than it is without."""
+        """Sort key, lowest best; above twice the missing time the target is missed more."""
         too_long = self.gain_s > 2 * missing_s
         return too_long, self.gain_s if too_long else 0.0, self.loss, self.key
 
 
 class Calls:
-    """Conversations and who speaks in them: `num_utterances` is by conversation and speaker."""
+    """Conversations and speakers; `num_utterances` is by conversation and speaker."""
 
     def __init__(self, speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]]) -> None:
         self.speech_s = speech_s
@@ -39,7 +39,7 @@ class Calls:
             self._recordings[speaker].add(recording)
 
     def option(self, id_: str, chosen: set[str], held_out: set[Speaker]) -> Option:
-        """What it means to hold out `id_` where `chosen`, and the speakers `held_out`, are already."""
+        """Return the option of `id_` given `chosen` conversations and `held_out` speakers."""
         new = self._speakers[id_] - held_out
         touched = self.of(new) - chosen | {id_}
         joining = {other for other in touched if self._speakers[other] <= held_out | new}
@@ -52,14 +52,14 @@ class Calls:
         return {id_ for speaker in speakers for id_ in self._recordings[speaker]}
 
     def beside(self, speakers: set[Speaker]) -> set[str]:
-        """The conversations that have a speaker who speaks with one of `speakers` somewhere."""
+        """Return the conversations with a partner of one of `speakers`."""
         return self.of({other for id_ in self.of(speakers) for other in self._speakers[id_]})
 
 
 def choose_fold(
     speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float, fold: int
 ) -> set[str]:
-    """`choose_conversations` among those that no fold before `fold` has chosen; empty where none is left."""
+    """Choose as `choose_conversations`, without those of earlier folds."""
     for _ in range(fold):
         chosen = choose_conversations(speech_s, num_utterances, target_s)
         speech_s = {id_: seconds for id_, seconds in speech_s.items() if id_ not in chosen}
@@ -70,9 +70,9 @@ def choose_fold(
 def choose_conversations(
     speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float
 ) -> set[str]:
-    """Of recordings with `speech_s` those that hold about `target_s`, and their speakers few others.
+    """Choose recordings of about `target_s` whose speakers have few others.
 
-    At least one; those all of whose speakers are held out anyway are among them. Deterministic.
+    At least one; recordings with only held-out speakers are included. Deterministic.
     """
     members = group_alike(speech_s, num_utterances)
     group_of = {id_: group for group, ids in members.items() for id_ in ids}
@@ -86,9 +86,9 @@ def choose_conversations(
 def group_alike(
     recordings: Iterable[str], num_utterances: Iterable[tuple[str, Speaker]]
 ) -> Mapping[str, Sequence[str]]:
-    """Recordings with the same speakers, under the name of the first by key: one is held out as all are.
+    """Group recordings with the same speakers, which are held out together.
 
-    Where each utterance is a recording of its own, a speaker may have a hundred thousand.
+    If each utterance is a recording, a speaker may have a hundred thousand.
     """
     speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
     for recording, speaker in num_utterances:

@@ -1,4 +1,4 @@
-"""How much speech there is to train on, before it is read."""
+"""Estimate how much speech there is to train on before it is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
 
 
 def report_of(config: Config, work: Path) -> dict[str, Any]:
-    """What report.json says of the training set of `config` in `work`; empty where it is not there yet."""
+    """Return report.json of the training set in `work`, or an empty dict."""
     path = work / TRAIN_REPORT
     found: dict[str, Any] = (
         json.loads(path.read_text(encoding="utf-8")) if path.exists() and _is_of(config, work) else {}
@@ -49,16 +49,16 @@ def report_of(config: Config, work: Path) -> dict[str, Any]:
 
 
 def shortened_samples(config: Config, work: Path) -> int:
-    """Samples that a run in `work` has yet to decode from shorten, as the releases were published."""
+    """Return the samples that a run has yet to decode from shorten."""
     if is_mini(config) or report_of(config, work):
         return 0
     return sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
 
 
 def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
-    """Corpus -> its hours in an epoch by data.mix, where one of all utterances has `hours`; empty where not known.
+    """Return corpus -> hours in an epoch by data.mix, empty if unknown.
 
-    By the manifests of the corpora, or without them by published hours, as if all utterances were equally long.
+    Uses the corpora's manifests, or published hours and equal utterance lengths.
     """
     corpora = with_role(config.data, "train")
     reports = [work / "manifests" / "corpora" / corpus.name / "train" / "report.json" for corpus in corpora]
@@ -80,7 +80,7 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
 
 
 def _is_of(config: Config, work: Path) -> bool:
-    """Whether what was prepared in `work` is of the corpora and releases of `config`, as far as that is recorded."""
+    """Return whether `work` was prepared from the corpora and releases of `config`."""
     marker = read_marker(work, "corpus")
     if not marker or "settings" not in marker:
         return True
@@ -93,14 +93,14 @@ def _is_of(config: Config, work: Path) -> bool:
 
 
 def _as_list(path: object) -> list[object] | None:
-    """Of a setting of [paths]: None where it is not set, which is not nowhere."""
+    """Return a setting of [paths] as a list; None if it is not set."""
     if path is None:
         return None
     return [path] if isinstance(path, str) else list(path)  # type: ignore[call-overload]
 
 
 def is_mini(config: Config) -> bool:
-    """Whether the settings say of every release to train on that it is nowhere."""
+    """Return whether every training release is explicitly empty."""
     corpora = with_role(config.data, "train")
     keys = [release.key for corpus in corpora for release in corpus.releases]
     return all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys)
@@ -110,9 +110,9 @@ BYTES_A_WORD = 5  # of text, with the blank
 
 
 def amount_of(config: Config, work: Path) -> Amount:
-    """Of a run in `work`, from its manifests where they are there, else from what is published.
+    """Return the amount of a run, from its manifests or published sizes.
 
-    Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
+    Raises AsrtoolError for a corpus of unknown size without a manifest.
     """
     hours, source = training_hours(config, work)
     amount = Amount(
@@ -131,7 +131,7 @@ def amount_of(config: Config, work: Path) -> Amount:
 
 
 def extra_words(config: Config, work: Path) -> float:
-    """Of lm.extra_text: of what `asrtool prepare text` wrote, or of files and of corpora as they are published."""
+    """Return the words of lm.extra_text, prepared or estimated."""
     corpora = {corpus.name: corpus for corpus in extra_corpora(config.lm.extra_text)}
     words = 0.0
     for name, written in zip(config.lm.extra_text, extra_files(work / "text", config.lm.extra_text), strict=True):

@@ -1,4 +1,4 @@
-"""Utterances to be scored whose words are said in training as well, by whomever: a prompt that several people read."""
+"""Scored utterances whose words also occur in training, such as prompts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Scored:
 
 
 def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
-    """Write `manifests`/same_text.tsv: the utterances of the sets `scored` with LEAST_WORDS that `train` says, too.
+    """Write `manifests`/same_text.tsv: long scored utterances said in training.
 
-    The log counts them. Nothing is left out: it is no fault where people read the same prompts, but a model, and more
-    so its language model, knows such a sentence. Raises AsrtoolError for a missing or corrupt manifest.
+    Only those of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing or
+    corrupt manifest.
     """
     utterances = [
         Scored(id_, name, text) for name in scored for id_, text in _texts(manifests / name) if _is_long(text)

@@ -37,7 +37,7 @@ LARGEST_DEV_FRACTION = 0.1  # of the speech, whatever data.dev_minutes says
 
 @dataclass(frozen=True)
 class Dev:
-    """What a corpus gives to dev."""
+    """Part of a corpus in dev."""
 
     name: str
     recordings: list[Entry]
@@ -45,12 +45,10 @@ class Dev:
 
 
 def split_manifests(manifests: Path, data: Data) -> None:
-    """Write `manifests`/train, `manifests`/dev, a folder for each corpus of data.test, and, last, sets.json.
+    """Write `manifests`/train, dev, a folder for each test corpus, and sets.json.
 
-    With data.cut_long what is too long goes to `manifests`/long, where there is some.
-
-    Reads `manifests`/corpora. Where no corpus of data.dev has a development set, a part of data.train is held out.
-    Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
+    With data.cut_long long utterances go to `manifests`/long. Without a dev set, a part of training is held out.
+    Raises AsrtoolError if a folder is missing or broken, or if nothing would be left to train on.
     """
     named_corpora(data)
     tested = with_role(data, "test")
@@ -74,7 +72,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
 
 
 def _read_dev(folder: Path, name: str, data: Data, drops: list[Drop]) -> Dev:
-    """A development set without the utterances that are too short or too long, which go to `drops`."""
+    """Read a dev set without too short and too long utterances, which are drops."""
     recordings, lines = read_sorted(folder)
     fit = []
     for entry, _ in lines:
@@ -86,9 +84,9 @@ def _read_dev(folder: Path, name: str, data: Data, drops: list[Drop]) -> Dev:
 
 
 def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
-    """Choose what of `parts` becomes dev; each corpus gives in proportion to its speech.
+    """Choose dev from `parts`, each in proportion to its speech.
 
-    Raises AsrtoolError where all speakers of one are in the folds before `fold`.
+    Raises AsrtoolError if all speakers of one are in earlier folds.
     """
     speech_s = {part.name: sum(part.columns.duration_s[part.is_fit].tolist()) for part in parts}
     fraction = target_s / max(sum(speech_s.values()), 1.0)
@@ -113,13 +111,16 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
 
 
 def _speakers(part: Part) -> set[str | None]:
-    """Who speaks in what is held out of `part`."""
+    """Return the speakers of the held-out part."""
     columns = part.columns
     return {columns.speakers[place] for place in np.unique(columns.speaker[part.is_dev & part.is_fit]).tolist()}
 
 
 def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
-    """Where all speakers would be held out: utterances at even distances, and the speakers are in training too."""
+    """Hold out utterances at even distances, if all speakers would be held out.
+
+    Speakers are then in training too.
+    """
     logging.warning(
         "no speaker would be left to train on: UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers,"
         " and dev looks better than a test with others; give a development set, or more speakers, if you can"
@@ -132,7 +133,7 @@ def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
 
 
 def _write_test(manifests: Path, corpus: Corpus) -> str:
-    """Write `manifests`/NAME, the test set of `corpus` as it is; returns the rules of its reference."""
+    """Write the test set of `corpus`; return the rules of its reference."""
     folder = manifests / CORPORA / corpus.name / "test"
     recordings, lines = read_sorted(folder)
     entries = [with_corpus(entry, corpus.name) for entry, _ in lines]
@@ -142,9 +143,9 @@ def _write_test(manifests: Path, corpus: Corpus) -> str:
 
 
 def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop], data: Data) -> None:
-    """Write `out`: the utterances to train on, and the text of all, as one file and as one a corpus.
+    """Write the training set, and its text as one file and one a corpus.
 
-    A corpus that has no text left has none, so that a language model can weigh those that have.
+    A corpus without text left has no file, so a language model can weigh the others.
     """
     decide(parts, data)
     if not any(part.is_trained.any() for part in parts):
@@ -194,7 +195,7 @@ def _nothing_to_train_on(manifests: Path, parts: Sequence[Part], data: Data) -> 
 
 
 def _write_long(out: Path, parts: Sequence[Part]) -> None:
-    """Write `out`, what is to be cut before it is trained on; without it there is no such folder."""
+    """Write `out`, the utterances to cut before training, if there are any."""
     if out.is_dir():
         shutil.rmtree(out)
     entries = [entry for part in parts for entry in part.long]

@@ -1,4 +1,4 @@
-"""What becomes of the utterances of one corpus when the sets are split."""
+"""Decide on each utterance of a corpus when sets are split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asrtool.settings.data import Data
 
 
 class Fate(enum.IntEnum):
-    """What becomes of an utterance: the first that holds."""
+    """Decision on an utterance: the first that applies."""
 
     LONG = 0  # to be cut
     UNFIT = 1
@@ -32,7 +32,7 @@ class Fate(enum.IntEnum):
 
 @dataclass
 class Part:
-    """What a corpus gives to training and dev; arrays have a value for each utterance, in the order of its manifest."""
+    """Corpus in training and dev; arrays have a value an utterance in manifest order."""
 
     name: str
     folder: Path
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def is_training(self) -> np.ndarray:
-        """Whether it is said in training, heard or not."""
+        """Mask of utterances in the training text, trained on or not."""
         return ~(self.is_dev | self.is_known)
 
     @property
@@ -60,7 +60,7 @@ class Part:
         return self.fate >= Fate.PLAIN
 
     def said(self) -> list[memoryview]:
-        """The text of training, also of what is too short or too long to be heard, which is behind."""
+        """Training text; too short or too long utterances come last."""
         return self.columns.said(self.is_training & self.is_fit) + self.columns.said(self.is_training & ~self.is_fit)
 
 
@@ -74,7 +74,7 @@ def read_part(folder: Path, name: str, data: Data) -> Part:
 
 
 def decide(parts: Sequence[Part], data: Data) -> None:
-    """Set `number`, which counts a text over all of `parts`, and `fate`, once it is known what is held out.
+    """Set `number`, which counts repeated texts, and `fate`.
 
     The limit of duplicates is that of Kaldi's remove_dup_utts.sh.
     """
@@ -97,7 +97,7 @@ def decide(parts: Sequence[Part], data: Data) -> None:
 
 
 def training_lines(parts: Sequence[Part], data: Data) -> Iterator[str]:
-    """The lines of the training utterances of all parts, in the order of recordings; the others are put into lists."""
+    """Yield lines of the training utterances by recording; list the others."""
 
     def recordings(place: int) -> Iterator[tuple[str, int, list[str]]]:
         part = parts[place]

@@ -1,4 +1,4 @@
-"""What is decided about the utterances of a large corpus, as columns: a number each instead of an object."""
+"""Columns of a large corpus's utterances, a number each instead of an object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asrtool.local.corpus import UNCERTAIN
 
 @dataclass(frozen=True)
 class Columns:
-    """The utterances of a corpus in the order of its manifest; recordings and speakers are places in their lists."""
+    """Utterances in manifest order; recordings and speakers are list positions."""
 
     recordings: list[str]
     speakers: list[str | None]
@@ -37,14 +37,14 @@ class Columns:
         return {self.recordings[place]: float(total[place]) for place in np.unique(self.recording[rows]).tolist()}
 
     def num_utterances(self, rows: np.ndarray) -> Counter[tuple[str, str | None]]:
-        """How many of the mask `rows` there are of each recording and speaker."""
+        """Count the utterances of the mask `rows` by recording and speaker."""
         num = len(self.speakers)
         pairs, numbers = np.unique(self.recording[rows].astype(np.int64) * num + self.speaker[rows], return_counts=True)
         names = [(self.recordings[pair // num], self.speakers[pair % num]) for pair in pairs.tolist()]
         return Counter(dict(zip(names, numbers.tolist(), strict=True)))
 
     def is_of(self, speakers: Container[str | None]) -> np.ndarray:
-        """Whether an utterance is of one of `speakers`."""
+        """Return a mask of utterances of `speakers`."""
         return np.isin(self.speaker, [place for place, name in enumerate(self.speakers) if name in speakers])
 
     def said(self, rows: np.ndarray) -> list[memoryview]:
@@ -55,7 +55,7 @@ class Columns:
         return [view[first:last] for first, last in edges.reshape(-1, 2).tolist() if last > first]
 
     def count(self, rows: np.ndarray, tally: Tally) -> None:
-        """Count those of the mask `rows`."""
+        """Count the utterances of the mask `rows` in `tally`."""
         tally.add_checked(
             (self.recordings[place] for place in np.unique(self.recording[rows]).tolist()),
             (self.speakers[place] for place in np.unique(self.speaker[rows]).tolist()),
@@ -98,7 +98,7 @@ def read_columns(batches: Iterable[list[Entry]]) -> Columns:
 
 
 def occurrences(values: np.ndarray) -> np.ndarray:
-    """For each value how often it has been there up to that place: 1, 1, 2 for a, b, a."""
+    """Return the running count of each value: 1, 1, 2 for a, b, a."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(values)])

@@ -1,4 +1,4 @@
-"""Text of other sources than the training conversations, for language models: transcripts of a corpus, or files."""
+"""Extra text for language models: transcripts of a corpus, or files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from asrtool.local.text.text_rules import Unusable, normalise_plain
 
 
 def write_extra_texts(corpus: Path, out: Path, names: Sequence[str], rule: Rule = normalise_plain) -> None:
-    """Write `out`, the normalised sentences of each of `names`: a corpus, read from folders of `corpus`, or a file.
+    """Write the normalised sentences of each of `names`, a corpus or a file.
 
-    `rule` is that of files. Lines that cannot be normalised are left out, and the log says how many. Raises
-    AsrtoolError for a file that cannot be read, for a corpus whose transcripts cannot be read alone, and where nothing
-    is left of one.
+    `rule` is for files. Lines that cannot be normalised are left out and counted in the log. Raises AsrtoolError for
+    an unreadable file, a corpus whose transcripts cannot be read alone, and if nothing is left of one.
     """
     corpora = {item.name: item for item in extra_corpora(names)}
     with write_folder(out, "*.txt") as temporary:

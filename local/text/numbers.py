@@ -1,4 +1,4 @@
-"""How words with digits and ampersands are said: 401k -> four oh one k, 1980s -> nineteen eighties, 1st -> first."""
+"""Spoken forms of words with digits: 401k -> four oh one k, 1st -> first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _LETTERS = re.compile(r"([a-z]{1,2})('?s)?")
 
 
 def say(word: str) -> str:
-    """`word` in words, where it has digits or an ampersand in a way that is known; otherwise as it is.
+    """Return the spoken form of `word`, or the word if it has none.
 
-    Transcripts of conversations write numbers in words. Digits are left in names, where a group of two is said as a
-    number, one of four as two of them, as years are, and others digit by digit; decades, hundreds and ordinals up to
-    99th are said as such. One or two letters beside digits or an ampersand are said by their names. What is broken off,
-    with a hyphen, is said as far as it is there.
+    Transcripts mostly write numbers in words. Two digits are a number, four are two numbers, as in years, others are
+    single digits; decades, hundreds and ordinals up to 99th are said as such. One or two letters beside digits or an
+    ampersand are spelled. A partial word is said as far as it goes.
     """
     if "&" in word:
         return " and ".join(map(_side, word.strip("-").split("&"))).strip()
@@ -35,7 +34,7 @@ def say(word: str) -> str:
 
 
 def _side(part: str) -> str:
-    """What stands on one side of an ampersand."""
+    """Return the spoken form of one side of an ampersand."""
     found = _LETTERS.fullmatch(part)
     return " ".join(found[1]) + ("'s" if found[2] else "") if found else part
 
@@ -58,7 +57,7 @@ def _say_piece(piece: str) -> str:
 
 
 def _as_ordinal(said: str) -> str:
-    """Of a number in words."""
+    """Return the ordinal of a number in words."""
     before, blank, last = said.rpartition(" ")
     return before + blank + ORDINALS.get(last, f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
 

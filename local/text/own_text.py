@@ -1,7 +1,7 @@
-"""The text of a person's own data to normalised text, by the rule that data.text_rules names; any language.
+"""Normalise custom text by data.text_rules, in any language.
 
-docs/guide/corpora.md has what each does. Whatever the rule, a word holds nothing that a reference (stm) or a hypothesis
-(ctm) would take for mark-up.
+docs/guide/corpora.md describes the rules. Words hold nothing that a reference (stm) or a hypothesis (ctm) would take
+for mark-up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ZERO_WIDTH_SPACE = "\u200b"  # between words of Khmer or Thai
 
 
 def text_rule(data: Data) -> Rule:
-    """Normalises a text; raises Unusable, with the reason, for one that cannot be used."""
+    """Return the rule; it raises Unusable, with the reason, for unusable text."""
     if data.text_rules == "english":
         return normalise_plain
     if data.text_rules == "none":
@@ -40,10 +40,10 @@ def text_rule(data: Data) -> Rule:
 
 
 def normalise_unicode(text: str, marks: str = "'", split: bool = False) -> str:
-    """`text` in folded case and NFC: letters and digits of any script; of punctuation `marks` alone, inside words.
+    """Return `text` in folded case and NFC, with only `marks` inside words.
 
-    `split` makes each character a word, with what combines with it. Raises Unusable for an unknown mark in brackets,
-    and for what was no UTF-8 when it was read.
+    `split` makes each character a word, with its combining marks. Raises Unusable for an unknown mark in brackets,
+    and for bytes that are not UTF-8.
     """
     refuse_broken(text)
     words: list[str] = []
@@ -56,7 +56,7 @@ def normalise_unicode(text: str, marks: str = "'", split: bool = False) -> str:
 
 
 def fold(text: str) -> str:
-    """`text` without the difference of case, NFC: the same for all forms that Unicode takes for equal."""
+    """Return `text` in folded case and NFC."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
@@ -74,7 +74,7 @@ def split_characters(word: str) -> Iterator[str]:
 
 
 def take_as_it_stands(text: str) -> str:
-    """`text` with single spaces. Raises Unusable where a word holds what means something else to a scorer."""
+    """Return `text` with single spaces; Unusable for words that scorers misread."""
     refuse_broken(text)
     words = text.split()
     for word in words:
@@ -86,7 +86,7 @@ def take_as_it_stands(text: str) -> str:
 
 
 def _words(text: str, marks: str) -> list[str]:
-    """The words of `text`, in folded case: `marks` and joiners stay between two letters or digits."""
+    """Return the words in folded case; `marks` stay between letters or digits."""
     visible = [c for c in text.translate(TYPOGRAPHIC) if not _is_format(c)]
     parts = [_is_part(c) for c in visible]
     inner = [False, *(before and behind for before, behind in zip(parts, parts[2:], strict=False)), False]
@@ -100,10 +100,10 @@ def _words(text: str, marks: str) -> list[str]:
 
 
 def _is_part(character: str) -> bool:
-    """Whether it is a letter, what combines with one, or a digit."""
+    """Return whether a character is a letter, combining mark or digit."""
     return unicodedata.category(character)[0] in "LMN"
 
 
 def _is_format(character: str) -> bool:
-    """Whether it is invisible and parts nothing, such as a soft hyphen or the direction of writing."""
+    """Return whether a character is invisible, such as a soft hyphen."""
     return unicodedata.category(character) == "Cf" and character not in (*JOINERS, ZERO_WIDTH_SPACE)

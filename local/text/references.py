@@ -1,4 +1,4 @@
-"""References to score by utterance: an stm from normalised text, and mapping rules (glm) that fit it."""
+"""References by utterance: an stm from normalised text, and matching rules."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 
 
 def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_english: bool = True) -> str:
-    """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
+    """Format an stm with optional hesitations and partial words, as in Hub5'00.
 
-    Nothing may be missed in another language, where er or ha may be any word. `corpus_of` (recording id -> corpus)
-    labels the utterances, so that each corpus is scored apart too. Times are those in the recording.
+    Tags are left out. In other languages nothing is optional, since er or ha may be words. `corpus_of` (recording id
+    -> corpus) labels utterances, so each corpus is scored separately too. Times are in the recording.
     """
     entries = list(entries)
     corpora = {corpus_of[entry["recording_id"]] for entry in entries}
@@ -37,9 +37,9 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_
 
 
 class Reference:
-    """`format_reference` of utterances that come by recording, in the order of the recordings: its text, compressed.
+    """Compressed `format_reference` of utterances that come by recording.
 
-    `corpus_of` says of the id of a recording which corpus it is of.
+    `corpus_of` maps a recording's id to its corpus.
     """
 
     def __init__(self, corpus_of: Callable[[str], str], is_english: bool) -> None:
@@ -67,7 +67,7 @@ class Reference:
 
 @functools.cache
 def set_name(name: str) -> str:
-    """`name`, as of a folder, as that of a set and a label of an stm, whose lines are split at blanks and signs."""
+    """Return `name` as the name of a set and an stm label, without blanks and signs."""
     safe = re.sub(r"[^\w.:+-]+", "-", name).strip(".-")
     return safe if safe.lower() not in ("", "o") else f"set-{safe}".strip("-")  # O is the label of all that is scored
 

@@ -42,7 +42,7 @@ OTHER_LETTERS = "unknown characters"
 
 
 class Unusable(Exception):
-    """An utterance that has no normalised text; `reason` is one word or two for the list of drops."""
+    """Utterance without normalised text; `reason` is short, for the list of drops."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -52,7 +52,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """What is done to a line of one corpus, in this order; patterns are regular expressions on lower-case text."""
+    """Rules for lines of one corpus, in order; patterns match lower-case text."""
 
     refuse: Table = ()  # pattern in the line -> reason for which the utterance is left out
     line: Table = ()  # pattern anywhere in the line -> replacement
@@ -92,7 +92,10 @@ _EDGE = ',?!;:"'
 
 
 def normalise(text: str, rules: Rules) -> str:
-    """`text` of one utterance by `rules`; empty when nothing but silence is left. Raises Unusable with the reason."""
+    """Normalise an utterance by `rules`; empty for silence.
+
+    Raises Unusable with the reason.
+    """
     text = text.lower()
     for pattern, reason in rules.refuse:
         if re.search(pattern, text):
@@ -137,19 +140,22 @@ def _normalise_word(word: str, rules: Rules) -> list[str]:
 
 
 def _whole(piece: str, rules: Rules) -> list[str]:
-    """What a word becomes that hyphens joined to others: as if it stood alone."""
+    """Return the words of a hyphenated part, as if it were alone."""
     piece = BACKCHANNELS.get(piece, piece)
     return rules.acronyms.get(piece, rules.words.get(piece, piece)).split()
 
 
 def _without_punctuation(word: str) -> str:
-    """`word` without the marks at its edges; the full stop of a letter (t.) or an initial (t._v.) stays."""
+    """Strip marks at a word's edges; the period of a letter (t., t._v.) stays."""
     stripped = word.strip(_EDGE)
     return stripped if re.search(r"(^|_)[a-z]\.", stripped) else stripped.strip(".")
 
 
 def _split_hyphens(word: str) -> list[str]:
-    """well-known -> well known; back-channels and the hyphen of a partial word stay. Raises Unusable."""
+    """Split well-known -> well known; back-channels and partial words stay.
+
+    Raises Unusable.
+    """
     word = BACKCHANNELS.get(word, word)
     if word in HYPHENATED:
         return [word]
@@ -166,9 +172,9 @@ def _split_hyphens(word: str) -> list[str]:
 
 
 def normalise_plain(text: str) -> str:
-    """`text` of a person's own: lower case, without punctuation.
+    """Normalise custom text: lower case, without punctuation.
 
-    Raises Unusable for letters or digits outside a-z, and for a mark in brackets, [so] or <so>, that is not in MARKS.
+    Raises Unusable for letters or digits outside a-z, and for an unknown mark in brackets, [so] or <so>.
     """
     plain = strip_punctuation(text)
     try:
@@ -180,16 +186,16 @@ def normalise_plain(text: str) -> str:
 
 
 def _rules_for(text: str) -> str:
-    """The rules that can read `text`, and what they do: where nothing parts words, each sentence would be one."""
+    """Return the rules that can read `text`; unspaced scripts need characters."""
     if any(unicodedata.name(character, "").startswith(NO_BLANKS) for character in text):
         return "characters makes each character a word, for scripts without blanks between words"
     return "unicode takes any letters and digits"
 
 
 def strip_punctuation(text: str) -> str:
-    """`text` without punctuation and symbols, but for the apostrophe, the hyphen and the tags.
+    """Remove punctuation and symbols but apostrophe, hyphen and tags.
 
-    Raises Unusable for an unknown mark in brackets, and for what was no UTF-8 when it was read.
+    Raises Unusable for an unknown mark in brackets, and for bytes that are not UTF-8.
     """
     refuse_broken(text)
     words: list[str] = []
@@ -206,7 +212,7 @@ def refuse_broken(text: str) -> None:
 
 
 def read_mark(word: str) -> list[str] | None:
-    """The tags that the mark `word`, in lower case, stands for; None for a word that is no mark.
+    """Return the tags of a mark in lower case; None for a word.
 
     Raises Unusable for an unknown mark in brackets.
     """
