@@ -68,7 +68,7 @@ def test_each_learner_evaluates_its_part_and_the_sums_are_those_of_all(toy: Path
     of_all: list[tuple[Sums, bool]] = []
 
     def together(place: int) -> Sums:
-        world: Any = SimpleNamespace(place=place, size=2, gather=lambda own: of_all.append(own) or of_all)
+        world: Any = SimpleNamespace(index=place, size=2, gather=lambda own: of_all.append(own) or of_all)
         anything: Any = SimpleNamespace(check=lambda: None, is_set=lambda: False)
         return Evaluation(dev_set, precision, world, 1, anything, anything).together(model)
 
