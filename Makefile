@@ -63,6 +63,7 @@ wheel: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/style_check.py
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(COMPILED)
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \

@@ -1,7 +1,4 @@
-"""Write NIST SPHERE audio: a 1024-byte ASCII header, then interleaved samples, 8-bit G.711 or 16-bit linear.
-
-int16 samples -> one .sph file that libsndfile and sph2pipe read; `decode_g711(encode_g711(x))` is what they return.
-"""
+"""Write NIST SPHERE audio files of 8-bit mu-law or 16-bit linear samples."""
 
 from __future__ import annotations
 
@@ -13,9 +10,10 @@ HEADER_BYTES = 1024
 
 
 def write_sphere(path: Path | str, samples: np.ndarray, sampling_rate_hz: int, coding: str = "ulaw") -> None:
-    """Write int16 `samples` of shape (num_samples, num_channels) as `coding`: ulaw, alaw or pcm (little endian).
+    """Write int16 samples (num_samples, num_channels) as `coding`: ulaw, alaw or pcm.
 
-    `sample_count` in the header counts the samples of one channel. Raises ValueError for other arrays or codings.
+    `sample_count` in the header counts the samples of one channel. pcm is little-endian. Raises ValueError for other
+    arrays or codings.
     """
     if samples.dtype != np.int16 or samples.ndim != 2:
         raise ValueError(f"samples are {samples.dtype} of shape {samples.shape}, expected int16 of (samples, channels)")
@@ -24,7 +22,7 @@ def write_sphere(path: Path | str, samples: np.ndarray, sampling_rate_hz: int, c
 
 
 def format_header(num_samples: int, num_channels: int, sampling_rate_hz: int, coding: str) -> bytes:
-    """The header, padded with newlines to HEADER_BYTES; `num_samples` is of one channel."""
+    """Return the header, padded to HEADER_BYTES; `num_samples` is a channel's."""
     num_bytes = 2 if coding == "pcm" else 1
     byte_format = "01" if coding == "pcm" else "1"
     lines = [
@@ -44,17 +42,17 @@ def format_header(num_samples: int, num_channels: int, sampling_rate_hz: int, co
 
 
 def encode_g711(samples: np.ndarray, coding: str = "ulaw") -> np.ndarray:
-    """int16 samples to the uint8 codes (same shape) of the nearest levels of ITU-T G.711."""
+    """Return the codes, uint8, of the nearest levels of ITU-T G.711."""
     return _nearest_codes(_levels(coding))[samples.astype(np.int32) + 32768]
 
 
 def decode_g711(codes: np.ndarray, coding: str = "ulaw") -> np.ndarray:
-    """uint8 codes to int16 samples (same shape), by the tables of ITU-T G.711 scaled to 16 bits."""
+    """Return int16 samples of codes by ITU-T G.711, scaled to 16 bits."""
     return _levels(coding)[codes]
 
 
 def _levels(coding: str) -> np.ndarray:
-    """The int16 level of each of the 256 codes."""
+    """Return the int16 level of each of the 256 codes."""
     codes = np.arange(256, dtype=np.int32)
     if coding == "ulaw":
         flipped = ~codes & 0xFF
@@ -70,7 +68,7 @@ def _levels(coding: str) -> np.ndarray:
 
 
 def _nearest_codes(levels: np.ndarray) -> np.ndarray:
-    """For each int16 value, from -32768 up, the code of the nearest level."""
+    """Return the nearest code of each int16 value from -32768 up."""
     order = np.argsort(levels, kind="stable")
     ordered = levels[order].astype(np.float64)
     middles = (ordered[1:] + ordered[:-1]) / 2

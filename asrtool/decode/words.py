@@ -32,7 +32,7 @@ def opens_word(piece: str) -> bool:
 
 
 def is_spoken(piece: str) -> bool:
-    """Return whether `piece` is speech; tags such as ``[noise]`` and ``<unk>`` are not."""
+    """Return whether `piece` is speech; tags (``[noise]``) and ``<unk>`` are not."""
     return piece[:1] not in ("[", "<")
 
 

@@ -48,7 +48,7 @@ class Request:
 
 
 def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:
-    """Return the request that made `work`, with the settings that are `asked` for on top.
+    """Return the request that made `work`, with the settings of `asked` on top.
 
     Settings of the keys `unset` are dropped; other configurations drop all of them. Raises AsrtoolError for another
     recipe, and for a key that was not set.

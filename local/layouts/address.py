@@ -22,7 +22,7 @@ def place_of(folder: Path) -> Path:
 
 
 def names_there(url: str, likely: Sequence[str]) -> list[str]:
-    """Return the files in the folder `url`, or those of `likely` that exist."""
+    """Return the files in the folder `url`, or the `likely` ones that exist."""
     names = transfer.names_in(url)
     return [name for name in likely if transfer.version_of(join(url, name))] if names is None else names
 

@@ -1,4 +1,4 @@
-"""Lhotse Shar: cuts.NNNNNN.jsonl.gz with recording.NNNNNN.tar, on disk or at a URL.
+"""Lhotse Shar: cuts.NNNNNN.jsonl.gz with recording.NNNNNN.tar, also at a URL.
 
 Tars are read once. Audio stays in them: a recording's source is a part of its tar.
 """
@@ -146,7 +146,7 @@ def _look(part: Part, data: bytes) -> _Member:
 
 
 def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
-    """Return the recording of a cut, or why there is none."""
+    """Return the recording of a cut, or the reason of its absence."""
     check_name(entry, "id")
     if entry.get("type") != "MonoCut" or "recording" not in entry:
         return f"a {entry.get('type')}, expected a MonoCut with a recording"

@@ -36,7 +36,7 @@ CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one st
 
 
 def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: int = 0) -> None:
-    """Write the corpus under `out`, replacing it, by `num_jobs` processes (0: all cores).
+    """Write the corpus under `out`, replacing it, by `num_jobs` processes (0: all).
 
     RT-03 is made if it is in `names`. The same settings give the same bytes for each corpus, whatever the processes.
     Raises AsrtoolError if espeak-ng cannot be loaded or the disk is full.
@@ -105,7 +105,7 @@ DEFAULTS = {item.name: item.default for item in dataclasses.fields(Mini)}
 @click.option("--rt03", is_flag=True, help="Make RT-03, too: as many minutes of test speech.")
 @click.option("--num-jobs", default=0, show_default=True, help="Processes; 0 is one a core.")
 def main(out: Path, train_hours: float, test_minutes: float, seed: int, rt03: bool, num_jobs: int) -> None:
-    """Make a corpus of synthetic telephone conversations under OUT, in the layout of the LDC releases."""
+    """Make synthetic telephone conversations under OUT, in the LDC's layout."""
     setup_logging()
     make_corpus(out, Mini(train_hours, test_minutes, seed), [Rt03.name] if rt03 else [], num_jobs)
 

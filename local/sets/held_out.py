@@ -59,7 +59,7 @@ class Calls:
 def choose_fold(
     speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float, fold: int
 ) -> set[str]:
-    """Choose as `choose_conversations`, without those of earlier folds."""
+    """Choose as `choose_conversations`, without conversations of earlier folds."""
     for _ in range(fold):
         chosen = choose_conversations(speech_s, num_utterances, target_s)
         speech_s = {id_: seconds for id_, seconds in speech_s.items() if id_ not in chosen}

@@ -27,8 +27,8 @@ class Scored:
 def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
     """Write `manifests`/same_text.tsv: long scored utterances said in training.
 
-    Only those of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing or
-    corrupt manifest.
+    Only utterances of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing
+    or corrupt manifest.
     """
     utterances = [
         Scored(id_, name, text) for name in scored for id_, text in _texts(manifests / name) if _is_long(text)

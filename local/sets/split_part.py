@@ -76,7 +76,7 @@ def read_part(folder: Path, name: str, data: Data) -> Part:
 def decide(parts: Sequence[Part], data: Data) -> None:
     """Set `number`, which counts repeated texts, and `fate`.
 
-    The limit of duplicates is that of Kaldi's remove_dup_utts.sh.
+    The limit of duplicates is taken from Kaldi's remove_dup_utts.sh.
     """
     wanted = [part.is_training & ~(part.columns.is_doubted & (data.uncertain == "drop")) for part in parts]
     trained = [part.is_fit & rows for part, rows in zip(parts, wanted, strict=True)]

@@ -1,4 +1,4 @@
-"""A person's own data: Kaldi data directories, manifests, or folders of audio files with a text file each.
+"""Custom data: Kaldi directories, manifests, or audio files with texts.
 
 Give it with --set paths.own_train=DIR --set paths.own_test=DIR, and a development set with paths.own_dev; without one,
 a part of the training set is held out.

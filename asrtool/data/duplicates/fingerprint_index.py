@@ -1,4 +1,4 @@
-"""An index of the triplets of many utterances, and which of them lie in it as those of others do.
+"""Index of the triplets of many utterances, and searches for aligned matches.
 
 Letters in names: H triplets, M matches, B boxes.
 """

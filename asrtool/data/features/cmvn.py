@@ -124,7 +124,7 @@ class Cmvn:
         self.num_bins = self._means_SF.shape[1]
 
     def learn(self, speaker: str, moments: Moments) -> None:
-        """Normalise `speaker` by these sums from now on, if they are by speaker and enough."""
+        """Normalise `speaker` by these sums from now on, if enough and by speaker."""
         if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
             self._learned[speaker] = moments.mean_std()
 

@@ -76,6 +76,6 @@ def _less(features: Features, hours: float, copies_hours: float) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the files of `folder`; 0 if there is none."""
+    """Return the bytes of the files of `folder`; 0 if it does not exist."""
     files = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return sum(os.lstat(file).st_size for file in files)

@@ -37,7 +37,7 @@ class Merge:
 
 
 def merge_shards(job: Merge, directory: Path) -> None:
-    """Merge the files of the shards of `job`, one of each kind; bytes are reproducible.
+    """Merge the files of the shards of `job`, one of each kind, reproducibly.
 
     Files get their names before the manifest does, and begin with the bytes of the files they replace: so this can be
     stopped anywhere and called again. Raises OSError if the disk is full.

@@ -98,9 +98,9 @@ def plan_shards(
 
     Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
     Copies are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError for a missing
-    or corrupt manifest, a sampling rate other than that of `features` unless these resample, a channel that is
-    neither 0 nor 1, an utterance without speaker or text, an id like a speed copy's, and utterances in another order
-    than recordings.
+    or corrupt manifest, and for a sampling rate other than the features' unless these resample. Also for a channel
+    that is neither 0 nor 1, an utterance without speaker or text, an id like a speed copy's, and utterances in
+    another order than recordings.
     """
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, digest_files, grouping.add)

@@ -49,7 +49,7 @@ class Sets:
 
 
 def with_pieces(features: Path, cut: Path | None, data: Data) -> Path:
-    """Return the features to train on: those of `asrtool cut` with data.cut_long."""
+    """Return the features to train on: the output of `asrtool cut` with data.cut_long."""
     return cut / "features" if cut and data.cut_long else features
 
 
