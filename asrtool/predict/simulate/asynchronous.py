@@ -60,10 +60,10 @@ class Unit:
 
 
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
-    """The whole training; by the compiled events where these are all there is and nobody wants to see them."""
+    """Run the whole training, by compiled events if these suffice and nothing reads the events."""
     units = make_units(cluster, strategy, settings)
     outcome = Outcome.empty(strategy, cluster.num_learners)
-    if fits(cluster.scenario) and not emit:
+    if not emit and fits(cluster.scenario, units.rounds_of_epoch * cluster.scenario.job.num_epochs):
         free_U = run_compiled(units, outcome)
         end_together(units, outcome, free_U)
         return outcome
