@@ -28,8 +28,7 @@ from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.predict.simulate.compiled import fits, run_compiled
 from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
 from asrtool.predict.simulate.outcome import Outcome
-from asrtool.predict.simulate.queue_clients import GOSSIP, NOTHING, PAIRS, SERVERS, Units, make_units
-from asrtool.predict.simulate.rounds import NONE, Rounds
+from asrtool.predict.simulate.queue_clients import GOSSIP, NONE, NOTHING, PAIRS, SERVERS, Rounds, Units, make_units
 
 
 @dataclass

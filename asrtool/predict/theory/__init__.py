@@ -1,5 +1,10 @@
-"""What is known of a strategy before anything is trained: mixing, staleness, bounds, and what a training is like on a
-quadratic. docs/theory.md has the statements and their proofs.
+"""Mathematical model of distributed training: strategy, learners and loss -> convergence.
 
-Letters in names: N replicas, sets of weights that differ; L learners; k steps.
+- system: learners, their speeds and their strategy
+- mixing: mixing matrices of strategies and their spectral gaps
+- staleness: age of gradients, computed or from records
+- quadratic: course and stability of a training of a quadratic loss
+- bounds: theorems on convergence
+- measure: constants of the loss of a trained model
+- describe: answers as text and JSON
 """

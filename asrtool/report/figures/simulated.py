@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw_rows(rows: Rows, path: Path) -> None:
-    """Write a figure of `rows`, each as asrtool.predict.simulate.compare gives it for --json, to `path`."""
+    """Write a figure of `rows`, each as asrtool.predict.simulate.simulate gives it for --json, to `path`."""
     with writing(path):
         save_figure(functools.partial(_draw, rows=rows), path)
 
