@@ -4,7 +4,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-COMPILED := asrtool/predict/simulate/_events.cpp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The wheel of k2 that constraints/k2-wheel.txt names is for Python 3.10: one on PATH, else one of pyenv, else none.
 K2_PYTHON ?= $(firstword $(foreach python,python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python),$(shell \
@@ -20,7 +19,7 @@ K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode te
 setup: $(STAMP)
 
 # The stamp is written last; an environment without one was not finished, and is made again.
-$(STAMP): setup.py constraints/cpu.txt $(COMPILED)
+$(STAMP): setup.py constraints/cpu.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit("error: $(PYTHON) is Python %d.%d, 3.10 or newer is needed; name one: make setup PYTHON=python3.12" % v[:2])'
 	@if [ -e $(STAMP) ]; then echo "== updating .venv"; \
 	else echo "== making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear .venv; fi
@@ -65,7 +64,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/style_check.py
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(COMPILED)
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
 
@@ -78,7 +76,7 @@ mutants: setup
 test-k2: $(K2_STAMP)
 	$(K2_BIN)/python -m pytest $(K2_TESTS)
 
-$(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt $(COMPILED)
+$(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt
 	@test -n "$(K2_PYTHON)" || { echo "error: no Python 3.10 found, which k2 needs; name one: make test-k2 K2_PYTHON=/path/to/python3.10" >&2; exit 1; }
 	@if [ -e $(K2_STAMP) ]; then echo "== updating .venv-k2"; \
 	else echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and the other packages of setup.py; minutes, and about 4 GB"; \

@@ -1,33 +1,19 @@
 """Packaging of asrtool; tool settings are in pyproject.toml."""
 
-from hashlib import sha256
 from pathlib import Path
 
-from setuptools import Extension, find_packages, setup
+from setuptools import find_packages, setup
 
-EVENTS = ["asrtool/predict/simulate/_events.cpp"]
 # asrtool/local and asrtool/utils are links to the folders at the top, so that no wheel holds packages of such names.
 PACKAGES = find_packages(include=["asrtool", "asrtool.*"])
-
-
-def compiled(name: str, sources: list[str]) -> Extension:
-    """A module that does fast what the Python modules beside it do, without a C++ compiler, by themselves."""
-    digest = sha256(b"".join(Path(path).read_bytes() for path in sources)).hexdigest()
-    return Extension(
-        name,
-        sources[:1],
-        depends=sources[1:],
-        language="c++",
-        define_macros=[("SOURCE_DIGEST", f'"{digest}"')],
-        extra_compile_args=["-std=c++17", "-g0"],
-        optional=True,
-    )
 
 
 # GPL-3: speaks the mini corpus.
 MINI = ["espeakng-loader>=0.2.4"]
 # BSD: brings the CMU Pronouncing Dictionary, for tokenizer.unit = "phone".
 PHONES = ["pocketsphinx>=5.0.1"]
+# BSD: compiles the events of asrtool simulate.
+SIMULATE = ["numba>=0.61"]
 
 setup(
     name="asrtool",
@@ -42,7 +28,6 @@ setup(
         "Environment :: Console",
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX",
-        "Programming Language :: C++",
         "Programming Language :: Python :: 3 :: Only",
         *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
         "Topic :: Multimedia :: Sound/Audio :: Speech",
@@ -55,9 +40,8 @@ setup(
     package_data={
         "asrtool.recipes": ["*/recipe.py", "*/conf/*.toml", "*/conf/*/*.toml"],
         "asrtool": ["py.typed"],
-        "asrtool.predict.simulate": ["_events.cpp", "scenarios/*.toml"],
+        "asrtool.predict.simulate": ["scenarios/*.toml"],
     },
-    ext_modules=[compiled("asrtool.predict.simulate._events", EVENTS)],
     entry_points={"console_scripts": ["asrtool=asrtool.cli.main:main"]},
     install_requires=[
         "click>=8.1",
@@ -94,7 +78,6 @@ setup(
             "hypothesis>=6.100",
             "kaldilm>=1.15",
             "ruff>=0.6",
-            "clang-format>=18",
             "mypy>=1.11",
             # tests/recipe/test_wheel.py: it makes wheels by itself, with the licences in the folder of PEP 639.
             "setuptools>=77",
@@ -108,6 +91,8 @@ setup(
             # As of "onnx", for its tests, and what reads it.
             "onnx>=1.17",
             "sherpa-onnx>=1.12",
+            # As of "simulate", for its tests.
+            *SIMULATE,
             # As of "parquet", for its tests.
             "pyarrow>=15",
         ],
@@ -117,6 +102,8 @@ setup(
         "s3": ["boto3>=1.35"],
         # Features and decoding by the workers of a cluster: features.executor, decode.executor = "dask:ADDRESS".
         "dask": ["distributed>=2025.1"],
+        # Events of large simulations, compiled.
+        "simulate": SIMULATE,
         # asrtool export --onnx.
         "onnx": ["onnx>=1.17"],
         # Your own data with audio in columns of Parquet or Arrow files.

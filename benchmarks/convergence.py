@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.events import in_lock_step
 from asrtool.predict.virtual.learners import Diverged, Evaluated, VirtualLearners
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config

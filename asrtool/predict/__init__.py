@@ -1,7 +1,7 @@
-"""Predict how long a training takes, and how it converges.
+"""Predict how long a training takes and how well it converges.
 
-- estimate: hours, disk and memory of a run
-- simulate: a cluster in virtual time
-- virtual: real training by virtual learners
-- theory: mixing, staleness, bounds
+- estimate: probe of this machine and the settings of a recipe -> hours and disk space of each stage
+- simulate: scenario of a cluster -> time of each strategy, in virtual time
+- virtual: events in virtual time -> a model that virtual learners train on one device
+- theory: strategy and constants of a loss -> bounds of convergence, mixing rates, largest stable rate
 """

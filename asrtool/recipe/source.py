@@ -62,11 +62,7 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
         seen.add(module)
         name = _file_name(module)
         if module not in FRAME and name not in digests:
-            path = ROOT / name
-            if path.suffix != ".py":
-                digests[name] = _compiled_digest(path)
-                continue
-            status = path.stat()
+            status = (ROOT / name).stat()
             digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported
     return digests
@@ -95,12 +91,6 @@ def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]
     return _digest(tree.body), tuple(_imports(module, tree.body))
 
 
-def _compiled_digest(path: Path) -> str:
-    """Return the digest of the C++ source and headers of a compiled module."""
-    sources = (path, *sorted(path.parent.glob("cpp/*.h")))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-
-
 def _parse(module: str) -> ast.Module:
     path = ROOT / _file_name(module)
     try:
@@ -121,7 +111,7 @@ def _find(module: str) -> str | None:
     if module.split(".")[0] not in PACKAGES:
         return _find_own(module)
     stem = module.replace(".", "/")
-    for name in (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.cpp"):
+    for name in (f"{stem}/__init__.py", f"{stem}.py"):
         if (ROOT / name).is_file():
             return name
     return None

@@ -1,7 +1,15 @@
-"""Results as pages, tables and figures.
+"""Reports of experiments, trainings and data as Markdown, HTML and SVG.
 
-- experiment, training, systems, statistics: what is read
-- results, side_by_side: RESULTS.md; page: RESULTS.html; write: both
-- rates, overfitting, markdown: parts of both
-- figures: SVG by matplotlib; data_check: the page of `asrtool check`
+- training: records of a training, read for figures
+- experiment: work folder -> scores, settings and training of an experiment
+- statistics: durations, words and speakers of a set
+- rates: word error rates with intervals, and over the LM weight
+- systems: several systems on one set
+- side_by_side: several experiments
+- figures: figures of trainings, simulations and theory
+- results: RESULTS.md
+- page: RESULTS.html
+- write: the files of a report
+- data_check: page of what is wrong with data
+- markdown: tables
 """

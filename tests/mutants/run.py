@@ -114,12 +114,11 @@ def applied(root: Path, patch: Patch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of the tracked files, and of what is compiled from them."""
+    """Copy the tracked files."""
     answer = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "asrtool").glob("*/*.so")]
     with tempfile.TemporaryDirectory(prefix="asrtool-mutants-") as name:
-        for file in [*answer.stdout.splitlines(), *compiled]:
-            if (ROOT / file).is_file() or (ROOT / file).is_symlink():  # links to folders, too
+        for file in answer.stdout.splitlines():
+            if (ROOT / file).is_file():
                 (Path(name) / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / file, Path(name) / file, follow_symlinks=False)
         yield Path(name)

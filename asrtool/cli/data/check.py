@@ -18,7 +18,7 @@ from asrtool.log import named
 from asrtool.settings.config import Config
 
 if TYPE_CHECKING:
-    from asrtool.report.data_check.page import Page
+    from asrtool.report.data_check import Page
 
 
 @click.command(cls=Command)
@@ -41,7 +41,7 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     """
     from asrtool.data.manifests.manifest import REPORT
     from asrtool.local.layouts.detect import check_apart
-    from asrtool.report.data_check.page import PAGE, check_manifests
+    from asrtool.report.data_check import PAGE, check_manifests
 
     if out:
         check_apart(data, out)
@@ -60,7 +60,7 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
     """Check `data` by temporary `manifests`, however much cannot be used."""
     from asrtool.data.manifests.manifest import rejected
     from asrtool.local.layouts.detect import prepare_any
-    from asrtool.report.data_check.page import check_manifests, check_rejected
+    from asrtool.report.data_check import check_manifests, check_rejected
 
     with named(manifests, str(data)):
         try:

@@ -119,10 +119,9 @@ def simulate(
     import json
 
     from asrtool.predict.simulate.calibrate import settings_of
-    from asrtool.predict.simulate.compare import compare, rows_to_plot
-    from asrtool.predict.simulate.comparison import describe
     from asrtool.predict.simulate.records import write_records
     from asrtool.predict.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
+    from asrtool.predict.simulate.simulate import compare, describe, rows_to_plot
     from asrtool.predict.virtual.training import train_cases
     from asrtool.report.figures.simulated import draw_rows
 

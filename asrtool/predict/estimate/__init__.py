@@ -1,4 +1,6 @@
-"""Needs of a run before it begins.
+"""Estimate of the time and disk space of a recipe before it runs.
 
-- needs: the table; probe: measured training steps; text_stages: stages that read text
+- probe: speed of this machine with the model of the settings
+- text_stages: cost of the stages that read text
+- needs: hours, disk and memory of each stage
 """

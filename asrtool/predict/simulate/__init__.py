@@ -1,10 +1,12 @@
-"""Simulation of a training on a cluster, in virtual time.
+"""Simulation of a training in virtual time: scenario -> events -> times of each learner.
 
-- scenario, settings: the settings; cluster, network, trace: what they describe
-- synchronous, synchronous_rules: strategies in lock-step
-- asynchronous, queue_clients, rounds: discrete events for all others
-- compiled, _events: the same in C++
-- events, outcome, records: what comes out
-- simulate: one training; compare, comparison: several side by side
-- calibrate: settings from records of real trainings
+- settings, scenario: sections of a scenario file, and how it is read
+- calibrate: records of a training -> settings of a scenario
+- cluster: drawn times of learners, and the links between them
+- synchronous_rules, synchronous: strategies whose learners step together, round by round
+- queue_clients, asynchronous: strategies whose learners do not wait, as discrete events
+- compiled: these events compiled by numba
+- events, outcome: the log of a simulation and its sums
+- simulate: all strategies compared, as a table and sentences
+- records: the files of a simulated training
 """

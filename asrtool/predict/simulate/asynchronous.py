@@ -28,8 +28,7 @@ from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.predict.simulate.compiled import fits, run_compiled
 from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
 from asrtool.predict.simulate.outcome import Outcome
-from asrtool.predict.simulate.queue_clients import GOSSIP, NOTHING, PAIRS, SERVERS, Units, make_units
-from asrtool.predict.simulate.rounds import NONE, Rounds
+from asrtool.predict.simulate.queue_clients import GOSSIP, NONE, NOTHING, PAIRS, SERVERS, Rounds, Units, make_units
 
 
 @dataclass
@@ -60,10 +59,10 @@ class Unit:
 
 
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
-    """The whole training; by the compiled events where these are all there is and nobody wants to see them."""
+    """Run the whole training, by compiled events if these suffice and nothing reads the events."""
     units = make_units(cluster, strategy, settings)
     outcome = Outcome.empty(strategy, cluster.num_learners)
-    if fits(cluster.scenario) and not emit:
+    if not emit and fits(cluster.scenario, units.rounds_of_epoch * cluster.scenario.job.num_epochs):
         free_U = run_compiled(units, outcome)
         end_together(units, outcome, free_U)
         return outcome

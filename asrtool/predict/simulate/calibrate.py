@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.cluster import GBIT, Floats
-from asrtool.predict.simulate.trace import LONG, read_trace
+from asrtool.predict.simulate.cluster import GBIT, LONG, Floats, read_trace
 from asrtool.report.training import TrainingRun, read_training
 
 DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step

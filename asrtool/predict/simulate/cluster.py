@@ -1,10 +1,10 @@
-"""The learners of a scenario, in seconds and bytes: how long each computes in each of its steps, and their links.
+"""Learners, their compute and loading times, and the links between them: scenario -> cluster.
 
-Shapes: L learners, K steps.
-"""
+Draws repeat after PERIOD steps of a learner. Shapes: L learners, K steps."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +14,104 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.network import Link, Links
 from asrtool.predict.simulate.scenario import HINT, Scenario
 from asrtool.predict.simulate.settings import Slow, check_ranks
-from asrtool.predict.simulate.trace import read_trace
+
+
+@dataclass(frozen=True)
+class Link:
+    """One way of a link."""
+
+    bytes_per_s: float
+    latency_s: float
+
+    def seconds(self, num_bytes: float) -> float:
+        """Of a message that has the link to itself, to its last byte."""
+        return self.latency_s + num_bytes / self.bytes_per_s
+
+
+@dataclass(frozen=True)
+class Links:
+    """Those of a cluster: `outer` of a node to others, shared by its learners; `inner` of each learner in its node."""
+
+    outer: Link
+    inner: Link
+    node_size: int
+    node_bytes_per_s: float = math.inf  # of all messages within a node together
+
+    def num_nodes(self, num_learners: int) -> int:
+        """Of so many learners."""
+        return -(-num_learners // self.node_size)
+
+    def inner_rate(self, num_learners: int) -> float:
+        """Bytes a second of one of so many learners of a node that all send at the same time."""
+        return min(self.inner.bytes_per_s, self.node_bytes_per_s / num_learners)
+
+    def ring_allreduce_s(self, num_bytes: float, num_learners: int, num_nodes: int, rings: int = 1) -> float:
+        """All learners, in a ring of neighbours, hold the sum of `num_bytes` (Patarasu and Yuan 2009).
+
+        Each sends 2 (L - 1) / L of the bytes to its right neighbour, in as many parts, at the rate of the slowest link
+        of the ring. One link a node leads out of it, which `rings` such rings share. A part that goes once round passes
+        the latency of each link; it does so nearly twice.
+        """
+        if num_learners == 1:
+            return 0.0
+        rates = [self.outer.bytes_per_s / rings] if num_nodes > 1 else []
+        rates += [self.inner_rate(-(-num_learners // num_nodes))] if num_learners > num_nodes else []
+        num_outer = num_nodes if num_nodes > 1 else 0
+        latency_s = num_outer * self.outer.latency_s + (num_learners - num_outer) * self.inner.latency_s
+        return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)
+
+    def allreduce_s(self, num_bytes: float, num_learners: int) -> float:
+        """The quicker of one ring, and of sums within nodes, then between them, each local rank with its slice."""
+        num_nodes = self.num_nodes(num_learners)
+        ring_s = self.ring_allreduce_s(num_bytes, num_learners, num_nodes)
+        size = num_learners // num_nodes
+        if num_nodes == 1 or size == 1:
+            return ring_s
+        inner_s = self.ring_allreduce_s(num_bytes, size, 1)
+        outer_s = self.ring_allreduce_s(num_bytes / size, num_nodes, num_nodes, rings=size)
+        return min(ring_s, inner_s + outer_s)
+
+    def allgather_s(self, num_bytes: float, num_learners: int) -> float:
+        """The learners of a node gather `num_bytes`, of which each has a slice: half of an allreduce."""
+        return self.ring_allreduce_s(num_bytes, num_learners, 1) / 2
+
+
+LONG = 10  # times the median of what lies between two steps: a pause, as for a checkpoint, that belongs to neither
+
+
+def read_trace(path: Path) -> NDArray[np.float64]:
+    """Seconds of each step: of a file with milliseconds, a number a line, or of ``learners/R.jsonl`` of a training.
+
+    To a step of a training belongs what lies between it and the next, but for pauses.
+
+    Raises AsrtoolError for a missing file, a line that is no number, and a step of no time.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AsrtoolError(
+            f"compute.trace: {path} cannot be read", "name a file with milliseconds, one a line"
+        ) from error
+    try:
+        is_training = bool(lines) and lines[0].startswith("{")
+        found = _of_records(lines) if is_training else np.array([float(line) / 1000 for line in lines])
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"{path}: expected milliseconds, one number a line, or records of steps: {error}"
+        raise AsrtoolError(what, "correct the trace, or name learners/R.jsonl of a training") from error
+    if not len(found) or not np.isfinite(found).all() or found.min() <= 0:
+        raise AsrtoolError(f"{path}: expected one or more steps, each of more than 0 ms", "correct the trace")
+    return found
+
+
+def _of_records(lines: list[str]) -> NDArray[np.float64]:
+    steps = [json.loads(line) for line in lines]
+    begin, compute_s, data_s = (np.array([step[name] for step in steps]) for name in ("begin", "compute_s", "data_s"))
+    other_s = np.array([step["comm_s"] + step["wait_s"] for step in steps])
+    between_s = np.maximum(begin[1:] - data_s[1:] - (begin + compute_s + other_s)[:-1], 0)
+    between_s[between_s > LONG * np.median(between_s)] = np.median(between_s) if len(between_s) else 0.0
+    return compute_s + np.append(between_s, np.median(between_s) if len(between_s) else 0.0)
 
 
 def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int, together: bool) -> float:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from asrtool.files import write_folder, write_text
-from asrtool.predict.simulate.compare import cases
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.simulate.outcome import Outcome
 from asrtool.predict.simulate.scenario import Scenario
-from asrtool.predict.simulate.simulate import simulate
+from asrtool.predict.simulate.simulate import cases, simulate
 from asrtool.settings.schema import Choice
 
 MAX_STEPS = 200_000

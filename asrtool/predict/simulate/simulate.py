@@ -1,14 +1,21 @@
-"""Simulate a training by a strategy: dispatch between strategies in lock-step and those that wait for nobody."""
+"""Simulate strategies and numbers of learners, and compare them: scenario -> rows, a table and sentences."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.asynchronous import simulate_asynchronous
 from asrtool.predict.simulate.cluster import make_cluster
 from asrtool.predict.simulate.events import Emit
-from asrtool.predict.simulate.outcome import Outcome
+from asrtool.predict.simulate.outcome import PARTS, Outcome
 from asrtool.predict.simulate.scenario import Scenario
+from asrtool.predict.simulate.settings import Faults, Slow, Uncertain
 from asrtool.predict.simulate.synchronous import simulate_lock_step
+from asrtool.report.markdown import Table
 from asrtool.settings.schema import Choice
 
 LOCK_STEP = ("single", "allreduce", "adpsgd-d1", "bmuf", "ps-sync")
@@ -36,3 +43,219 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
     cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
     run = simulate_lock_step if is_lock_step(strategy) else simulate_asynchronous
     return run(cluster, strategy.name, strategy.settings, emit)
+
+
+TITLES = {
+    "compute_s": "compute",
+    "comm_s": "exchange",
+    "wait_s": "wait",
+    "data_s": "data",
+    "between_s": "between",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy by so many learners. `alone_s` is what one learner that is not slow would take."""
+
+    outcome: Outcome
+    alone_s: float
+    published_h: float | None
+    interval_s: tuple[float, float]  # of the whole training; both are the same where nothing is uncertain
+
+    @property
+    def hours(self) -> float:
+        """Of the whole training."""
+        return self.outcome.seconds / 3600
+
+    @property
+    def speedup(self) -> float:
+        """Over one learner."""
+        return self.alone_s / self.outcome.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json. Arrays have an entry for each learner."""
+        outcome = self.outcome
+        learner, fraction = outcome.blame()
+        return {
+            "strategy": outcome.strategy,
+            "num_learners": outcome.num_learners,
+            "hours": self.hours,
+            "hours_interval": [seconds / 3600 for seconds in self.interval_s],
+            "published_hours": self.published_h,
+            "samples_per_s": outcome.samples_per_s,
+            "speedup": self.speedup,
+            "efficiency": self.speedup / outcome.num_learners,
+            "fractions": {TITLES[part]: outcome.fraction(part) for part in PARTS},
+            "waited_for": learner if fraction else None,
+            "waited_for_fraction": fraction,
+            "staleness": float(outcome.staleness.sum() / max(1, outcome.steps.sum())),
+            "batches": outcome.num_batches,
+            "losses": outcome.num_losses,
+            "joined": outcome.num_joined,
+            "repeated_batches": outcome.num_repeated,
+            "learners": {
+                name: getattr(outcome, name).tolist() for name in (*PARTS, "steps", "bytes", "exchanges", "skipped")
+            },
+        }
+
+
+def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
+    """A row for each strategy of the scenario and each number of learners. `single` is one learner alone.
+
+    `ends` are the same scenario at the ends of what is uncertain.
+    """
+    published = scenario.published.by_case()
+    alone_s = simulate(without_trouble(scenario), Choice.of("strategy", "single"), 1).seconds
+    rows = []
+    for strategy, number in cases(scenario):
+        outcome = simulate(scenario, strategy, number)
+        seconds = [outcome.seconds, *(simulate(end, strategy, number).seconds for end in ends)]
+        rows.append(Row(outcome, alone_s, published.get((strategy.name, number)), (min(seconds), max(seconds))))
+    return rows
+
+
+def rows_to_plot(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What asrtool.report.figures.simulated draws."""
+    return [row.to_dict() for row in rows]
+
+
+def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
+    """What is simulated: strategies that such learners cannot have are left out where there are others.
+
+    Raises AsrtoolError where none is left.
+    """
+    chosen, numbers = scenario.distributed.strategy, scenario.distributed.num_learners
+    all_cases = [(strategy, number) for number in numbers for strategy in chosen]
+    found = [(strategy, number) for strategy, number in all_cases if not why_not(scenario, strategy, number)]
+    if not found:
+        strategy, number = all_cases[0]
+        raise AsrtoolError(
+            f"strategy {strategy.name}: {why_not(scenario, strategy, number)}", "choose another --strategy"
+        )
+    yield from found
+
+
+def why_not(scenario: Scenario, strategy: Choice, num_learners: int) -> str:
+    """Why so many learners cannot train by a strategy; empty where they can."""
+    if strategy.name == "single" and num_learners > 1:
+        return f"it has one learner, not {num_learners}"
+    node_size = scenario.network.learners_per_node or num_learners
+    if strategy.name == "hogwild" and num_learners > node_size:
+        return f"{num_learners} learners of {node_size} a node have no common memory"
+    return ""
+
+
+def without_trouble(scenario: Scenario) -> Scenario:
+    """The same of one learner that is not slow and not lost, whose batch is that of a learner."""
+    job = scenario.job
+    batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
+    return dataclasses.replace(
+        scenario,
+        slow=Slow(),
+        faults=Faults(),
+        job=dataclasses.replace(job, batch=max(1, batch), global_batch=0),
+        compute=dataclasses.replace(scenario.compute, batch=scenario.compute.batch or job.batch),
+    )
+
+
+SHARE = 0.02  # of the time, from which on a cause is worth a sentence
+
+
+def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
+    """Both, and what intervals come of."""
+    text = f"{table(rows).to_markdown()}\n\n{answer(rows)}"
+    if all(low == high for low, high in (row.interval_s for row in rows)):
+        return text
+    ends = " to ".join(", ".join(end) or "as it is" for end in (uncertain.low, uncertain.high))
+    why = f", since {uncertain.why} is not known" if uncertain.why else ""
+    return f"{text}\nTimes are intervals, {ends}{why}; all else is of the scenario as it is."
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Percentages are of the time of all learners."""
+    has_published = any(row.published_h for row in rows)
+    cells = []
+    for row in rows:
+        outcome = row.outcome
+        fractions = [f"{100 * outcome.fraction(part):.1f}" for part in PARTS]
+        staleness = f"{outcome.staleness.sum() / max(1, outcome.steps.sum()):.1f}"
+        speeds = [
+            f"{outcome.samples_per_s:.4g}",
+            f"{row.speedup:.3g}",
+            f"{100 * row.speedup / outcome.num_learners:.0f}",
+        ]
+        published = [f"{row.published_h:g}" if row.published_h else "-"] if has_published else []
+        first = [outcome.strategy, outcome.num_learners, interval(row), *published]
+        cells.append([*first, *speeds, *fractions, staleness])
+    head = ["strategy", "learners", "time", *(["published hours"] if has_published else [])]
+    head += ["samples/s", "speed-up", "% of linear", *(f"% {TITLES[part]}" for part in PARTS), "staleness"]
+    return Table(head, cells)
+
+
+def duration(seconds: float) -> str:
+    """As a person would say it."""
+    unit, length = _unit(seconds)
+    return f"{seconds / length:.3g} {unit}"
+
+
+def interval(row: Row) -> str:
+    """How long the training takes, from and to where that is uncertain."""
+    low_s, high_s = row.interval_s
+    unit, length = _unit(high_s)
+    found = [f"{seconds / length:.3g}" for seconds in dict.fromkeys((low_s, high_s))]
+    return f"{' to '.join(found)} {unit}"
+
+
+def _unit(seconds: float) -> tuple[str, int]:
+    """In which it is said, and its seconds."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length or (unit == "h" and seconds >= length):
+            return unit, length
+    return "s", 1
+
+
+def answer(rows: Sequence[Row]) -> str:
+    """Sentences: which strategy is the fastest for each number of learners, and what the others lose their time to."""
+    numbers = dict.fromkeys(row.outcome.num_learners for row in rows)
+    return "\n".join(_of_number([row for row in rows if row.outcome.num_learners == number]) for number in numbers)
+
+
+def _of_number(rows: Sequence[Row]) -> str:
+    number = rows[0].outcome.num_learners
+    bound = next((row for row in rows if row.outcome.strategy == "none" and len(rows) > 1), None)
+    ordered = sorted((row for row in rows if row is not bound), key=lambda row: row.outcome.seconds)
+    best = ordered[0]
+    sentences = [
+        f"{number} learner{'s' if number > 1 else ''}: {best.outcome.strategy} takes {interval(best)},"
+        f" {best.speedup:.3g} times as fast as one."
+    ]
+    sentences += filter(None, map(_cause, ordered))
+    if bound:
+        sentences.append(f"Without any communication it would be {interval(bound)}.")
+    return " ".join(sentences)
+
+
+def _cause(row: Row) -> str:
+    """What a strategy loses most of its time to, where that is worth a sentence."""
+    outcome = row.outcome
+    learner, blamed = outcome.blame()
+    wait = outcome.fraction("wait_s")
+    name, took = outcome.strategy, f"({interval(row)})"
+    text = ""
+    if blamed > SHARE and blamed > 0.5 * wait:
+        text = f"{name} waits {100 * blamed:.0f} % of the time for learner {learner} {took}."
+    elif wait > SHARE and outcome.blamed_s.sum() > 0.5 * outcome.wait_s.sum():
+        text = f"{name} waits {100 * wait:.0f} % of the time for whoever is slowest {took}."
+    elif wait > SHARE:
+        text = f"{name} waits {100 * wait:.0f} % of the time for messages {took}."
+    elif outcome.fraction("data_s") > SHARE:
+        text = f"{name} waits {100 * outcome.fraction('data_s'):.0f} % of the time for data {took}."
+    if outcome.skipped.sum() > outcome.steps.sum() / 2:
+        share = 100 * outcome.skipped.sum() / outcome.steps.sum()
+        text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
+    if outcome.num_losses:
+        what = f"repeats {outcome.num_repeated:,} batches" if outcome.num_repeated else "continues with the others"
+        losses = f"{outcome.num_losses} losses" if outcome.num_losses > 1 else "a loss"
+        text += f" After {losses} {name} {what}."
+    return text.strip()

@@ -16,7 +16,6 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats
-from asrtool.predict.simulate.compiled import fits, run_lock_step
 from asrtool.predict.simulate.events import Begin, Emit, End, Round
 from asrtool.predict.simulate.outcome import Outcome
 from asrtool.predict.simulate.synchronous_rules import Rule, make_rule
@@ -25,17 +24,10 @@ MAX_TRIES = 1000  # losses in a row without a checkpoint between them
 
 
 def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
-    """The whole training. After a loss all start again from the last checkpoint.
-
-    By the compiled recurrence where nobody is lost or slow for a time, and nobody wants to see the events.
-    """
+    """Run the whole training. After a loss all start again from the last checkpoint."""
     outcome = Outcome.empty(strategy, cluster.num_learners)
     rule = make_rule(cluster, strategy, settings)
     training = LockStep(cluster, rule, outcome, emit)
-    if fits(cluster.scenario) and not emit:
-        training.free_L = run_lock_step(cluster, rule, outcome)
-        training.end()
-        return outcome
     training.start()
     faults = cluster.scenario.faults
     for at, _ in chain(cluster.losses(), [(math.inf, 0)]):

@@ -1,7 +1,10 @@
-"""Theory of a strategy; docs/theory.md has the statements.
+"""Mathematical model of distributed training: strategy, learners and loss -> convergence.
 
-- system: replicas, speeds and exchanges
-- mixing: consensus; staleness: age of gradients; stability: largest rate
-- bounds: upper bounds; quadratic: exact moments
-- measure: constants from a real model; describe: all of it in words
+- system: learners, their speeds and their strategy
+- mixing: mixing matrices of strategies and their spectral gaps
+- staleness: age of gradients, computed or from records
+- quadratic: course and stability of a training of a quadratic loss
+- bounds: theorems on convergence
+- measure: constants of the loss of a trained model
+- describe: answers as text and JSON
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.predict.theory.bounds import Bound, Constants, NoPromise, bounds_of
 from asrtool.predict.theory.mixing import Mixing, mixing_in_rounds, mixing_one_by_one
-from asrtool.predict.theory.stability import Stable, largest_stable
+from asrtool.predict.theory.quadratic import Stable, largest_stable
 from asrtool.predict.theory.staleness import Staleness, of_all, recorded_staleness, steps_of_others
 from asrtool.predict.theory.system import SHARED, System
 

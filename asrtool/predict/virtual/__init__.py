@@ -1,8 +1,9 @@
-"""Training by virtual learners in one process.
+"""Virtual learners: several learners of a strategy, trained one after the other on one device.
 
-- training: the command; learners: all learners; replica: the weights of one
-- batches, rounds: what each trains
-- rule, rules: what an event does to weights; synchronous, gossip, shared_weights: by strategy
-- equal_speed_events, replay: where events come from
-- records: files as a real training writes them
+- events: order of the steps, from equal learners, a simulation or the log of a training
+- replica: batches of a step and the weights of a learner
+- rule: interface of a strategy
+- synchronous, gossip, shared_weights: the strategies
+- learners: the loop that follows events, trains and evaluates
+- training: `asrtool simulate --train`, which writes the files of a training
 """

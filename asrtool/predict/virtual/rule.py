@@ -13,8 +13,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.strategy import ConsensusMetrics
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Event
-from asrtool.predict.virtual.batches import Trained
-from asrtool.predict.virtual.replica import SharedModel
+from asrtool.predict.virtual.replica import SharedModel, Trained
 
 
 class Rule(ABC):

@@ -20,15 +20,13 @@ from asrtool.data.manifests.sets import with_pieces
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.models.objectives.topology import uses_tree
-from asrtool.predict.simulate.compare import cases
 from asrtool.predict.simulate.events import Event
 from asrtool.predict.simulate.scenario import Scenario
 from asrtool.predict.simulate.settings import Faults
-from asrtool.predict.simulate.simulate import simulate
+from asrtool.predict.simulate.simulate import cases, simulate
+from asrtool.predict.virtual.events import Placed, epoch_sizes, replay
 from asrtool.predict.virtual.learners import Evaluated, VirtualLearners
 from asrtool.predict.virtual.records import VirtualRecords
-from asrtool.predict.virtual.replay import replay
-from asrtool.predict.virtual.rounds import Placed, epoch_sizes
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config, load_section

@@ -1,4 +1,4 @@
-"""A training in figures and a table: for RESULTS.md, or by itself."""
+"""A training in figures, tables and words: train/ -> training.md with its SVG files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from asrtool.files import write_folder, write_text
-from asrtool.report.figures.curves import draw_consensus, draw_loss
+from asrtool.report.figures.draw_training import draw_consensus, draw_learners, draw_loss, draw_timeline, time_fractions
 from asrtool.report.figures.figure import BETWEEN, PARTS, save_figure
-from asrtool.report.figures.timeline import draw_learners, draw_timeline, time_fractions
 from asrtool.report.markdown import Table
-from asrtool.report.overfitting import warn_of_overfitting
-from asrtool.report.training import TrainingRun, read_training
+from asrtool.report.training import Floats, TrainingRun, read_training
+from asrtool.settings.train import OVERFITTING_PATIENCE
 
 FIGURES: dict[str, tuple[str, Callable[..., None]]] = {  # which draw on a figure a `run`
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
@@ -132,3 +133,81 @@ def _learner_table(run: TrainingRun) -> Table:
 def _ranks(partners: Sequence[int]) -> str:
     """Format a few ranks, or the number of many."""
     return " ".join(map(str, partners)) if len(partners) <= MAX_PARTNERS else f"{len(partners)} learners"
+
+
+def describe_figure(name: str, run: TrainingRun) -> str:
+    """Describe in words the figure `name` of training_figures.FIGURES."""
+    described = {
+        "loss": _describe_loss,
+        "learners": _describe_learners,
+        "timeline": _describe_timeline,
+        "consensus": _describe_consensus,
+    }
+    return described[name](run)
+
+
+def _describe_loss(run: TrainingRun) -> str:
+    steps = run.all_steps()
+    train = steps["loss"][steps["loss"] == steps["loss"]]
+    parts = [f"of the batches trained from {train[0]:.3g} to {train[-1]:.3g}"] if len(train) else []
+    parts += [f"on dev from {_range(run.dev[:, 1])}"] if len(run.dev) else []
+    return f"Loss in nats a token over {steps['samples'].max():,} utterances: {', '.join(parts)}."
+
+
+def _describe_learners(run: TrainingRun) -> str:
+    learners = []
+    for rank, steps in run.learners.items():
+        fractions = time_fractions(run, rank)
+        spent = ", ".join(f"{100 * fractions[part]:.0f} % {part}" for part in (*PARTS, BETWEEN))
+        learners.append(f"learner {rank} {len(steps) / run.seconds:.2f} steps a second, {spent}")
+    return f"Speed of the learners and how they spend their time: {'; '.join(learners)}."
+
+
+def _describe_timeline(run: TrainingRun) -> str:
+    return (
+        f"A row for each of {len(run.learners)} learners: when it waited for data, computed, waited for others and"
+        " communicated, in steps at the start and in the middle of the training. The table of learners has the sums."
+    )
+
+
+def _describe_consensus(run: TrainingRun) -> str:
+    return (
+        f"Distance of the learners' weights from their mean, as a fraction of its norm, from"
+        f" {_range(run.consensus[:, 1])}; drift of the mean from {_range(run.consensus[:, 2])}."
+    )
+
+
+def _range(values: Floats) -> str:
+    found = values[values == values]
+    if not len(found):
+        return "no value"
+    return f"{found[0]:.3g} to {found[-1]:.3g}, lowest {found.min():.3g}, highest {found.max():.3g}"
+
+
+def warn_of_overfitting(run: TrainingRun) -> str:
+    """Return a warning if dev has been above its minimum while training fell, or ''.
+
+    The training loss at an evaluation is the mean of the steps since the previous one.
+    """
+    if run.emulated or len(run.dev) <= OVERFITTING_PATIENCE:
+        return ""
+    best, last = run.best, len(run.dev) - 1
+    train = _train_losses(run)
+    if last - best < OVERFITTING_PATIENCE or not train[last] < train[best]:
+        return ""
+    (at, lowest), (_, now) = run.dev[best], run.dev[last]
+    return (
+        f"**Overfitting**: the loss on dev was lowest, {lowest:.3f}, after {at:,.0f} utterances and is {now:.3f} at the"
+        f" end, while that of training fell from {train[best]:.3f} to {train[last]:.3f}. "
+        '`average.by = "best"` takes the checkpoints with the lowest; '
+        "more dropout or masks, or fewer epochs, may help."
+    )
+
+
+def _train_losses(run: TrainingRun) -> list[float]:
+    """Return the mean training loss before each evaluation; NaN without steps."""
+    steps = run.all_steps()
+    steps = steps[np.isfinite(steps["loss"])]
+    ends = np.searchsorted(steps["samples"], run.dev[:, 0], side="right")
+    parts = np.split(steps["loss"], ends)[: len(ends)]
+    return [float(np.mean(part)) if len(part) else float("nan") for part in parts]

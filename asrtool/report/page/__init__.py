@@ -1,5 +1,6 @@
-"""RESULTS.html.
+"""RESULTS.html, a page in one file.
 
-- template: template, style and script; page: fills it
-- worst_utterances, clip: utterances to listen to; describe: figures in words
+- worst_utterances: utterances with most errors, with audio and spectrogram
+- page: content of the page
+- template: its HTML, style and script
 """

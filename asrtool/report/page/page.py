@@ -15,14 +15,25 @@ from markupsafe import Markup, escape
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import Draw, narrow_svg
-from asrtool.report.figures.lm_weight import describe_weights, draw_weights, read_weights
-from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
+from asrtool.report.figures.training_figures import (
+    FIGURES,
+    describe_figure,
+    figure_names,
+    training_facts,
+    training_tables,
+)
 from asrtool.report.markdown import Table
-from asrtool.report.page.clip import make_palette
-from asrtool.report.page.describe import describe_figure
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
-from asrtool.report.page.worst_utterances import Card, describe_pairs, read_clip, worst_cards
-from asrtool.report.rates import caution, describe_interval, draw_rates, plural
+from asrtool.report.page.worst_utterances import Card, describe_pairs, make_palette, read_clip, worst_cards
+from asrtool.report.rates import (
+    caution,
+    describe_interval,
+    describe_weights,
+    draw_rates,
+    draw_weights,
+    plural,
+    read_weights,
+)
 from asrtool.report.results import DATA_COLUMNS, data_rows, explain_words, format_settings, list_facts
 from asrtool.report.side_by_side import (
     CHANCE,

@@ -20,7 +20,7 @@ MIXING = "asrtool/predict/theory/mixing.py"
 STALENESS = "asrtool/predict/theory/staleness.py"
 BOUNDS = "asrtool/predict/theory/bounds.py"
 QUADRATIC = "asrtool/predict/theory/quadratic.py"
-STABILITY = "asrtool/predict/theory/stability.py"
+STABILITY = "asrtool/predict/theory/quadratic.py"
 MEASURE = "asrtool/predict/theory/measure.py"
 SYSTEM = "asrtool/predict/theory/system.py"
 THEORY = "tests/unit/predict"
@@ -65,7 +65,7 @@ PATCHES = (
     ),
     Patch(
         "answers-are-replayed-in-another-order",
-        "asrtool/predict/virtual/replay.py",
+        "asrtool/predict/virtual/events.py",
         "key=lambda item: item[0][0])",
         'key=lambda item: item[0][0] + 20_000_000 * (item[0][1] == "take"))',
         (f"{REPLAYED}[adpsgd-random]",),
@@ -114,14 +114,14 @@ PATCHES = (
     ),
     Patch(
         "a-round-behind-the-end-of-an-epoch-is-trained",
-        "asrtool/predict/virtual/rounds.py",
+        "asrtool/predict/virtual/events.py",
         "        if position is not None and position >= self.sizes[epoch]:\n            position = None\n",
         "",
         ("tests/unit/predict/test_placed.py",),
     ),
     Patch(
         "ring-without-its-share",
-        "asrtool/predict/simulate/network.py",
+        "asrtool/predict/simulate/cluster.py",
         "return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)",
         "return 2 * (num_bytes / min(rates) + latency_s)",
         (TEST_NETWORK,),

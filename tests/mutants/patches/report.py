@@ -7,7 +7,7 @@ RESULTS = "tests/unit/report/test_results.py"
 PATCHES = (
     Patch(
         "dense-text-is-sparse",
-        "asrtool/report/data_check/findings.py",
+        "asrtool/report/data_check.py",
         "if rate > middle + limit",
         "if rate > middle + 3 * limit",
         ("tests/unit/report/test_data_check.py",),
@@ -15,7 +15,7 @@ PATCHES = (
     # Decoding
     Patch(
         "overfitting-by-one-evaluation",
-        "asrtool/report/overfitting.py",
+        "asrtool/report/figures/training_figures.py",
         "if last - best < OVERFITTING_PATIENCE or",
         "if last - best < 1 or",
         ("tests/unit/report/test_overfitting.py",),
@@ -51,14 +51,14 @@ PATCHES = (
     ),
     Patch(
         "worst-rate-of-a-weight",
-        "asrtool/report/figures/lm_weight.py",
+        "asrtool/report/rates.py",
         "curve[weight] = min(",
         "curve[weight] = max(",
         ("tests/unit/report/test_weights.py",),
     ),
     Patch(
         "picture-upside-down",
-        "asrtool/report/page/clip.py",
+        "asrtool/report/page/worst_utterances.py",
         "axis=1).T[::-1]",
         "axis=1).T",
         ("tests/unit/report/test_clip.py",),

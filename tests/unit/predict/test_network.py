@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asrtool.predict.simulate.cluster import shared_cpu_s
-from asrtool.predict.simulate.network import Link, Links
+from asrtool.predict.simulate.cluster import Link, Links, shared_cpu_s
 
 LINKS = Links(Link(1e9, 1e-4), Link(4e9, 1e-5), 4)
 

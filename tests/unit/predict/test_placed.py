@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asrtool.predict.simulate.events import Begin, End, Event, Push, Round, Take, Update
-from asrtool.predict.virtual.rounds import Placed
+from asrtool.predict.virtual.events import Placed
 
 SIZES = (5, 7, 6)
 

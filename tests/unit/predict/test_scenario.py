@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.compare import compare
 from asrtool.predict.simulate.scenario import Scenario, find, format_scenario, load_scenario, names
+from asrtool.predict.simulate.simulate import compare
 
 
 @pytest.mark.parametrize("name", names())

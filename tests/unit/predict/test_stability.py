@@ -9,8 +9,7 @@ import pytest
 from systems import system_of
 
 from asrtool.distributed.strategies.topology import mixing_matrix, random_ring
-from asrtool.predict.theory.quadratic import steps_of
-from asrtool.predict.theory.stability import delayed, in_mean_square, largest_stable
+from asrtool.predict.theory.quadratic import delayed, in_mean_square, largest_stable, steps_of
 
 
 def test_a_step_of_delay_costs_half_the_rate_and_with_momentum_nearly_all() -> None:

@@ -101,15 +101,6 @@ def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
     assert not digests("one").keys() & {"asrtool/settings/config.py", "asrtool/settings/toml_files.py"}
 
 
-def test_the_source_of_a_compiled_module_counts(root: Path) -> None:
-    (root / "asrtool" / "local" / "near.py").write_text("from asrtool.local import fast\n")
-    write(root, {"asrtool/local/fast.cpp": "int size = 3;\n"})
-    before = digests("one")
-    assert "asrtool/local/fast.cpp" in before
-    write(root, {"asrtool/local/cpp/fast.h": "int size = 42;\n"})
-    assert digests("one") != before
-
-
 def test_an_import_of_a_missing_module_is_reported(root: Path) -> None:
     (root / "asrtool" / "local" / "near.py").write_text("import asrtool.gone")
     with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):

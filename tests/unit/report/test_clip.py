@@ -12,7 +12,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.report.page.clip import NUM_ROWS, NUM_SHADES, format_png, make_clip, make_palette, spectrogram
+from asrtool.report.page.worst_utterances import NUM_ROWS, NUM_SHADES, format_png, make_clip, make_palette, spectrogram
 
 RNG = np.random.default_rng(1)
 

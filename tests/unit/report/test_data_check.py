@@ -21,8 +21,7 @@ from asrtool.data.audio.quality import Measures
 from asrtool.data.audio.quality_check import Unreadable
 from asrtool.data.manifests.manifest import Drop, read_drops
 from asrtool.files import MARK
-from asrtool.report.data_check.findings import FEWEST, find
-from asrtool.report.data_check.page import LISTED
+from asrtool.report.data_check import FEWEST, LISTED, find
 
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)

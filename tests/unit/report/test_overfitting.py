@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from run_files import write_lines, write_training
 
-from asrtool.report.figures.training_figures import describe_training
-from asrtool.report.overfitting import warn_of_overfitting
+from asrtool.report.figures.training_figures import describe_training, warn_of_overfitting
 from asrtool.report.training import read_training
 
 

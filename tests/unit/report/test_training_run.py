@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from run_files import write_training
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.figures.curves import MAX_POINTS, smooth
+from asrtool.report.figures.draw_training import MAX_POINTS, smooth, step_spans, time_fractions, timeline_windows
 from asrtool.report.figures.figure import BETWEEN, PARTS
-from asrtool.report.figures.timeline import step_spans, time_fractions, timeline_windows
 from asrtool.report.training import STEP, TrainingRun, read_training
 
 

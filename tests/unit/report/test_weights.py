@@ -9,7 +9,7 @@ from report_work import TUNING
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.figure import narrow_svg
-from asrtool.report.figures.lm_weight import describe_weights, draw_weights, read_weights
+from asrtool.report.rates import describe_weights, draw_weights, read_weights
 
 
 def test_each_weight_has_the_least_rate_of_what_was_tried_with_it(tmp_path: Path) -> None:

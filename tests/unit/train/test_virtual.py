@@ -14,9 +14,8 @@ from learners import Learners
 from toy_task import last_weights
 
 from asrtool.predict.simulate.events import Event
-from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.events import in_lock_step, replay
 from asrtool.predict.virtual.learners import Evaluated, Stepped, VirtualLearners
-from asrtool.predict.virtual.replay import replay
 from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job

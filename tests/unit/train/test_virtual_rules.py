@@ -15,12 +15,11 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber, Round
 from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Send, Take, Update
 from asrtool.predict.simulate.events import Round as RoundEnds
-from asrtool.predict.virtual.batches import Trained
-from asrtool.predict.virtual.equal_speed_events import in_lock_step
+from asrtool.predict.virtual.events import in_lock_step
 from asrtool.predict.virtual.gossip import Gossip
-from asrtool.predict.virtual.replica import Replica, SharedModel
+from asrtool.predict.virtual.learners import rule_of
+from asrtool.predict.virtual.replica import Replica, SharedModel, Trained
 from asrtool.predict.virtual.rule import Mean, Rule
-from asrtool.predict.virtual.rules import rule_of
 from asrtool.predict.virtual.shared_weights import Served
 from asrtool.predict.virtual.synchronous import DelayByOne
 from asrtool.settings.schema import Choice

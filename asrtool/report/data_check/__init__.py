@@ -1,1 +1,0 @@
-"""Page of `asrtool check`: findings on audio and texts."""
