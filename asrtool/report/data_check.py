@@ -1,4 +1,4 @@
-"""Check the data of a set: manifests -> data-check.html with findings, figures and examples."""
+"""Check of data as a page: findings, counts and distributions."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ LISTED = 20  # of what is set aside for a fault
 
 @dataclass(frozen=True)
 class Page:
-    """What was found, as Markdown, and in how many utterances that could be listened to."""
+    """Findings as Markdown, and the number of readable utterances."""
 
     text: str
     num_utterances: int

@@ -1,4 +1,4 @@
-"""Word error rates, their precision, and their course over the LM weight, as text and figures."""
+"""Word error rates with intervals, as text and figures."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MARKDOWN, PAGE = "RESULTS.md", "RESULTS.html"
 
 
 def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Path]:
-    """Write RESULTS.md, RESULTS.html and report/ of `work`; return the first two paths.
+    """Write RESULTS.md, RESULTS.html and report/; return the first two paths.
 
     Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its stage; an earlier
     report then stays.

@@ -1,4 +1,4 @@
-"""A training in figures, tables and words: train/ -> training.md with its SVG files."""
+"""Figures and tables of a training, for RESULTS.md or on their own."""
 
 from __future__ import annotations
 

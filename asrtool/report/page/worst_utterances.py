@@ -1,4 +1,4 @@
-"""The worst utterances of a set, each with its audio (FLAC) and a spectrogram (PNG) as data addresses."""
+"""Worst utterances of a set, with each system's words, audio and spectrogram."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Card:
 
 
 def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
-    """Return at most MAX_CARDS with most errors in total, and the number of utterances."""
+    """Return at most MAX_CARDS with most errors, and the number of utterances."""
     by_key: dict[tuple[str, str], list[ScoredSegment | None]] = {}
     for number, system in enumerate(systems):
         for segment in system.score.segments:
