@@ -43,7 +43,7 @@ V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
 @dataclass(frozen=True)
 class Amount:
-    """How much there is to do."""
+    """Amounts of speech and text in a recipe."""
 
     hours: float  # to train on
     source: str  # where that is known from
@@ -55,23 +55,23 @@ class Amount:
 
     @property
     def words(self) -> float:
-        """Of the text of the training conversations."""
+        """Words in the text of the training conversations."""
         return self.hours * self.words_an_hour
 
     @property
     def epoch_hours(self) -> float:
-        """Of speech."""
+        """Hours of speech in an epoch."""
         return sum(self.of_corpora.values()) or self.hours
 
     def speech(self, tokenizer: Tokenizer) -> Speech:
-        """What an utterance is like."""
+        """Return the length and tokens a second of a typical utterance."""
         tokens_a_s = self.words_an_hour / 3600 * tokens_a_word(tokenizer)
         return Speech((self.utterance_s or UTTERANCE_S) * LONGER, tokens_a_s)
 
 
 @dataclass(frozen=True)
 class Need:
-    """Of a stage."""
+    """Time, memory and disk space that a stage needs."""
 
     stage: str
     cpu_hours: float | None = None
@@ -128,7 +128,7 @@ def num_tokens(tokenizer: Tokenizer) -> int:
 
 
 def tokens_a_word(tokenizer: Tokenizer) -> float:
-    """Of conversations in English."""
+    """Return the mean tokens of a word in English conversations."""
     if tokenizer.unit != "bpe":
         return PHONES_A_WORD
     sizes = np.log(list(PIECES_A_WORD))
@@ -153,14 +153,14 @@ def probe_of(config: Config, amount: Amount) -> Probe:
 
 
 class Probes:
-    """Of models, each measured once."""
+    """Probes of models, each measured once."""
 
     def __init__(self, amount: Amount) -> None:
         self._amount = amount
         self._found: list[tuple[object, Probe]] = []
 
     def of(self, config: Config) -> Probe:
-        """Of the model that these settings train."""
+        """Return the probe of the model that these settings train."""
         key = (config.model, config.train.batch_s, config.train.optimizer)
         for known, probe in self._found:
             if known == key:
@@ -298,7 +298,7 @@ def _dev_hours(config: Config, hours: float) -> float:
 
 
 def _forward(stage: str, hours: float, probe: Probe) -> Need:
-    """Of the encoder, over so much speech."""
+    """Estimate the forward passes of the encoder over so much speech."""
     own_hours = hours * probe.encoder.forward_s
     v100_hours = hours * probe.encoder.flops / 3 / V100_FLOPS
     return Need(stage, None if probe.is_gpu else own_hours, own_hours if probe.is_gpu else v100_hours)
@@ -315,7 +315,7 @@ def _gpu(probe: Probe) -> str:
 
 
 def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
-    """What part of an epoch each corpus has; nothing for one."""
+    """Yield a sentence on the shares of several corpora in an epoch."""
     if len(config.data.train) < 2:
         return
     total = sum(of_corpora.values())
@@ -324,7 +324,7 @@ def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
 
 
 def _epochs(settings_of: Mapping[str, Config]) -> str:
-    """Of all trainings, or of each where they differ."""
+    """Format the epochs of all trainings, or of each if they differ."""
     epochs = {stage: settings.train.num_epochs for stage, settings in settings_of.items()}
     if len(set(epochs.values())) == 1:
         return f"{epochs['train']} epochs"
@@ -332,7 +332,7 @@ def _epochs(settings_of: Mapping[str, Config]) -> str:
 
 
 def _notes(settings_of: Mapping[str, Config], amount: Amount, probe: Probe, took_s: float) -> Iterator[str]:
-    """What the numbers rest on."""
+    """Yield sentences on the basis of the estimate."""
     config = settings_of["train"]
     speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
     yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {_epochs(settings_of)}."

@@ -17,14 +17,14 @@ LEAST_GIB = 0.05  # of a process
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a stage at full size."""
+    """Rates of a stage on the full text of Switchboard and Fisher."""
 
     cpu_s: float
     peak_gib: float
     disk_bytes: float = 0.0
 
     def cpu_hours(self, words: float) -> float:
-        """Of so many words."""
+        """Return the CPU hours for so many words."""
         return self.cpu_s / 3600 * words / FULL_WORDS
 
     def memory_bytes(self, words: float) -> float:

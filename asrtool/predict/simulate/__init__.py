@@ -1,4 +1,4 @@
-"""Simulation of a training in virtual time: scenario -> events -> times of each learner.
+"""Simulation of a training: scenario -> events -> times of each learner.
 
 - settings, scenario: sections of a scenario file, and how it is read
 - calibrate: records of a training -> settings of a scenario

@@ -1,4 +1,4 @@
-"""Strategies whose learners wait for no step of another: discrete events, one after the other.
+"""Simulate strategies whose learners wait for no step of another, as discrete events.
 
 At the end of a step a unit may send a message to another one or to the servers, whose answer comes back the same way:
 
@@ -59,7 +59,10 @@ class Unit:
 
 
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
-    """Run the whole training, by compiled events if these suffice and nothing reads the events."""
+    """Run the whole training.
+
+    Compiled events are used if these suffice and nothing reads the events.
+    """
     units = make_units(cluster, strategy, settings)
     outcome = Outcome.empty(strategy, cluster.num_learners)
     if not emit and fits(cluster.scenario, units.rounds_of_epoch * cluster.scenario.job.num_epochs):
@@ -86,7 +89,10 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
 
 
 def end_together(units: Units, outcome: Outcome, free_U: Sequence[float] | Floats) -> None:
-    """All wait for the last unit, and save and evaluate together; `free_U` is when each was through."""
+    """Let all units wait for the last one, then save and evaluate together.
+
+    `free_U` is when each unit was through.
+    """
     saving, job = units.cluster.scenario.saving, units.cluster.scenario.job
     evaluation_s = saving.evaluation_s / len(outcome.steps)
     outcome.seconds = float(max(free_U)) + saving.checkpoint_s + evaluation_s + saving.end_s
@@ -133,7 +139,7 @@ class Asynchronous:
                 self._begin_step(number)
 
     def run(self, until: float) -> None:
-        """To the end, or to second `until`."""
+        """Run to the end, or to second `until`."""
         events = self.events
         while events and events[0][0] < until:
             seconds, _, what, units = heapq.heappop(events)
@@ -142,7 +148,7 @@ class Asynchronous:
     # Steps
 
     def _begin_step(self, number: int) -> None:
-        """Of a unit that is free, where there is a round for it."""
+        """Begin the next step of a free unit, if there is a round for it."""
         unit = self.all[number]
         unit.round, unit.ahead = unit.ahead, NONE
         if unit.round == NONE:
@@ -350,7 +356,7 @@ class Asynchronous:
                 self.emit(kind(seconds, number * size + member, partner * size + member))
 
     def _partner(self, number: int) -> int | None:
-        """As if the live units were all, numbered in their order."""
+        """Return the partner of a unit; live units are numbered in their order."""
         place = self.partners(len(self.live), (self.all[number].num_steps - 1) % PERIOD + 1)[self.live.index(number)]
         return None if place is None else self.live[place]
 

@@ -44,7 +44,7 @@ class Measured:
 
     @property
     def steps(self) -> NDArray[np.void]:
-        """Of that learner."""
+        """Steps of the typical learner."""
         return self.run.learners[self.typical]
 
 
@@ -63,7 +63,7 @@ def settings_of(works: Iterable[Path]) -> list[str]:
 
 
 def read_measured(work: Path) -> Measured:
-    """Of OUT of asrtool train, or of the training in a work directory."""
+    """Read the training in OUT of asrtool train, or in a work directory."""
     folder = work / "train" if (work / "train" / "learners").is_dir() else work
     if not (folder / "learners").is_dir():
         raise AsrtoolError(f"--from {work}: no training there", "name OUT of asrtool train, or a work directory")
@@ -79,7 +79,7 @@ def read_measured(work: Path) -> Measured:
 
 
 def of_job(measured: Measured) -> dict[str, str]:
-    """What was trained. A sample is an utterance."""
+    """Return the settings of [job] of a training. A sample is an utterance."""
     run, summary = measured.run, measured.summary
     num_epochs = max(1, summary["num_epochs"])
     num_samples = max(1, round(summary["num_samples"] / num_epochs))
@@ -188,7 +188,7 @@ def server_message_s(waits: Sequence[Floats]) -> float:
 
 
 def part_bytes(measured: Measured) -> float:
-    """Of a gradient or of weights, what goes to or from one server."""
+    """Return the bytes of one message of a gradient or weights to or from a server."""
     settings = measured.distributed.get(measured.run.strategy, {})  # a setting that is not there had its default
     value_bytes = 2 if settings.get("message_type") == "bf16" else 4
     return float(value_bytes * measured.summary["num_parameters"] / settings.get("num_servers", 1))
@@ -200,7 +200,7 @@ def _together(waits: Sequence[Floats]) -> Floats:
 
 
 def awaited_bytes(measured: Measured, size: int) -> float:
-    """What `size` neighbours that wait for one another send in a step, together."""
+    """Return the bytes of a step that `size` neighbours wait for, together."""
     if measured.run.strategy in ALL_WAIT:
         sent = measured.steps["bytes"]
         return float(sent[sent > 0].mean()) * size

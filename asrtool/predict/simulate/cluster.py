@@ -26,13 +26,17 @@ class Link:
     latency_s: float
 
     def seconds(self, num_bytes: float) -> float:
-        """Of a message that has the link to itself, to its last byte."""
+        """Return the seconds that a message takes on an idle link."""
         return self.latency_s + num_bytes / self.bytes_per_s
 
 
 @dataclass(frozen=True)
 class Links:
-    """Those of a cluster: `outer` of a node to others, shared by its learners; `inner` of each learner in its node."""
+    """Links of a cluster.
+
+    `outer` connects a node to others and is shared by its learners; `inner` connects each learner
+    within its node.
+    """
 
     outer: Link
     inner: Link
@@ -40,7 +44,7 @@ class Links:
     node_bytes_per_s: float = math.inf  # of all messages within a node together
 
     def num_nodes(self, num_learners: int) -> int:
-        """Of so many learners."""
+        """Return the number of nodes for so many learners."""
         return -(-num_learners // self.node_size)
 
     def inner_rate(self, num_learners: int) -> float:
@@ -154,7 +158,7 @@ class Cluster:
 
     @property
     def num_batches(self) -> int:
-        """Of an epoch."""
+        """Number of batches of an epoch."""
         return int(-(-self.scenario.job.num_samples // self.batch))
 
     @property
@@ -164,15 +168,15 @@ class Cluster:
 
     @property
     def mix_s(self) -> float:
-        """Of a step, what exchanges take of the thread that computes."""
+        """Seconds of a step that exchanges take from the thread that computes."""
         return self.scenario.network.mix_ms / 1000
 
     def message_bytes(self, message_type: str) -> int:
-        """Of the weights, or of their gradients, in a message."""
+        """Bytes of the weights, or of their gradients, in a message."""
         return self.model_bytes // 2 if message_type == "bf16" else self.model_bytes
 
     def host_s(self, num_bytes: float) -> float:
-        """For which an end of an exchange, or a server, reads so many bytes."""
+        """Return the seconds in which a receiver reads so many bytes."""
         rate = self.scenario.network.host_gbyte_per_s * 1e9
         return num_bytes / rate if rate else 0.0
 
@@ -236,7 +240,7 @@ def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Clust
 
 
 def mean_step_s(scenario: Scenario, batch: float) -> float:
-    """Of a learner that is not slow, with `batch` samples."""
+    """Return the compute seconds of a step of `batch` samples on a normal learner."""
     compute = scenario.compute
     reference = compute.batch or scenario.job.batch
     mean_s = reference / compute.samples_per_s if compute.samples_per_s else compute.ms / 1000
@@ -329,7 +333,7 @@ class SlowPhases:
         return self._factor if self._slow[learner] else 1.0
 
     def factors(self, at_L: Floats) -> Floats:
-        """The same of the first learners."""
+        """Return the factors of the first learners, by which their steps take longer."""
         for learner in np.flatnonzero(self._until[: len(at_L)] <= at_L):
             self.factor(int(learner), float(at_L[learner]))
         return np.where(self._slow[: len(at_L)], self._factor, 1.0)

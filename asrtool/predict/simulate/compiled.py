@@ -1,4 +1,4 @@
-"""The events of asynchronous.py, compiled by numba if it is installed (extra `simulate`).
+"""Events of asynchronous.py, compiled by numba (extra `simulate`).
 
 A training without losses, joins, slow phases and a log of events has the same events in the same order as there, so
 that the sums are the same to rounding. Names are those of the methods there.
@@ -90,7 +90,10 @@ def fits(scenario: Scenario, num_rounds: int) -> bool:
 
 
 def run_compiled(units: Units, outcome: Outcome) -> Floats:
-    """Run a whole training and add its sums to `outcome`; (U) when each unit was through."""
+    """Run a whole training and add its sums to `outcome`.
+
+    Returns (U) when each unit was through.
+    """
     num_units, num_nodes = units.num_units, 1 + units.node(units.num_units - 1)
     spans_UK = np.ascontiguousarray(units.span_UK[:num_units])
     loading_UK = units.loading_UK
@@ -107,7 +110,10 @@ def run_compiled(units: Units, outcome: Outcome) -> Floats:
 
 @functools.cache
 def _compiled() -> Callable[..., None]:
-    """Compile the functions below, which call one another by their names; compiled code is kept in __pycache__."""
+    """Compile the functions below, which call one another by their names.
+
+    Compiled code is kept in __pycache__.
+    """
     import numba
 
     for function in (_at, _draw, _begin_step, _transmit, _count_step, _end_step, _have_gradients, _answer, _take):
@@ -145,7 +151,10 @@ def _settings(units: Units, strategy: str) -> Settings:
 
 
 def _partners(units: Units) -> Array:
-    """(K, U) the partner of each unit in the exchange after each of its first steps; -1 is none."""
+    """Return the partner of each unit after each of its first steps, (K, U).
+
+    -1 means that there is no exchange.
+    """
     found = np.full((PERIOD, units.num_units), NONE)
     if units.exchange in (GOSSIP, PAIRS):
         seed = units.cluster.scenario.job.seed
@@ -229,7 +238,7 @@ def _at(state: State, seconds: float, kind: int, number: int, other: int) -> Non
 
 
 def _draw(state: State, unit: Any) -> int:
-    """Draw the next round for a unit, as asrtool.distributed.work.work_queue hands them out."""
+    """Draw the next round for a unit, as the work queue does."""
     given, counts = state.given, state.counts[0]
     if counts.rounds >= given.num_rounds:
         return NONE

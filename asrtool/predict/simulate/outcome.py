@@ -1,4 +1,4 @@
-"""What a simulated training has taken: sums over the steps of each learner, and who waited for whom."""
+"""Outcome of a simulated training: sums over the steps of each learner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outcome:
 
     @classmethod
     def empty(cls, strategy: str, num_learners: int) -> Outcome:
-        """Of learners that have done nothing yet."""
+        """Make the outcome of learners that have not started."""
         outcome = cls(strategy, num_learners)
         outcome.grow(num_learners)
         return outcome
@@ -57,14 +57,17 @@ class Outcome:
 
     @property
     def samples_per_s(self) -> float:
-        """Of all learners, over the whole training."""
+        """Samples a second of all learners, over the whole training."""
         return self.num_batches * self.batch / self.seconds
 
     def fraction(self, part: str) -> float:
-        """Of the time of all learners."""
+        """Return the fraction that a part has of the time of all learners."""
         return float(getattr(self, part).sum()) / (self.seconds * len(self.steps))
 
     def blame(self) -> tuple[int, float]:
-        """The learner that others waited for most, and the fraction of the time of all learners that they did."""
+        """Find the learner that others waited for most.
+
+        Returns the learner and the fraction of the time of all learners that was spent on it.
+        """
         learner = int(self.blamed_s.argmax())
         return learner, float(self.blamed_s[learner]) / (self.seconds * len(self.steps))

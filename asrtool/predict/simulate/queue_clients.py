@@ -43,7 +43,7 @@ class Rounds:
         return number, (*drawn[-1:], number)
 
     def _would_be_last(self, drawn: tuple[int, ...], num_live: int) -> bool:
-        """As asrtool.distributed.work.work_queue decides it."""
+        """Check whether a unit leaves its round to others, as the work queue does."""
         if len(drawn) < 2:
             return False
         before, last = drawn
@@ -55,7 +55,7 @@ class Rounds:
         return self.num_done < num_live
 
     def epoch_of(self, number: int) -> int:
-        """That of a round."""
+        """Return the epoch of a round."""
         return number // self.of_epoch
 
     def cut(self, seconds: float, epoch: int | None) -> None:
@@ -83,7 +83,10 @@ RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
 
 @dataclass(frozen=True)
 class Units:
-    """Those of a strategy; `span_UK` are the seconds in which gradients are computed and averaged within a unit."""
+    """Clients of the work queue under a strategy.
+
+    `span_UK` are the seconds in which gradients are computed and averaged within a unit.
+    """
 
     cluster: Cluster
     size: int  # learners of a unit
@@ -104,18 +107,18 @@ class Units:
     rule: AllReduceRule | None  # by which a unit of several learners averages their gradients
 
     def span_s(self, unit: int, column: int, factors: Sequence[float]) -> float:
-        """That of a step whose learners take `factors` times as long."""
+        """Return the seconds of a step whose learners take `factors` times as long."""
         members = self.members(unit)
         longest_s = float((self.cluster.compute_LK[members.start : members.stop, column] * factors).max())
         return self.rule.span_s(longest_s) if self.rule else longest_s
 
     @property
     def rounds_of_epoch(self) -> int:
-        """Of the work queue, a batch for each learner of a unit."""
+        """Rounds in an epoch, each with a batch for each learner of a unit."""
         return -(-self.cluster.num_batches // self.size)
 
     def partners(self, num_units: int, step: int, seed: int) -> list[int | None]:
-        """Of each of so many units, by its place among them, after its step of this number, counted from 1."""
+        """Return the partner of each of so many units after a step, counted from 1."""
         if self.ring:
             order = self.ring(num_units, step, seed)
             right = dict(zip(order, [*order[1:], order[0]], strict=True))
@@ -135,7 +138,10 @@ class Units:
 
 
 def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
-    """Raises AsrtoolError where a person's own ring is none, and where learners do not fill super-learners."""
+    """Make the units of a strategy.
+
+    Raises AsrtoolError if a custom ring is not valid, or learners do not fill super-learners.
+    """
     size = super_learner_size(cluster, settings) if strategy == "h-adpsgd" else 1
     num_units = cluster.num_learners // size
     exchange, ring = _exchange(cluster, strategy, settings, num_units)
@@ -172,7 +178,7 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
 
 
 def _wait_for_core_s(cluster: Cluster, message_s: float) -> float:
-    """By messages within a unit, beyond what learners wait for cores without them."""
+    """Return the extra wait for cores that messages within a unit cause."""
     parts = (cluster.scenario, cluster.links.node_size, cluster.batch, False)
     return wait_for_core_s(*parts, message_s) - wait_for_core_s(*parts)
 

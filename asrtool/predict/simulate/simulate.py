@@ -65,7 +65,7 @@ class Row:
 
     @property
     def hours(self) -> float:
-        """Of the whole training."""
+        """Hours of the whole training."""
         return self.outcome.seconds / 3600
 
     @property
@@ -74,7 +74,7 @@ class Row:
         return self.alone_s / self.outcome.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json. Arrays have an entry for each learner."""
+        """Convert to JSON. Arrays have an entry for each learner."""
         outcome = self.outcome
         learner, fraction = outcome.blame()
         return {
@@ -200,7 +200,7 @@ def duration(seconds: float) -> str:
 
 
 def interval(row: Row) -> str:
-    """How long the training takes, from and to where that is uncertain."""
+    """Format the time of the training; a range if it is uncertain."""
     low_s, high_s = row.interval_s
     unit, length = _unit(high_s)
     found = [f"{seconds / length:.3g}" for seconds in dict.fromkeys((low_s, high_s))]
@@ -208,7 +208,7 @@ def interval(row: Row) -> str:
 
 
 def _unit(seconds: float) -> tuple[str, int]:
-    """In which it is said, and its seconds."""
+    """Return the unit of a duration and its seconds."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length or (unit == "h" and seconds >= length):
             return unit, length
@@ -237,7 +237,7 @@ def _of_number(rows: Sequence[Row]) -> str:
 
 
 def _cause(row: Row) -> str:
-    """What a strategy loses most of its time to, where that is worth a sentence."""
+    """Describe the main loss of time of a strategy, if it is large."""
     outcome = row.outcome
     learner, blamed = outcome.blame()
     wait = outcome.fraction("wait_s")

@@ -1,4 +1,6 @@
-"""Strategies whose learners make each step together: a recurrence over rounds, over all learners at once.
+"""Simulate strategies whose learners make each step together, round by round.
+
+All learners are computed at once.
 
 A round has a batch for each learner. A learner is free, has its batch, has computed the gradients, waits for what its
 strategy wants of the others (asrtool.predict.simulate.synchronous_rules), and is free again when the optimizer
@@ -63,7 +65,7 @@ class LockStep:
         self.loaded_L = self._load(self.free_L, 0)
 
     def run(self, until: float) -> None:
-        """To the end, or to the end of the round in which second `until` lies."""
+        """Run to the end, or to the end of the round that contains second `until`."""
         while self.number < self.num_rounds and self.free_L.max() < until:
             self._round()
 
@@ -87,7 +89,7 @@ class LockStep:
         self.saved_at = float(self.free_L[0])
 
     def end(self) -> None:
-        """All wait for the last one; the last round has ended with a checkpoint and an evaluation."""
+        """Wait for all learners; the last round ends with a checkpoint and an evaluation."""
         self._pass_to(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
         self.outcome.seconds = float(self.free_L[0])
         self.outcome.num_batches = self._first_ticket(self.num_rounds)
@@ -121,12 +123,15 @@ class LockStep:
         self._save()
 
     def _load(self, begin_L: Floats, number: int) -> Floats:
-        """When the batches of round `number` are there: read from when those of the one before were taken."""
+        """Return when the batches of a round are loaded.
+
+        A batch is read from when the previous one was taken.
+        """
         loading_LK = self.cluster.loading_LK
         return begin_L if loading_LK is None else begin_L + loading_LK[: len(begin_L), number % PERIOD]
 
     def _save(self) -> None:
-        """Checkpoint and evaluation, where they are due: all wait for one another, and go on together."""
+        """Save and evaluate if they are due: all learners wait and go on together."""
         saving, number = self.cluster.scenario.saving, self.number
         epoch_ends = number % self.rounds_of_epoch == 0
         if epoch_ends or (saving.every_steps and number % saving.every_steps == 0):

@@ -16,7 +16,7 @@ from asrtool.predict.simulate.cluster import Cluster, Floats
 
 
 class Rule(Protocol):
-    """Of a strategy."""
+    """Rule of a strategy: the time that learners wait in a round."""
 
     comm_s: float  # what it takes of the thread that computes in a step, on average
 
@@ -27,7 +27,7 @@ class Rule(Protocol):
         """
 
     def sent_bytes(self, number: int) -> float:
-        """By each learner in that round, as its record counts them."""
+        """Return the bytes that each learner sends in a round, as in its record."""
 
 
 def overlapped_sum(cluster: Cluster, num_bytes: float, all_reduce_s: Callable[[float], float]) -> tuple[float, float]:
@@ -187,7 +187,7 @@ def all_reduce_bytes(num_bytes: float, num_learners: int) -> float:
 
 
 def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
-    """That of a strategy in lock-step, with its settings."""
+    """Make the rule of a synchronous strategy with its settings."""
     num_learners, links = cluster.num_learners, cluster.links
     num_bytes = cluster.message_bytes(getattr(settings, "message_type", "fp32"))
     if strategy in ("allreduce", "single"):

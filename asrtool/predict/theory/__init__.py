@@ -1,4 +1,7 @@
-"""Mathematical model of distributed training: strategy, learners and loss -> convergence.
+"""Theory of distributed training: strategy, learners, loss -> convergence.
+
+The statements and their proofs are in docs/theory.md.
+Letters in names: N replicas, sets of weights that differ; L learners; k steps.
 
 - system: learners, their speeds and their strategy
 - mixing: mixing matrices of strategies and their spectral gaps

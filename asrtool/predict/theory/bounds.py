@@ -25,7 +25,7 @@ TAKES_TURNS = "that the next learner to end a step is drawn anew each time; with
 
 @dataclass(frozen=True)
 class Constants:
-    """What a bound needs to know of model and data."""
+    """Constants of a model and its data that a bound needs."""
 
     smoothness: float = 1.0  # beta: |grad f(v) - grad f(w)| <= beta |v - w|
     noise: float = 1.0  # sigma^2: E |g - grad f|^2, g the gradient of a batch of one learner

@@ -1,4 +1,4 @@
-"""What theory says of a strategy, as one object, and in words."""
+"""Answers of the theory on a strategy, as one object and in words."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def answer(question: Question, measured: Measured | None = None) -> Answer:
 
 
 def to_dict(found: Answer) -> dict[str, Any]:
-    """For JSON: numbers that are infinite or unknown are null."""
+    """Convert to JSON: infinite or unknown numbers are null."""
     question = found.question
     system = question.system
     speeds_N = system.speeds_N
@@ -223,7 +223,7 @@ def _staleness(found: Answer) -> Iterator[str]:
 
 
 def _special(system: System) -> list[int]:
-    """Those that are slow."""
+    """Return the slow learners."""
     return [i for i, speed in enumerate(system.speeds_N) if speed < system.speeds_N.max()][:MOST_SHOWN]
 
 

@@ -56,7 +56,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class AtWeights:
-    """What was measured at the weights of one model."""
+    """Measurements at the weights of one model."""
 
     smoothness: Interval  # largest modulus of an eigenvalue of the Hessian
     curvature: Interval  # highest eigenvalue, by which a rate is stable: downwards nothing bounds it
@@ -67,7 +67,7 @@ class AtWeights:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the bounds are computed with, and how it was found."""
+    """Constants of the bounds and how they were found."""
 
     begin: AtWeights  # as training begins
     trained: AtWeights  # at `model`
@@ -95,7 +95,7 @@ class Measured:
 
 
 def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
-    """Of the work folder of `asrtool run`, with the settings of `config`.
+    """Measure the model in the work folder of `asrtool run`, with the settings of `config`.
 
     `by_shards`: learners read shards of their own, else take turns. Raises AsrtoolError for a folder without a model or
     features, and for too few or too many batches.
@@ -246,7 +246,7 @@ def largest_curvature(
 
 
 def mean_of(values: Sequence[float]) -> Interval:
-    """Of values that are independent and alike."""
+    """Return the mean of independent values and its 95 % interval."""
     mean = statistics.fmean(values)
     half = NORMAL_95 * statistics.stdev(values) / len(values) ** 0.5
     return Interval(mean, mean - half, mean + half)

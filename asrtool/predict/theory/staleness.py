@@ -1,4 +1,4 @@
-"""How many changes by others lie between the weights that a gradient is computed on and its update.
+"""Staleness of gradients: updates by others between reading weights and updating them.
 
 Model: replica i takes 1 / speed for each step, always (constant) or on average (exponential), and each step of another,
 j, is one of these changes with a probability. Phases are independent of one another. Messages take no time.
@@ -68,7 +68,7 @@ def steps_of_others(system: System, times: str) -> list[Staleness]:
 
 
 def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
-    """Of an update of any replica."""
+    """Return the staleness of an update of any replica."""
     total = np.zeros(max(len(one.fractions) for one in by_replica))
     for one, weight in zip(by_replica, speeds_N / speeds_N.sum(), strict=True):
         total[: len(one.fractions)] += weight * one.fractions

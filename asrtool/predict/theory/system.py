@@ -89,7 +89,7 @@ class System:
 
     @property
     def num_steppers(self) -> int:
-        """Those that step at times of their own: learners, or nodes."""
+        """Replicas that step independently: learners, or nodes."""
         return self.num_learners // self.node_size
 
     @property
@@ -99,7 +99,7 @@ class System:
 
     @property
     def has_own_ring(self) -> bool:
-        """Whether the ring is a person's own, of whose law nothing is known."""
+        """Whether the ring is custom, with unknown probabilities."""
         return self.ring not in ("", "fixed", "random")
 
     @property

@@ -1,9 +1,9 @@
-"""Virtual learners: several learners of a strategy, trained one after the other on one device.
+"""Virtual learners: all learners of a strategy, trained on one device.
 
 - events: order of the steps, from equal learners, a simulation or the log of a training
 - replica: batches of a step and the weights of a learner
 - rule: interface of a strategy
 - synchronous, gossip, shared_weights: the strategies
 - learners: the loop that follows events, trains and evaluates
-- training: `asrtool simulate --train`, which writes the files of a training
+- training: a scenario trained by each strategy, with the files of a training
 """

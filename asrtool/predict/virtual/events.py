@@ -75,7 +75,7 @@ def in_lock_step(strategy: Choice, rule: AssignmentRule, plan: Plan, num_learner
 
 
 def _begin(rule: AssignmentRule, plan: Plan, num_learners: int, step: int) -> Iterator[Begin]:
-    """Of the learners that still have a round."""
+    """Yield the beginning of a step for each learner that still has a round."""
     size = rule.round_size(num_learners)
     for learner in range(num_learners):
         number = step * (num_learners // size) + learner // size
