@@ -28,6 +28,27 @@ THEORY = "tests/unit/predict"
 PATCHES = (
     # Decoding
     Patch(
+        "compiled-exchange-skipped-twice",
+        "asrtool/predict/simulate/compiled.py",
+        "        sums.skipped += 1",
+        "        sums.skipped += 2",
+        ("tests/unit/predict/test_cluster_model.py",),
+    ),
+    Patch(
+        "compiled-server-serves-all-at-once",
+        "asrtool/predict/simulate/compiled.py",
+        "max(seconds, units_U[other].busy_s) + given.host_s",
+        "seconds + given.host_s",
+        ("tests/unit/predict/test_cluster_model.py",),
+    ),
+    Patch(
+        "compiled-links-carry-all-at-once",
+        "asrtool/predict/simulate/compiled.py",
+        "        state.out_N[node] = begin_s + length_s",
+        "        state.out_N[node] = begin_s",
+        ("tests/unit/predict/test_cluster_model.py",),
+    ),
+    Patch(
         "estimate-of-one-speed",
         "asrtool/predict/estimate/needs.py",
         """stored_bytes(features, hours, copies_hours)""",
