@@ -1,4 +1,4 @@
-"""What a run will need before it begins: hours, disk and memory, from rates that are measured here and now."""
+"""Needs of a run before it begins: hours, disk and memory, from measured rates."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def format_estimate(run: Run, amount: Amount) -> str:
 
 
 def num_tokens(tokenizer: Tokenizer) -> int:
-    """That a model has."""
+    """Return the number of a model's tokens."""
     return (tokenizer.vocab_size or LARGEST_CHOSEN) if tokenizer.unit == "bpe" else NUM_PHONES
 
 
@@ -136,14 +136,14 @@ def tokens_a_word(tokenizer: Tokenizer) -> float:
 
 
 def copies(config: Config) -> float:
-    """How much longer the speech of all speeds is than that of one."""
+    """Return how much longer the speech at all speeds is than at one."""
     return sum(1 / speed for speed in config.features.speeds)
 
 
 def probe_of(config: Config, amount: Amount) -> Probe:
-    """Of the model that these settings train on so much speech, with a tree as large as that allows.
+    """Measure the model of these settings, with a tree as large as the speech allows.
 
-    Each leaf has `tree.min_count` rows or more: twice as many are taken for the mean, as on the mini corpus.
+    Each pdf has `tree.min_count` rows or more; twice as many are assumed on average.
     """
     tree, frames_a_row = config.tree, getattr(config.model.encoder.settings, "frames_a_row", 1)
     num_rows = 3600 * amount.epoch_hours * copies(config) * 1000 / config.features.frame_shift_ms / frames_a_row
@@ -170,7 +170,7 @@ class Probes:
 
 
 def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
-    """Of the stages that read text, whether they are on or not."""
+    """Return the needs of the stages that read text, whether on or off."""
     words, decoding = amount.words + amount.extra_words, amount.decoding
     found = {
         "prepare": replace(_by_words("prepare", text.PREPARE, amount.words), disk_bytes=decoding[1] or None),
@@ -196,7 +196,10 @@ def _by_words(stage: str, rates: Rates, words: float) -> Need:
 
 
 def trainings(run: Run) -> dict[str, Config]:
-    """The stages that train an acoustic model, and the settings that each of them trains by; `train` is the last."""
+    """Return the stages that train an acoustic model with their settings.
+
+    `train` is the last.
+    """
     on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
     settings: dict[str, Callable[[Config], Config]] = {
         "cutter": aligner_settings,
@@ -229,9 +232,9 @@ def features_need(features: Features, hours: float) -> Need:
 
 
 def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
-    """All epochs, over all learners, each with an evaluation on dev; memory is that of one learner.
+    """Return the need of all epochs over all learners, with evaluations.
 
-    Disk is that of the checkpoints kept.
+    Memory is one learner's, disk the kept checkpoints'.
     """
     train = config.train
     speech_hours = hours * copies(config) * train.num_epochs
@@ -262,7 +265,10 @@ def align_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
 
 
 def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProbe | None) -> Need:
-    """Scores of dev, and of its hypotheses by a neural language model; memory is that of a process that searches."""
+    """Return the need of decoding dev, with a neural language model if any.
+
+    Memory is one search process's.
+    """
     dev_hours = _dev_hours(config, amount.hours)
     need = _forward("decode", dev_hours, probe)
     if neural:

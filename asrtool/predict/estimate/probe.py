@@ -1,8 +1,8 @@
-"""What training will cost, by some seconds of made-up speech through the model that the settings describe.
+"""Measure the cost of training on some seconds of synthetic speech.
 
-The encoder and the objective are timed apart. What a row of the encoder costs hardly depends on the length of an
-utterance, so many short ones will do; what the sums of a transducer cost grows with rows times tokens, and a decoder
-takes a step for each token, so the objective gets rows and tokens of utterances as long as those of the corpus.
+Encoder and objective are timed apart. The cost of a row hardly depends on the length of an utterance, so short ones
+do. The sums of a transducer grow with rows times tokens, and a decoder takes a step for each token, so the objective
+gets utterances as long as the corpus's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUM_CHOICES, NUM_SENTENCES, SENTENCE = 20, 3000, 50
 
 @dataclass(frozen=True)
 class Speech:
-    """What utterances are like."""
+    """Typical utterances of a corpus."""
 
     length_s: float  # mean over all seconds, in which long utterances have more of them
     tokens_a_s: float
@@ -45,7 +45,7 @@ class Speech:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a part of a model in training, for a second of speech."""
+    """Cost of a part of a model in training, for a second of speech."""
 
     forward_s: float  # CPU seconds, or on a GPU seconds
     step_s: float  # forward and backward
@@ -55,7 +55,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Probe:
-    """Of one learner on one device."""
+    """Cost of training for one learner on one device."""
 
     device: str
     num_weights: int
@@ -65,12 +65,12 @@ class Probe:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it was measured on one."""
+        """True if measured on a GPU."""
         return self.device != CPU
 
     @property
     def step_s(self) -> float:
-        """Of both parts, for a second of speech."""
+        """Seconds of both parts for a second of speech."""
         return self.encoder.step_s + self.objective.step_s
 
     @property
@@ -86,7 +86,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class NeuralProbe:
-    """Of a neural language model."""
+    """Cost of a neural language model."""
 
     num_weights: int
     flops: float  # of forward and backward, for a word: each weight of a matrix that takes part does so once
@@ -105,7 +105,7 @@ def probe_neural_lm(nnlm: Nnlm, num_words: int) -> NeuralProbe:
 
 
 def probe_model(config: Config, num_tokens: int, speech: Speech) -> Probe:
-    """Build the model and time it, once to warm up and once to count. Takes seconds, on a CPU for large models more."""
+    """Build the model and time it after a warm-up; takes seconds, on a CPU longer."""
     precision = choose_precision(config.train.precision)
     precision.prepare_process()
     with torch.random.fork_rng(), torch_threads(1):  # CPU time with more is also that of waiting for each other
@@ -124,7 +124,7 @@ def probe_model(config: Config, num_tokens: int, speech: Speech) -> Probe:
 
 
 def _made_up_tree(num_tokens: int, num_leaves: int) -> Tree:
-    """As many leaves of each token and place, which contexts have at random."""
+    """Return a tree with random pdfs for contexts."""
     of_each = max(1, (num_leaves - 1) // (2 * (num_tokens - 1)))
     leaves_VV2 = np.random.default_rng(0).integers(0, of_each, (num_tokens, num_tokens, 2), dtype=np.int32)
     leaves_VV2 += 1 + of_each * (2 * np.arange(-1, num_tokens - 1, dtype=np.int32)[:, None] + np.arange(2))
@@ -133,7 +133,10 @@ def _made_up_tree(num_tokens: int, num_leaves: int) -> Tree:
 
 
 def _sentences(num_tokens: int) -> Iterator[np.ndarray]:
-    """Tokens of utterances in which one of NUM_CHOICES follows each pair, enough for a denominator of full size."""
+    """Yield token sequences in which one of NUM_CHOICES follows each pair.
+
+    This gives a denominator of full size.
+    """
     random = np.random.default_rng(0)
     next_VVC = random.integers(0, num_tokens, (num_tokens, num_tokens, NUM_CHOICES))
     tokens_SU = np.zeros((NUM_SENTENCES, SENTENCE), dtype=np.int64)
@@ -144,7 +147,7 @@ def _sentences(num_tokens: int) -> Iterator[np.ndarray]:
 
 
 def _num_utterances(config: Config, length_s: float) -> int:
-    """As a batch has of them."""
+    """Return the number of utterances in a batch."""
     return max(2, int(min(config.train.batch_s, MOST_S) / length_s))
 
 
@@ -165,7 +168,7 @@ def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision)
 def _cost_of_objective(
     config: Config, model: AcousticModel, tree: Tree | None, num_tokens: int, speech: Speech, precision: Precision
 ) -> Cost:
-    """On rows of noise and random targets; those of rows are further rows of tokens, which last as long as others."""
+    """Measure the objective on rows of noise and random targets."""
     views, shift_s = model.objective.views, config.features.frame_shift_ms / 1000
     num_utterances, random = _num_utterances(config, speech.length_s), np.random.default_rng(0)
     with torch.no_grad(), precision.autocast():
@@ -198,7 +201,7 @@ def _cost(
     length_s: float,
     precision: Precision,
 ) -> Cost:
-    """Of what `on` gives for utterances of so many seconds, with the seconds of all."""
+    """Measure the cost of `on` for utterances of `length_s`."""
     is_gpu = precision.device.type == "cuda"
     _timed(model, on(length_s if is_gpu else min(WARM_S, length_s))[0], precision)  # makes kernels, on a GPU for shapes
     run, speech_s = on(length_s)

@@ -1,7 +1,7 @@
-"""What the stages that read text take, in proportion to its words.
+"""Cost of the stages that read text, in proportion to its words.
 
-Rates are those of `make bench-scale`, of Fisher and Switchboard as in swb2000 (benchmarks/README.md): a lexicon of
-45,000 words, 4-grams of which those of three and four words were seen twice, a thousand pieces.
+Rates come from `make bench-scale` on Fisher and Switchboard (benchmarks/README.md): a lexicon of 45,000 words,
+4-grams, a thousand tokens.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Simulate strategies whose learners wait for no step of another, as discrete events.
+"""Simulate strategies whose learners wait for no step of another, by events.
 
-At the end of a step a unit may send a message to another one or to the servers, whose answer comes back the same way:
+At the end of a step a unit may send a message to another one or to the servers:
 
-- gossip: to the partner of the step. The next step begins at once; where the answer to the last message is not there
-  yet, none is sent (asrtool.distributed.strategies.gossip).
-- pairs: the same of units of even rank, which wait at the end of a step for the answer to their last message.
-- servers: a gradient to each server; the next step begins when all have answered.
+- gossip: to the partner of the step. The next step begins at once; without the answer to the last message none is sent (asrtool.distributed.strategies.gossip).
+- pairs: from units of even rank, which wait for the answer to their last message.
+- servers: a gradient to each server; the next step begins after all answers.
 - none and hogwild: nothing is sent.
 
-A link takes one message at a time each way, in the order in which they are sent; so do the thread of a unit that
-answers and a server. Events of the same instant come in the order in which they were found, so a scenario gives the
-same twice.
+A link takes one message at a time each way, in order; so do the answering thread of a unit and a server. Events of
+the same instant are in the order in which they were found, so a scenario gives the same twice.
 """
 
 from __future__ import annotations
@@ -179,7 +177,7 @@ class Asynchronous:
         return 0.0 if loading_UK is None else float(loading_UK[number, self.all[number].num_steps % PERIOD])
 
     def _save(self, number: int) -> None:
-        """A unit stands still for a checkpoint; the first one has it made, and so says where the cut lies."""
+        """Pause a unit for a checkpoint; the first one decides the cut."""
         unit, saving, epoch_of = self.all[number], self.scenario.saving, self.rounds.epoch_of
         epoch_begins = unit.num_steps > 0 and epoch_of(unit.round) > epoch_of(unit.drawn[0])
         due = saving.every_steps > 0 and unit.num_steps > 0 and unit.num_steps % saving.every_steps == 0
@@ -240,7 +238,7 @@ class Asynchronous:
         self._begin_step(number)
 
     def _computed_s(self, number: int) -> list[float]:
-        """By each learner of a unit, of its gradients; where it is one of several the others wait for the slowest."""
+        """Return the compute seconds of each learner of a unit; they wait for the slowest."""
         unit, units = self.all[number], self.units
         if units.size == 1:
             return [unit.span_s]
@@ -280,7 +278,7 @@ class Asynchronous:
             self._transmit(seconds, number, server, self.units.num_servers, self._serve)
 
     def _transmit(self, seconds: float, here: int, there: int, num_parts: int, arrive: Callable[..., None]) -> None:
-        """Send a part of the message of `here` to `there`, which does `arrive` when it has it."""
+        """Send a part of a message; `arrive` is called on arrival."""
         links, num_bytes = self.cluster.links, self.units.message_bytes / num_parts
         node, other = self.units.node(here), self.units.node(there)
         if node == other:
@@ -409,7 +407,7 @@ class Asynchronous:
         self._begin_step(number)
 
     def start_again(self, seconds: float, after_s: float) -> None:
-        """All units at the last checkpoint that has all rounds before it, `after_s` after a loss."""
+        """Restart all units from the last complete checkpoint, `after_s` after a loss."""
         in_hand = [left for unit in self.all for left in (unit.round, unit.ahead) if left != NONE and not unit.is_idle]
         num_repeated, cut_s = self.rounds.restart(in_hand, seconds + after_s)
         self.outcome.num_losses += 1

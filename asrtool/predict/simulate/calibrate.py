@@ -1,6 +1,6 @@
-"""Settings of a scenario from the records of trainings: how long steps took, and what communication cost.
+"""Calibrate a scenario from the records of trainings.
 
-What cannot be seen in records keeps its setting: the time of messages that computation hides, how long a start takes.
+Settings that records do not show stay: messages hidden by computation, start times.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Measured:
 
 
 def settings_of(works: Iterable[Path]) -> list[str]:
-    """``section.key=value`` of what the trainings in `works` show; what later ones know as well wins.
+    """Return ``section.key=value`` of what the trainings show; later ones win.
 
-    Raises AsrtoolError where one has no records, or is not finished.
+    Raises AsrtoolError if one has no records or is not finished.
     """
     settings: dict[str, str] = {}
     for work in works:
@@ -93,7 +93,7 @@ def of_job(measured: Measured) -> dict[str, str]:
 
 
 def of_strategy(measured: Measured) -> dict[str, str]:
-    """The settings of its strategy: what messages took was that of their number, type and size."""
+    """Return the settings of the strategy, which decide messages."""
     name = measured.run.strategy
     return {f"distributed.{name}.{key}": _text(value) for key, value in measured.distributed.get(name, {}).items()}
 
@@ -103,7 +103,7 @@ def _text(value: object) -> str:
 
 
 def of_steps(measured: Measured) -> dict[str, str]:
-    """How long they took, by the trace of the typical learner, and what they need of the cores of this machine."""
+    """Return the duration of steps by a typical learner's trace, and the cores needed."""
     steps = measured.steps
     trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
     if measured.compute_ms is not None:
@@ -122,7 +122,7 @@ def of_steps(measured: Measured) -> dict[str, str]:
 
 
 def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, str]:
-    """Where learners compute on the cores of one machine: what a step takes with cores of its own."""
+    """Return the step time with cores of its own, if learners share a machine."""
     num_threads = max(1, measured.summary["num_threads"])
     num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
     ms = 1000 * float(steps_s.mean()) / max(1.0, len(measured.run.learners) / num_cores)
@@ -137,7 +137,7 @@ def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, str]
 
 
 def of_messages(measured: Measured) -> dict[str, str]:
-    """What an exchange takes of the computing thread, and the rate of messages where learners waited for them."""
+    """Return the computing thread's share of an exchange, and the message rate."""
     run, steps = measured.run, measured.steps
     if len(run.learners) == 1:
         return {}
@@ -155,23 +155,23 @@ def of_messages(measured: Measured) -> dict[str, str]:
 
 
 def sync_size(measured: Measured) -> int:
-    """Neighbours that wait for one another before a step ends; 1 where none do, or that is not known."""
+    """Return how many neighbours wait for one another each step; 1 if none."""
     if measured.run.strategy in ALL_WAIT:
         return len(measured.run.learners)
     return measured.distributed["h-adpsgd"]["node_size"] or 1 if measured.run.strategy == "h-adpsgd" else 1
 
 
 def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
-    """Mean over the steps of `size` neighbours of the wait of the last to come, who waits for messages alone."""
+    """Return the mean wait of the last of `size` neighbours, who waits for messages only."""
     groups = [_together(waits[first : first + size]) for first in range(0, len(waits), size)]
     shortest = np.concatenate([waits_KL.min(axis=1) for waits_KL in groups])
     return float(shortest.mean()) if len(shortest) else 0.0
 
 
 def server_message_s(waits: Sequence[Floats]) -> float:
-    """For which a server of `ps-sync` reads or sends one of its messages: that by which ServerRule has these waits.
+    """Return the seconds of a `ps-sync` server for one message, by ServerRule.
 
-    All are answered one by one from the same instant on, so their waits say when each has come, K steps of L learners.
+    All are answered one by one from the same instant, so waits give arrival times. Waits are K steps of L learners.
     """
     waits_KL = _together(waits)
     place_L = np.arange(1, len(waits) + 1)
@@ -211,7 +211,7 @@ def awaited_bytes(measured: Measured, size: int) -> float:
 
 
 def of_pauses(measured: Measured) -> dict[str, str]:
-    """Where a learner stood still between two steps for much longer than it does between others."""
+    """Return pauses between steps that are much longer than usual."""
     steps = measured.steps
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
     pauses = steps["begin"][1:] - steps["data_s"][1:] - ends[:-1]

@@ -48,15 +48,14 @@ class Links:
         return -(-num_learners // self.node_size)
 
     def inner_rate(self, num_learners: int) -> float:
-        """Bytes a second of one of so many learners of a node that all send at the same time."""
+        """Return bytes a second for each of `num_learners` of a node that all send."""
         return min(self.inner.bytes_per_s, self.node_bytes_per_s / num_learners)
 
     def ring_allreduce_s(self, num_bytes: float, num_learners: int, num_nodes: int, rings: int = 1) -> float:
-        """All learners, in a ring of neighbours, hold the sum of `num_bytes` (Patarasu and Yuan 2009).
+        """Return the seconds of a ring allreduce (Patarasu and Yuan 2009).
 
-        Each sends 2 (L - 1) / L of the bytes to its right neighbour, in as many parts, at the rate of the slowest link
-        of the ring. One link a node leads out of it, which `rings` such rings share. A part that goes once round passes
-        the latency of each link; it does so nearly twice.
+        Each learner sends 2 (L - 1) / L of the bytes, in as many parts, at the rate of the ring's slowest link. One
+        link a node leads out of it, shared by `rings`. A part passes the latency of each link nearly twice.
         """
         if num_learners == 1:
             return 0.0
@@ -67,7 +66,7 @@ class Links:
         return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)
 
     def allreduce_s(self, num_bytes: float, num_learners: int) -> float:
-        """The quicker of one ring, and of sums within nodes, then between them, each local rank with its slice."""
+        """Return the quicker of one ring, and of sums within and between nodes."""
         num_nodes = self.num_nodes(num_learners)
         ring_s = self.ring_allreduce_s(num_bytes, num_learners, num_nodes)
         size = num_learners // num_nodes
@@ -78,7 +77,7 @@ class Links:
         return min(ring_s, inner_s + outer_s)
 
     def allgather_s(self, num_bytes: float, num_learners: int) -> float:
-        """The learners of a node gather `num_bytes`, of which each has a slice: half of an allreduce."""
+        """Return the seconds of an allgather in a node: half of an allreduce."""
         return self.ring_allreduce_s(num_bytes, num_learners, 1) / 2
 
 
@@ -86,11 +85,10 @@ LONG = 10  # times the median of what lies between two steps: a pause, as for a 
 
 
 def read_trace(path: Path) -> NDArray[np.float64]:
-    """Seconds of each step: of a file with milliseconds, a number a line, or of ``learners/R.jsonl`` of a training.
+    """Read the seconds of steps from milliseconds by line, or from ``learners/R.jsonl``.
 
-    To a step of a training belongs what lies between it and the next, but for pauses.
-
-    Raises AsrtoolError for a missing file, a line that is no number, and a step of no time.
+    A training's step lasts to the next one, without pauses. Raises AsrtoolError for a missing file, a line that is
+    not a number, and a step of no time.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -119,10 +117,10 @@ def _of_records(lines: list[str]) -> NDArray[np.float64]:
 
 
 def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int, together: bool) -> float:
-    """Of `cpu_s` of a core in each step, beside `other_s` that need none, by so many learners.
+    """Return the seconds for `cpu_s` of a core when learners share `num_cores`.
 
-    Learners that begin their steps `together` want cores at the same time, and share them. Others come at any time: a
-    closed queue with `num_cores` servers, solved as the machine repairman's (exponential times; e.g. Gross and Harris,
+    `other_s` of each step need no core. Learners that begin `together` share the cores. Others come at any time: a
+    closed queue with `num_cores` servers, solved as the machine repairman's (exponential times; Gross and Harris,
     Fundamentals of Queueing Theory).
     """
     if num_learners <= num_cores or not cpu_s:
@@ -181,12 +179,12 @@ class Cluster:
         return num_bytes / rate if rate else 0.0
 
     def phases(self) -> SlowPhases | None:
-        """New ones, from second 0 on; None where there are none."""
+        """Return new slow phases from second 0 on, or None."""
         slow = self.scenario.slow
         return SlowPhases(self) if slow.phase_every_h and slow.phase_factor != 1 else None
 
     def losses(self) -> Iterator[tuple[float, int]]:
-        """Seconds after the start and learner of each loss, in the order of time; it may have no end."""
+        """Yield time and learner of losses in order, maybe without end."""
         faults = self.scenario.faults
         named = faults.lost_at()
         if not faults.mtbf_h:
@@ -252,7 +250,7 @@ def mean_step_s(scenario: Scenario, batch: float) -> float:
 
 
 def draw_compute(scenario: Scenario, num_learners: int, batch: float) -> Floats:
-    """(L, PERIOD) seconds of steps. Those of a learner do not depend on how many others there are."""
+    """Return (L, PERIOD) seconds of steps, independent of the number of learners."""
     compute, slow, seed = scenario.compute, scenario.slow, scenario.job.seed
     mean_s = mean_step_s(scenario, batch)
     trace_s = read_trace(Path(compute.trace)) if compute.trace else None
@@ -270,7 +268,10 @@ def draw_compute(scenario: Scenario, num_learners: int, batch: float) -> Floats:
 
 
 def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
-    """PERIOD draws of mean 1 and of standard deviation `spread`; that of exponential is 1."""
+    """Return PERIOD draws of mean 1 and standard deviation `spread`.
+
+    Exponential draws have deviation 1.
+    """
     if distribution == "exponential":
         return rng.exponential(size=PERIOD)
     if distribution == "constant" or not spread:
@@ -314,7 +315,7 @@ def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:
 
 
 class SlowPhases:
-    """Learners become slow and well again, each at times of its own, drawn as it comes to them."""
+    """Slow phases of learners, drawn as they come."""
 
     def __init__(self, cluster: Cluster) -> None:
         slow = cluster.scenario.slow
@@ -325,7 +326,7 @@ class SlowPhases:
         self._until = np.array([rng.exponential(self._every_s) for rng in self._rngs])  # second of the next change
 
     def factor(self, learner: int, at: float) -> float:
-        """How many times longer a step of `learner` takes that begins at second `at`, which never falls."""
+        """Return the slowdown of a step that begins at `at`, which never decreases."""
         while self._until[learner] <= at:
             self._slow[learner] ^= True
             mean_s = self._length_s if self._slow[learner] else self._every_s

@@ -1,8 +1,7 @@
 """Events of asynchronous.py, compiled by numba (extra `simulate`).
 
-A training without losses, joins, slow phases and a log of events has the same events in the same order as there, so
-that the sums are the same to rounding. Names are those of the methods there.
-Shapes: U units, K steps, N nodes, L learners.
+A training without losses, joins, slow phases and an event log has the same events in the same order, so sums are the
+same to rounding. Names are the ones of the methods there. Shapes: U units, K steps, N nodes, L learners.
 """
 
 from __future__ import annotations

@@ -1,23 +1,15 @@
-"""What happens to the weights of learners, in order of virtual time.
+"""Events that change the weights of learners, in order of virtual time.
 
-The cluster model yields these events, a real training can record them, and virtual learners follow them: they compute
-the true gradients and change the true weights, in just this order. Times do not matter to the weights, their order
-does. Events of one time come in the order in which they take place.
+The cluster model yields them, a real training can record them, and virtual learners follow them with true gradients.
+Only the order matters to the weights. A step of a learner has these events, by strategy:
 
-A step of learner i has these events, by strategy:
+- in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one Round of all
+- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; an exchange adds Send, then the partner's Answer, then Receive in a later step. A Send without an Answer is a refused exchange.
+- h-adpsgd on a ring: the same for each learner with its slice of the weights. Before the first Update of a step all learners of the node Begin, and before the next Begin all Take.
+- ps-async: Begin, then a Push to each server, which steps and answers at once
+- hogwild: Begin, then Update
 
-- in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one
-  Round of all;
-- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; then, where it begins an
-  exchange, Send, which its partner follows with Answer, and it, during a later step, with Receive. Update and Take may
-  be one after the other or have answers between them. A Send without an Answer is an exchange refused: nothing comes of
-  it;
-- h-adpsgd on a ring: the same for each learner, whose exchanges are of its slice of the weights. Before the first
-  Update of a step there is a Begin of all learners of the node, and before the next Begin a Take of all;
-- ps-async: Begin, then a Push to each server, which steps on it and answers at once;
-- hogwild: Begin, then Update.
-
-Each step ends with an End, which has what the records of learners say; it changes no weights.
+Each step ends with an End, which has the content of records and changes no weights.
 """
 
 from __future__ import annotations
@@ -27,10 +19,10 @@ from typing import NamedTuple
 
 
 class Begin(NamedTuple):
-    """A learner begins the gradient of a batch, at its weights as they are.
+    """A learner begins the gradient of a batch at its current weights.
 
-    `number` is that of the round that the work queue has given it: the learning rate follows it. `epoch` and `position`
-    are those of the batch, from 0 on; `position` is None where the last round of an epoch has none left for it.
+    `number` is the round from the work queue, which the learning rate follows. `epoch` and `position` of the batch
+    count from 0; `position` is None if the last round of an epoch has none left.
     """
 
     at_s: float
@@ -41,27 +33,27 @@ class Begin(NamedTuple):
 
 
 class Round(NamedTuple):
-    """All learners, each of which has begun a batch, end the step together, by the rule of the strategy."""
+    """All learners, each with a batch, end the step together by the strategy's rule."""
 
     at_s: float
 
 
 class Update(NamedTuple):
-    """The update of a learner's optimizer is in its public weights v, or in those that all share (hogwild)."""
+    """A learner's optimizer updates its public weights v, or the shared ones (hogwild)."""
 
     at_s: float
     learner: int
 
 
 class Take(NamedTuple):
-    """A learner takes what exchanges have pulled: its own weights w become v, and the next gradient is theirs."""
+    """A learner takes the pulls of exchanges: its weights w become v."""
 
     at_s: float
     learner: int
 
 
 class Send(NamedTuple):
-    """A learner takes a snapshot s of its v for an exchange with `partner`, and sends it."""
+    """A learner sends a snapshot s of its v to `partner`."""
 
     at_s: float
     learner: int
@@ -69,7 +61,7 @@ class Send(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A learner finds p = b (s - v) of the snapshot s that `partner` sent last, adds p to its v, and answers with p."""
+    """A learner adds p = b (s - v) for the partner's last snapshot to v, and answers p."""
 
     at_s: float
     learner: int
@@ -77,7 +69,7 @@ class Answer(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """A learner has the answer p of `partner` to what it sent last, and subtracts p from its v."""
+    """A learner subtracts the answer p of `partner` from its v."""
 
     at_s: float
     learner: int
@@ -85,7 +77,7 @@ class Receive(NamedTuple):
 
 
 class Push(NamedTuple):
-    """`server` makes the step of a learner's gradient, and the learner gets the weights of that server as they are."""
+    """`server` steps by a learner's gradient; the learner gets the server's weights."""
 
     at_s: float
     learner: int

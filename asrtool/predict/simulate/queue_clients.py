@@ -31,9 +31,9 @@ class Rounds:
         self.cut_s = [0.0]
 
     def draw(self, drawn: tuple[int, ...], num_live: int) -> tuple[int, tuple[int, ...]]:
-        """The next round for one of `num_live` units, or NONE, and its last two rounds, which were `drawn`.
+        """Return the next round for one of `num_live` units, or NONE, and its last two.
 
-        It is one that a lost unit has left, else that of the counter.
+        A round of a lost unit comes first.
         """
         if self.left:
             return self.left.pop(0), drawn
@@ -59,14 +59,14 @@ class Rounds:
         return number // self.of_epoch
 
     def cut(self, seconds: float, epoch: int | None) -> None:
-        """A checkpoint is made, at the beginning of `epoch` or, for None, between two steps."""
+        """Make a checkpoint at the beginning of `epoch`, or between two steps for None."""
         self.cuts.append(self.next if epoch is None else epoch * self.of_epoch)
         self.cut_s.append(seconds)
 
     def restart(self, in_hand: Sequence[int], seconds: float) -> tuple[int, float]:
-        """Go back to the last checkpoint that has all rounds before it, from where training is resumed at `seconds`.
+        """Go back to the last complete checkpoint; resume at `seconds`.
 
-        Units have the rounds `in_hand`. Returns how many rounds are trained again, and when that checkpoint was made.
+        Units have the rounds `in_hand`. Returns the rounds trained again, and the checkpoint's time.
         """
         trained = min(in_hand, default=self.next)
         place = max(index for index, cut in enumerate(self.cuts) if cut <= trained)
@@ -126,7 +126,7 @@ class Units:
         return [passive_partner(num_units, step, seed, place) for place in range(num_units)]
 
     def node(self, unit: int) -> int:
-        """In which it is; one that joins has a node of its own."""
+        """Return the node of a unit; one that joins has its own."""
         first = unit * self.size
         if first >= self.cluster.num_learners:
             return self.cluster.links.num_nodes(self.cluster.num_learners) + unit - self.num_units

@@ -1,7 +1,7 @@
-"""The records of a simulated training, as asrtool train writes them: `learners/R.jsonl`, metrics, inputs, summary.
+"""Write the records of a simulated training, as asrtool train writes them.
 
-So `asrtool plot` and the report draw it; `inputs.json` says that nothing was computed. A record takes some 300 bytes,
-so of a long training the first epochs' part is simulated and written that has at most MAX_STEPS steps.
+`learners/R.jsonl`, metrics, inputs and summary, for `asrtool plot` and the report; `inputs.json` marks it as
+simulated. At most MAX_STEPS steps are written, 300 bytes each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOG_EVERY = 10  # steps of learner 0
 
 
 def write_records(scenario: Scenario, out: Path) -> Iterator[Path]:
-    """Write a folder ``STRATEGY-N`` in `out` for each case of `scenario`, and yield it."""
+    """Write a folder ``STRATEGY-N`` for each case of `scenario`, and yield it."""
     for strategy, number in cases(scenario):
         folder = out / f"{strategy.table}-{number}"
         shown, of_all = shorten(scenario, number)
@@ -38,7 +38,7 @@ def write_records(scenario: Scenario, out: Path) -> Iterator[Path]:
 
 
 def shorten(scenario: Scenario, num_learners: int) -> tuple[Scenario, float]:
-    """The beginning of `scenario` that has at most MAX_STEPS steps, as one epoch, and the fraction that it is."""
+    """Return the first MAX_STEPS steps of `scenario` as one epoch, and the fraction."""
     job = scenario.job
     batch = job.global_batch / num_learners or job.batch
     num_steps = job.num_samples * job.num_epochs / batch
@@ -66,7 +66,7 @@ def write_training(scenario: Scenario, strategy: Choice, num_learners: int, path
 
 
 def summary(scenario: Scenario, outcome: Outcome, of_all: float) -> dict[str, Any]:
-    """What train.json says, as far as it is known without a model and data."""
+    """Return the content of train.json that is known without model and data."""
     return {
         "simulated": True,
         "fraction_of_training": of_all,
@@ -103,7 +103,7 @@ class Writer:
             file.close()
 
     def take(self, event: Event) -> None:
-        """Of these only the beginnings and ends of steps matter here."""
+        """Write the beginnings and ends of steps; other events do not matter here."""
         if isinstance(event, Begin):
             self._begun[event.learner] = event
         elif isinstance(event, End) and (begun := self._begun.pop(event.learner)).position is not None:

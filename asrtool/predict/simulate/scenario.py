@@ -1,6 +1,6 @@
-"""A scenario: all settings of a simulation, from files and overrides like those of a recipe.
+"""Scenarios: all settings of a simulation, from files and overrides.
 
-The files of `scenarios/` have names; a person's own are named by their path.
+The files of `scenarios/` have names; custom ones are named by path.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ CLASSES: dict[str, Any] = typing.get_type_hints(Scenario)
 
 
 def names() -> list[str]:
-    """Of the scenarios that come with the toolkit."""
+    """Return the names of the built-in scenarios."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def find(name: str) -> Path:
-    """The file of the scenario `name`, or of this path. Raises AsrtoolError where there is none."""
+    """Return the file of a scenario by name or path; AsrtoolError if none."""
     known = names()
     if name in known:
         return FOLDER / f"{name}.toml"
@@ -72,7 +72,7 @@ def find(name: str) -> Path:
 
 
 def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> Scenario:
-    """Read `files` in order, then `overrides` (``section.key=value``); later ones win. AsrtoolError as load_config."""
+    """Read `files`, then `overrides`; later ones win. AsrtoolError as load_config."""
     given = read_given(files, overrides)
     for key in given.values:
         if key[0] not in CLASSES:
@@ -85,9 +85,9 @@ def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> 
 
 
 def load_ends(files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> list[Scenario]:
-    """The scenario as load_scenario has it, then those at the ends of its `uncertain` that are another one.
+    """Return the scenario, then the other ends of its `uncertain` settings.
 
-    An override of the same key is what is known, and wins.
+    An override of the same key is certain.
     """
     scenario = load_scenario(files, overrides)
     ends = [load_scenario(files, [*end, *overrides]) for end in (scenario.uncertain.low, scenario.uncertain.high)]
@@ -95,12 +95,12 @@ def load_ends(files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> list
 
 
 def is_of_scenario(override: str) -> bool:
-    """Whether the section of ``section.key=value`` is one of a scenario."""
+    """Return whether an override is for a section of a scenario."""
     return override.partition(".")[0] in CLASSES
 
 
 def format_scenario(scenario: Scenario) -> str:
-    """All settings as a TOML file, with what each means: to be changed, and read again."""
+    """Format all settings with their meaning as a TOML file."""
     return "\n".join(line for name in CLASSES for line in _lines(name, getattr(scenario, name)))
 
 

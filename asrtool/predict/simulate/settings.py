@@ -1,4 +1,4 @@
-"""Settings of a simulation: what is trained, on what learners, over what network, and what goes wrong."""
+"""Settings of a simulation: training, learners, network and faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISTRIBUTIONS = ("constant", "lognormal", "exponential")
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and for how long."""
+    """Size and length of the training."""
 
     parameters_m: float = 43.15  # millions of parameters of the model
     num_samples: int = 1_000_000  # of an epoch
@@ -30,7 +30,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Distributed:
-    """Learners and strategies that are compared; tables of a strategy are those of asrtool train."""
+    """Learners and strategies to compare; tables of strategies as for asrtool train."""
 
     strategy: tuple[Choice, ...] = choices("strategy", *(name for name in registry.names("strategy")))  # which ones
     num_learners: tuple[int, ...] = (8,)  # how many of them, each number by itself
@@ -48,7 +48,7 @@ class Distributed:
 
 @dataclass(frozen=True)
 class Compute:
-    """How long a learner computes in a step: data, forward, backward and optimizer, without communication."""
+    """Duration of a step: data, forward, backward and optimizer."""
 
     ms: float = 100.0  # mean of a step
     samples_per_s: float = 0.0  # of one learner, for ms; 0 is none
@@ -75,7 +75,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Network:
-    """Links: one of each node to the others, which its learners share, and one of each learner within its node."""
+    """Links: one of each node to the others, and one of each learner in its node."""
 
     learners_per_node: int = 8  # of num_learners; 0 is all in one node
     gbit_per_s: float = 100.0  # line rate of a node, each way
@@ -123,7 +123,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Faults:
-    """Learners that are lost and that join. Where learners cannot train without one, all start again."""
+    """Losses and joins; learners that cannot train without one all start again."""
 
     lost: tuple[str, ...] = ()  # LEARNER:HOURS, who is lost when
     mtbf_h: float = 0.0  # mean hours between two losses of a learner, which are drawn; 0 is none
@@ -156,7 +156,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class Saving:
-    """What learners do between steps."""
+    """Pauses of learners between steps."""
 
     start_s: float = 0.0  # until the first step
     every_steps: int = 0  # of a learner from one checkpoint to the next; one more after each epoch
@@ -170,7 +170,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Uncertain:
-    """What is not known well enough: times are also predicted at two ends of it, as an interval."""
+    """Settings with two ends, which give an interval of times."""
 
     low: tuple[str, ...] = ()  # SECTION.KEY=VALUE of one end
     high: tuple[str, ...] = ()  # of the other
@@ -179,7 +179,7 @@ class Uncertain:
 
 @dataclass(frozen=True)
 class Published:
-    """What others have measured, to be printed beside the prediction; nothing else reads it."""
+    """Published measurements to print beside the prediction."""
 
     hours: tuple[str, ...] = ()  # STRATEGY:LEARNERS:HOURS
     source: str = ""  # of these hours
@@ -213,7 +213,7 @@ def _pair(name: str, text: str, form: str, example: str) -> tuple[int, float]:
 
 
 def check_ranks(name: str, ranks: Sequence[int], num_learners: int) -> None:
-    """Raises ValueError where one of `ranks` is none of so many learners."""
+    """Raise ValueError if a rank is not below `num_learners`."""
     for rank in ranks:
         if rank >= num_learners:
             raise ValueError(f"{name} names learner {rank}, but there are {num_learners}: 0 to {num_learners - 1}")

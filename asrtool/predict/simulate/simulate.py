@@ -1,4 +1,4 @@
-"""Simulate strategies and numbers of learners, and compare them: scenario -> rows, a table and sentences."""
+"""Simulate strategies and numbers of learners, and compare them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LOCK_STEP = ("single", "allreduce", "adpsgd-d1", "bmuf", "ps-sync")
 
 
 def is_lock_step(strategy: Choice) -> bool:
-    """Whether all learners make each step together."""
+    """Return whether all learners make each step together."""
     return strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
 
 
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:
-    """The whole training of `scenario` by so many learners; `emit` gets what happens to weights, in order.
+    """Simulate a whole training; `emit` gets the events of weights in order.
 
-    Raises AsrtoolError where they do not fit one another.
+    Raises AsrtoolError if strategy and learners do not fit.
     """
     if ":" in strategy.name:
         what = f"distributed.strategy has {strategy.name}: there is no model of how strategies of your own communicate"
@@ -56,7 +56,10 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A strategy by so many learners. `alone_s` is what one learner that is not slow would take."""
+    """Result of a strategy and a number of learners.
+
+    `alone_s` is the time of one learner that is not slow.
+    """
 
     outcome: Outcome
     alone_s: float
@@ -101,9 +104,9 @@ class Row:
 
 
 def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
-    """A row for each strategy of the scenario and each number of learners. `single` is one learner alone.
+    """Return a row for each strategy and number of learners.
 
-    `ends` are the same scenario at the ends of what is uncertain.
+    `single` is one learner alone. `ends` are the same scenario at the ends of uncertain settings.
     """
     published = scenario.published.by_case()
     alone_s = simulate(without_trouble(scenario), Choice.of("strategy", "single"), 1).seconds
@@ -116,14 +119,14 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
 
 
 def rows_to_plot(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """What asrtool.report.figures.simulated draws."""
+    """Return the data that asrtool.report.figures.simulated draws."""
     return [row.to_dict() for row in rows]
 
 
 def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
-    """What is simulated: strategies that such learners cannot have are left out where there are others.
+    """Yield strategies and numbers of learners; impossible ones are left out.
 
-    Raises AsrtoolError where none is left.
+    Raises AsrtoolError if none is left.
     """
     chosen, numbers = scenario.distributed.strategy, scenario.distributed.num_learners
     all_cases = [(strategy, number) for number in numbers for strategy in chosen]
@@ -147,7 +150,7 @@ def why_not(scenario: Scenario, strategy: Choice, num_learners: int) -> str:
 
 
 def without_trouble(scenario: Scenario) -> Scenario:
-    """The same of one learner that is not slow and not lost, whose batch is that of a learner."""
+    """Return the scenario of one learner that is neither slow nor lost."""
     job = scenario.job
     batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
     return dataclasses.replace(
@@ -194,7 +197,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def duration(seconds: float) -> str:
-    """As a person would say it."""
+    """Format seconds for people."""
     unit, length = _unit(seconds)
     return f"{seconds / length:.3g} {unit}"
 
@@ -216,7 +219,7 @@ def _unit(seconds: float) -> tuple[str, int]:
 
 
 def answer(rows: Sequence[Row]) -> str:
-    """Sentences: which strategy is the fastest for each number of learners, and what the others lose their time to."""
+    """Describe the fastest strategy by learners, and the others' losses, in words."""
     numbers = dict.fromkeys(row.outcome.num_learners for row in rows)
     return "\n".join(_of_number([row for row in rows if row.outcome.num_learners == number]) for number in numbers)
 

@@ -1,4 +1,4 @@
-"""What strategies in lock-step wait for behind the computation of a round, each as the module of its strategy does it.
+"""Waiting times of synchronous strategies after the computation of a round.
 
 Times are seconds since the start. Shapes: L learners, N super-learners.
 """
@@ -31,11 +31,11 @@ class Rule(Protocol):
 
 
 def overlapped_sum(cluster: Cluster, num_bytes: float, all_reduce_s: Callable[[float], float]) -> tuple[float, float]:
-    """Seconds for which sums of gradients go on: of all buckets, and of the last one alone.
+    """Return the seconds of all gradient sums, and of the last bucket alone.
 
-    Bucket m of M is summed when all learners have computed it and bucket m - 1 is summed. As gradients come at an even
-    pace, the sum of all ends at the later of: the first bucket is there and then M are summed; the last one is there
-    and then one is.
+    Bucket m is summed when all learners have computed it and bucket m - 1 is summed. Gradients come at an even pace,
+    so the end is the later of two times: the first bucket is there and M are summed, or the last one is there and one
+    is summed.
     """
     num_buckets = max(1, int(-(-num_bytes // (cluster.scenario.network.bucket_mb * 1e6))))
     one_s = all_reduce_s(num_bytes / num_buckets)
@@ -43,7 +43,7 @@ def overlapped_sum(cluster: Cluster, num_bytes: float, all_reduce_s: Callable[[f
 
 
 def first_bucket(cluster: Cluster, num_bytes: float) -> float:
-    """The fraction of the computation after which the first bucket of gradients is there."""
+    """Return the fraction of the computation before the first bucket."""
     num_buckets = max(1, int(-(-num_bytes // (cluster.scenario.network.bucket_mb * 1e6))))
     forward = cluster.scenario.compute.forward_fraction
     return forward + (1 - forward) / num_buckets
@@ -51,9 +51,9 @@ def first_bucket(cluster: Cluster, num_bytes: float) -> float:
 
 @dataclass
 class AllReduceRule:
-    """Gradients are averaged while backward computes others (asrtool.distributed.strategies.allreduce).
+    """Gradients are averaged during backward (asrtool.distributed.strategies.allreduce).
 
-    Of `size` neighbours: all learners, or those of a super-learner, which are in one node.
+    Of `size` neighbours: all learners, or a super-learner's in one node.
     """
 
     cluster: Cluster
@@ -75,7 +75,7 @@ class AllReduceRule:
         return links.ring_allreduce_s(num_bytes, self.size, links.num_nodes(self.size))
 
     def span_s(self, compute_s: Any) -> Any:
-        """From when all begin together to their sums, where the longest computation takes `compute_s`, or arrays."""
+        """Return the seconds from a common start to the sums, by the longest computation."""
         return np.maximum(self.first * compute_s + self.all_s, compute_s + self.one_s)
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
@@ -116,7 +116,7 @@ class DelayByOneRule:
 
 @dataclass
 class SuperLearnerRule:
-    """h-adpsgd with delay-by-one between nodes: gradients within a node, then the mean of the nodes' weights."""
+    """h-adpsgd with delay-by-one: gradients within a node, means between nodes."""
 
     inner: AllReduceRule
     outer: DelayByOneRule
@@ -134,7 +134,7 @@ class SuperLearnerRule:
 
 @dataclass
 class BlockRule:
-    """All wait for the mean of the weights at the end of each block (asrtool.distributed.strategies.bmuf)."""
+    """All wait for the mean at the end of a block (asrtool.distributed.strategies.bmuf)."""
 
     num_bytes: float
     num_learners: int
@@ -157,10 +157,10 @@ class BlockRule:
 
 @dataclass
 class ServerRule:
-    """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer one by one.
+    """ps-sync: servers add gradients as they come, then answer one by one by rank.
 
-    The way into the node of a server, and the server itself, take one gradient at a time
-    (asrtool.distributed.baselines.parameter_server). Learners are answered in the order of their ranks.
+    The way into a server's node, and the server, take one gradient at a time
+    (asrtool.distributed.baselines.parameter_server).
     """
 
     num_bytes: float
@@ -182,7 +182,7 @@ class ServerRule:
 
 
 def all_reduce_bytes(num_bytes: float, num_learners: int) -> float:
-    """What a learner sends so that all hold the sum, as asrtool.distributed.world counts it."""
+    """Return the bytes a learner sends, as asrtool.distributed.world counts them."""
     return 2 * num_bytes * (num_learners - 1) / num_learners
 
 
@@ -216,7 +216,7 @@ def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
 
 
 def super_learner_size(cluster: Cluster, settings: Any) -> int:
-    """Learners of a super-learner. Raises AsrtoolError where that does not divide their number."""
+    """Return the learners of a super-learner; AsrtoolError if not a divisor."""
     size: int = settings.node_size or cluster.links.node_size
     if cluster.num_learners % size:
         what = f"{cluster.num_learners} learners in super-learners of distributed.h-adpsgd.node_size = {size}"
@@ -225,7 +225,7 @@ def super_learner_size(cluster: Cluster, settings: Any) -> int:
 
 
 def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerRule:
-    """Servers lie beside the first learners; those of one node share its link."""
+    """Return the rule; servers are beside the first learners and share links by node."""
     part, links = num_bytes / num_servers, cluster.links
     alone = links.num_nodes(cluster.num_learners) == 1
     link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
@@ -235,10 +235,10 @@ def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerR
 
 
 def answers_s(num: int, host_s: float, link_s: float) -> Floats:
-    """When each of `num` messages has come, which a server writes one behind the other, each in `host_s`.
+    """Return arrival times of `num` messages that a server writes in turn.
 
-    Those under way share the link, of which one alone needs `link_s`, in equal parts. So by a server that is slower
-    than the link they come one by one; from a faster one nearly together, all as late as the last one.
+    Each takes `host_s`. Messages under way share the link, of which one alone needs `link_s`. A slow server's arrive
+    one by one, a fast one's nearly together.
     """
     ends_L, due_L = np.zeros(num), np.zeros(num)
     now_s = received = 0.0  # time, and what fraction of a message that began at 0 would have been received

@@ -1,8 +1,7 @@
-"""Upper bounds on the gradient at the mean of the replicas, for plain SGD; docs/theory.md has the proofs.
+"""Upper bounds on the gradient at the mean of replicas; proofs in docs/theory.md.
 
-Each is, of the mean over K steps, 1/K sum E |grad f(mean w_k)|^2 <= start / (rate K) + noise rate + extra rate^2, as
-long as the rate is at most `largest_rate`. Steps are rounds of all, or, where learners step at times of their own,
-gradients of any learner.
+Each bounds the mean over K steps, 1/K sum E |grad f(mean w_k)|^2 <= start / (rate K) + noise rate + extra rate^2, if
+the rate is at most `largest_rate`. Steps are rounds of all, or gradients of any learner.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Bound:
-    """start / (rate K) + noise rate + extra rate^2; `named` are the constants of the theorem by name."""
+    """start / (rate K) + noise rate + extra rate^2; `named` has the constants."""
 
     theorem: str
     formula: str
@@ -73,7 +72,7 @@ class Bound:
         return max(by_extra, self.start / (self.noise * self.largest_rate**2))
 
     def best_rate(self, num_steps: float) -> float:
-        """That of `speed_up_from`."""
+        """Return the rate that `speed_up_from` uses."""
         return math.sqrt(self.start / (self.noise * num_steps))
 
 
@@ -85,7 +84,7 @@ class NoPromise:
 
 
 def bounds_of(system: System, constants: Constants, times: str) -> list[Bound | NoPromise]:
-    """Those that hold for a strategy; of rings in rounds, where all are equally fast, and at times of their own."""
+    """Return the bounds that hold for a strategy, in rounds and one by one."""
     if system.outer == "none":
         return [NoPromise("learners that exchange nothing train a model each, and the mean of these is none")]
     if system.outer in SHARED:
@@ -209,7 +208,7 @@ def _blocks(system: System, constants: Constants) -> Bound | NoPromise:
 
 
 def longest(system: System, times: str) -> int:
-    """tau: the most steps of others during a step of any; the quantile of 99.9 % where there is no bound."""
+    """Return tau, the most steps of others during a step, or its 99.9 % quantile."""
     by_replica = steps_of_others(system, times)
     if times == "constant":
         return max(one.bound for one in by_replica)
@@ -217,7 +216,7 @@ def longest(system: System, times: str) -> int:
 
 
 def _rounds_a_round(system: System) -> float:
-    """Rounds in the time that a learner of full speed takes for a step: each waits for the slowest."""
+    """Return the rounds in the time of a full-speed step: each waits for the slowest."""
     return float(system.speeds_N.min())
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: of `num_steps` steps of a learner of full speed, with plain SGD at `rate`."""
+    """Question on `num_steps` steps of a full-speed learner with plain SGD at `rate`."""
 
     system: System
     rate: float
@@ -55,7 +55,7 @@ class Answer:
 
     @property
     def curvature(self) -> float:
-        """By which a rate is stable: the smoothness, but of directions upwards alone where that is known."""
+        """Curvature that limits the rate: upward directions only, if known."""
         smoothness, measured = self.question.constants.smoothness, self.measured
         return measured.curvature if measured and smoothness == measured.constants().smoothness else smoothness
 

@@ -1,7 +1,7 @@
-"""The constants of the bounds, measured on a recipe's own model, checkpoint and data. On the CPU, in float32.
+"""Measure the constants of the bounds on a real model, checkpoint and data.
 
-f is the loss a token that training minimises, without dropout, masking and clipping. Letters in names: P weights,
-B batches, L learners.
+On the CPU, in float32. f is the training loss a token, without dropout, masking and clipping. Letters in names: P
+weights, B batches, L learners.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Measured:
     num_groups: int  # of batches, as many learners
 
     def constants(self) -> Constants:
-        """For the bounds: the larger ones, since they have to hold on the whole way; no loss is below 0.
+        """Constants for the bounds: the larger ones, since they hold on the whole way.
 
-        Between learners 0, where it does not differ from that.
+        No loss is below 0; between learners 0 if not significant.
         """
         both = (self.begin, self.trained)
         return Constants(
@@ -95,10 +95,10 @@ class Measured:
 
 
 def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
-    """Measure the model in the work folder of `asrtool run`, with the settings of `config`.
+    """Measure the model in a work folder with the settings of `config`.
 
-    `by_shards`: learners read shards of their own, else take turns. Raises AsrtoolError for a folder without a model or
-    features, and for too few or too many batches.
+    `by_shards`: learners read their own shards, else they take turns. Raises AsrtoolError for a folder without a
+    model or features, and for too few or too many batches.
     """
     torch.manual_seed(config.train.seed)
     targets = work / "realign" if uses_tree(config.model.objective) else None
@@ -121,7 +121,7 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
 
 
 def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) -> AtWeights:
-    """Of the batches of `losses`, those of one of `num_groups` learners after those of another."""
+    """Measure at weights on batches, grouped by learner."""
     num = len(losses.batches)
     gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(num)]).double()
     products_BB = (gradients_BP @ gradients_BP.T).numpy()
@@ -137,7 +137,7 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
 
 
 def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> Config:
-    """By which the acoustic model of `work` was trained, with what is given; AsrtoolError where there is none."""
+    """Return the settings that trained `work`, with overrides; AsrtoolError if none."""
     if not (work / CONFIG).exists():
         raise AsrtoolError(
             f"{work}: has no {CONFIG}, so no model was trained there", "name the --work of an `asrtool run`"
@@ -147,7 +147,7 @@ def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> 
 
 
 def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:
-    """Those of the averaged model, else of the newest checkpoint; the model of `components` then has them, too."""
+    """Return the averaged weights, else the newest checkpoint's, and load them."""
     path = work / MODEL
     if path.exists():
         components.model.load_state_dict(load_model(path)[0].state_dict())
@@ -161,7 +161,7 @@ def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:
 
 
 def read_batches(components: Components, num: int, num_learners: int, by_shards: bool) -> list[TrainingBatch]:
-    """The first of each learner in the first epoch, one learner's after another's. AsrtoolError for fewer than 4."""
+    """Return each learner's first batches of the first epoch; AsrtoolError below 4."""
     planned = list(components.train_set.plan(0, 0, {}))
     num = min(num, len(planned))
     if num < 4:
@@ -210,11 +210,11 @@ def weights_of(model: torch.nn.Module) -> Tensor:
 def largest_curvature(
     gradient: Gradient, num_batches: int, weights_P: Tensor, seed: int, downwards: bool = False
 ) -> Interval:
-    """The largest eigenvalue of the Hessian of the mean loss, by Lanczos' method with full orthogonalisation.
+    """Return the largest Hessian eigenvalue of the mean loss, by Lanczos.
 
-    With `downwards` that of the largest modulus, negative where the loss is steepest downwards. A product with the
-    Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated twice. The
-    interval is that of the curvature of a batch in the direction found.
+    With `downwards` the one of largest modulus. Products with the Hessian are central differences of gradients, since
+    losses such as torch's CTC cannot be differentiated twice. The interval is the curvature of a batch in that
+    direction.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -253,7 +253,7 @@ def mean_of(values: Sequence[float]) -> Interval:
 
 
 def noise_within(products_BB: Floats) -> Interval:
-    """E |g - grad f|^2 from the inner products of the gradients of batches, unbiased; interval by the jackknife."""
+    """Return E |g - grad f|^2, unbiased, with a jackknife interval."""
     num = len(products_BB)
     value = _variance(products_BB)
     left = [_variance(np.delete(np.delete(products_BB, b, 0), b, 1)) for b in range(num)]
@@ -263,11 +263,10 @@ def noise_within(products_BB: Floats) -> Interval:
 
 
 def noise_between(products_BB: Floats, num_groups: int, seed: int) -> Interval:
-    """1/L sum |grad f_i - grad f|^2, unbiased, so it may be negative where the truth is about 0.
+    """Return 1/L sum |grad f_i - grad f|^2, unbiased, so it may be negative.
 
-    The batches are those of one learner after those of another. The interval takes from the value what batches give
-    that are dealt to learners at random, where the truth is 0: mirrored, since that is skewed to the right. It is one
-    of 95 % for whether the truth is 0, and too narrow where that is not so.
+    Batches are grouped by learner. The interval comes from random groupings, for which the truth is 0, mirrored for
+    their skew. It is a 95 % interval for whether the truth is 0, else too narrow.
     """
     value = _beyond_noise(products_BB, num_groups)
     random = np.random.default_rng(seed)
@@ -283,7 +282,7 @@ def _variance(products_BB: Floats) -> float:
 
 
 def _beyond_noise(products_BB: Floats, num_groups: int) -> float:
-    """How far the means of groups are from that of all, less what the noise of their batches makes."""
+    """Return the distance of group means from the total mean, minus noise."""
     if num_groups < 2:
         return 0.0
     each = len(products_BB) // num_groups

@@ -1,4 +1,4 @@
-"""How fast replicas come to agree: the expected mixing matrix of a step, and what is left of their disagreement."""
+"""Speed of consensus: the expected mixing matrix of a step, and its eigenvalues."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NOTHING_LEFT = 1e-12  # of the squared distance: rounding
 
 @dataclass(frozen=True)
 class Mixing:
-    """Of a step of a replica of full speed, in which each other makes as many as its speed allows.
+    """Mixing of a full-speed step, with others' steps by their speed.
 
-    `rate` is the largest fraction of the squared distance from the mean that is left, in expectation (rho of
-    docs/theory.md); `num_steps` is that to which matrix and rate belong, more than one for bmuf alone.
+    `rate` is the largest expected fraction of the squared distance from the mean that is left (rho of
+    docs/theory.md); `num_steps` is the number of steps, above one for bmuf only.
     """
 
     matrix_NN: Floats  # E[T]
@@ -34,12 +34,12 @@ class Mixing:
 
     @property
     def gap(self) -> float:
-        """1 - that: the smallest fraction of their expected distance from the mean that replicas lose."""
+        """1 - `rate`: the smallest expected loss of distance from the mean."""
         return spectral_gap(self.matrix_NN) if len(self.matrix_NN) > 1 else 1.0
 
     @property
     def steps_to_tenth(self) -> float:
-        """Steps until the root mean square distance from the mean is a tenth; infinite where it never is."""
+        """Return the steps until the distance from the mean is a tenth, maybe infinite."""
         if not self.rate:
             return self.num_steps
         if self.rate >= 1 - NOTHING_LEFT:
@@ -48,7 +48,7 @@ class Mixing:
 
 
 def mixing_in_rounds(system: System) -> Mixing | None:
-    """Where all step together and exchange from the same weights; None where pairs exchange one after the other."""
+    """Return the mixing of common rounds; None if pairs exchange in turn."""
     num, outer = system.num_replicas, system.outer
     if num == 1 or outer == "adpsgd-d1":
         return Mixing(np.full((num, num), 1 / num), 0.0)
@@ -66,7 +66,7 @@ def mixing_in_rounds(system: System) -> Mixing | None:
 
 
 def mixing_one_by_one(system: System) -> Mixing | None:
-    """Where replicas step and exchange at times of their own, in random order; None where they do not.
+    """Return the mixing of steps in random order; None for common rounds.
 
     An exchange of i and j is T = 1 - b d d' with d = e_i - e_j, so T T' = 1 - 2 b (1 - b) d d', and a step of any
     replica has on average E[T] = 1 - (b / S) Lap(R), where R[i, j] are exchanges by speed and S is the sum of speeds.
@@ -79,7 +79,7 @@ def mixing_one_by_one(system: System) -> Mixing | None:
 
 
 def rate_of_any_ring(num_replicas: int) -> float:
-    """`rate` of a round on a ring in whatever order: those of all orders have the same eigenvalues."""
+    """Return the `rate` of a round on a ring; all orders have the same eigenvalues."""
     return _or_zero(consensus_rate([mixing_matrix(range(num_replicas))]))
 
 
@@ -103,7 +103,7 @@ def laplacian_of(rates_NN: Floats) -> Floats:
 
 
 def redrawn(matrix_NN: Floats) -> Floats:
-    """E[P' M P] over all permutations P alike: one value on the diagonal, one beside it."""
+    """Return E[P' M P] over permutations: one diagonal and one other value."""
     num = len(matrix_NN)
     diagonal = np.trace(matrix_NN) / num
     beside = (matrix_NN.sum() - np.trace(matrix_NN)) / (num * (num - 1))
@@ -112,13 +112,13 @@ def redrawn(matrix_NN: Floats) -> Floats:
 
 
 def eigenvalues_apart(matrix_NN: Floats) -> Sequence[float]:
-    """Those of a symmetric doubly stochastic matrix without that of the mean, which is 1."""
+    """Return the eigenvalues of a mixing matrix without the mean's 1."""
     num = len(matrix_NN)
     return list(np.sort(np.linalg.eigvalsh(matrix_NN - np.full((num, num), 2 / num)))[1:])
 
 
 def _second(square_NN: Floats) -> float:
-    """The largest eigenvalue of E[T T'] beside that of the mean."""
+    """Return the largest eigenvalue of E[T T'] without the mean's."""
     num = len(square_NN)
     return _or_zero(float(np.linalg.eigvalsh(square_NN - np.full((num, num), 1 / num))[-1]))
 

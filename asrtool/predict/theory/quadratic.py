@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Course:
-    """After each of K steps, the start included: of the mean of the replicas, and of their distance from it."""
+    """Mean of the replicas and their distance from it, after each of K steps."""
 
     gradient_K: Floats  # |grad f(mean w)|^2
     distance_K: Floats  # 1/N sum |w^i - mean w|^2
@@ -43,7 +43,7 @@ class Course:
 
 
 def predict(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Course:
-    """Expectations over the noise, exactly, for the rings and partners that the seed draws."""
+    """Return exact expectations over the noise, for the drawn rings and partners."""
     num, size = system.num_replicas, _state_size(system, in_rounds)
     mean_S = np.zeros(size)
     mean_S[_weights(system, size)] = math.sqrt(2 * constants.start / constants.smoothness)
@@ -80,7 +80,7 @@ def draw(system: System, constants: Constants, rate: float, num_steps: int, in_r
 
 
 def steps_of(system: System, curvature: float, rate: float, in_rounds: bool) -> Iterator[Step]:
-    """Without end; in rounds of all, or of one learner after another where these step at times of their own."""
+    """Yield steps without end, of common rounds or of one learner after another."""
     if system.outer in SHARED:
         return _shared_steps(system, curvature, rate)
     if not in_rounds:
@@ -119,9 +119,10 @@ def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step
 
 
 def _block_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
-    """H - 1 steps of each by itself; with the last one D <- eta D + zeta (mean W - w'), w' <- w' + D, W <- w'.
+    """Yield steps of bmuf: H - 1 local ones, then the block update.
 
-    With `nesterov` the state of w' is where the block began, eta D ahead of it.
+    D <- eta D + zeta (mean W - w'), w' <- w' + D, W <- w'. With `nesterov` the state of w' is the block's start, eta
+    D ahead.
     """
     num, block = system.num_replicas, system.settings
     own = np.eye(num + 2)
@@ -143,7 +144,7 @@ def _block_steps(system: System, curvature: float, rate: float) -> Iterator[Step
 
 
 def _shared_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
-    """Learners take turns: each gradient is L - 1 steps old. The state is the newest weights, and those before."""
+    """Yield steps on shared weights in turn; each gradient is L - 1 steps old."""
     num = system.num_learners
     change = np.eye(num, k=-1)
     change[0, 0] += 1
@@ -155,7 +156,7 @@ def _shared_steps(system: System, curvature: float, rate: float) -> Iterator[Ste
 
 
 def _own_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
-    """A learner, drawn by speed, steps from the weights phi that it began with, keeps the new ones, and exchanges."""
+    """Yield steps of a learner drawn by speed, which keeps its weights and exchanges."""
     num, b = system.num_replicas, system.weight
     random = np.random.default_rng((system.seed, num))
     chances_N = system.speeds_N / system.speeds_N.sum()
@@ -184,14 +185,14 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Stable:
-    """Of the mean of the replicas, and of their differences; None where that is not known or there are none."""
+    """Largest stable rates of the mean and the differences; None if unknown."""
 
     mean: float | None
     apart: float | None
 
 
 def largest_stable(system: System, momentum: float) -> Stable:
-    """Where learners are equally fast and exchange in rounds, or step on shared weights one after the other."""
+    """Return the largest stable rates for equally fast learners."""
     if system.outer in SHARED:
         if momentum and system.outer == "hogwild":  # a momentum each
             return Stable(None, None)
@@ -212,10 +213,10 @@ def largest_stable(system: System, momentum: float) -> Stable:
 
 
 def delayed(delay: int, momentum: float) -> float:
-    """Of one set of weights whose gradients are all `delay` steps old: roots of (z - 1)(z - mu) z^(delay - 1) + x.
+    """Return the limit for gradients that are `delay` steps old.
 
-    All lie inside the unit circle for a small x; x is the largest where the first comes to it, at z = exp(i theta). The
-    angle of the product there is pi, and grows with theta from pi / 2; the larger theta, the larger is x.
+    The roots of (z - 1)(z - mu) z^(delay - 1) + x are inside the unit circle for a small x; at the limit the first
+    reaches z = exp(i theta). The product's angle is pi there.
     """
     if not delay:
         return 2 * (1 + momentum)
@@ -232,9 +233,9 @@ def delayed(delay: int, momentum: float) -> float:
 
 
 def in_mean_square(eigenvalue: float, rate: float, momentum: float) -> float:
-    """Where E[T] is `eigenvalue` and E[T T'] is `rate` for all differences alike, and T is drawn anew at each step.
+    """Return the mean-square limit for E[T] = `eigenvalue` and E[T T'] = `rate`.
 
-    With v = rate m the moments (E w^2, E w v, E v^2) follow a linear map.
+    T is drawn anew at each step. With v = rate m the moments (E w^2, E w v, E v^2) follow a linear map.
     """
 
     def radius(x: float) -> float:
@@ -250,7 +251,7 @@ def in_mean_square(eigenvalue: float, rate: float, momentum: float) -> float:
 
 
 def _blocks(system: System) -> float:
-    """Of bmuf without other momentum: a block maps the weights where it begins, and D."""
+    """Return the limit of bmuf, whose block maps the weights at its start, and D."""
     block = system.settings
 
     def radius(x: float) -> float:

@@ -6,10 +6,11 @@ With data.mix it is a number of utterances of each corpus.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from array import array
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from asrtool.data.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, plan_windows, zeros_NTF
 from asrtool.data.mix import Mixture
 from asrtool.data.remote.cache import cached_set
-from asrtool.data.remote.prefetch import reading_ahead
+from asrtool.data.remote.prefetch import Ahead, parts_of_shards, reading_ahead
 from asrtool.data.storage.index import RERUN, WINDOW_SHARDS
 from asrtool.data.storage.large_index import ShardIndex
 from asrtool.data.storage.reader import FeatureReader, reads_audio
@@ -26,12 +27,13 @@ from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
 from asrtool.train.batches.batch import TrainingBatch, pinned_NTF
 from asrtool.train.batches.online_augment import ChangedAudio, Drawn
-from asrtool.train.batches.shard_prefetch import ShardsAhead
 from asrtool.train.batches.source import BatchSource, Planned, Portion, Size, SourceContext
 from asrtool.train.batches.utterance_columns import open_columns
 
 EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
 PIECE = 256  # batches whose normalisers are added up at a time: one by one that is half the time of a plan
+
+NumbersOf = Callable[[int], Sequence[Sequence[int]]]  # an epoch: the shards of each of its windows
 
 
 class Shards(BatchSource):
@@ -128,7 +130,7 @@ class Shards(BatchSource):
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
         windows = self.mixture.windows(epoch, self.num_windows) if self.mixture else None
         batches = plan_epoch(self._lengths(epoch), self.max_frames, self.seed, epoch, windows=windows)
-        return islice(self._planned(batches, epoch), batch, None)
+        return itertools.islice(self._planned(batches, epoch), batch, None)
 
     def plan_eval(self) -> list[Planned]:
         """Return fixed evaluation batches of EVAL_FRAMES; no gradients need memory."""
@@ -175,7 +177,7 @@ class Shards(BatchSource):
     def _planned(self, batches: Iterator[Batch], epoch: int | None = None) -> Iterator[Planned]:
         """Yield planned batches; `epoch` is given if audio is augmented."""
         drawn = functools.partial(Drawn, epoch) if self.audio and epoch is not None else None
-        while several := list(islice(batches, PIECE)):
+        while several := list(itertools.islice(batches, PIECE)):
             rows = array("I")
             begins = []
             for batch in several:
@@ -219,3 +221,31 @@ class Shards(BatchSource):
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id
+
+
+class ShardsAhead:
+    """Prefetch of the shards of the next windows."""
+
+    def __init__(self, directory: Path, numbers_of: NumbersOf, with_samples: bool) -> None:
+        """`with_samples`: whether audio is read as well."""
+        self._parts_of = parts_of_shards(directory, with_samples)
+        self._numbers_of = functools.lru_cache(2)(numbers_of)
+        self._ahead = Ahead(directory)
+        self._at: tuple[int, int] | None = None
+
+    def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
+        """Prefetch for a batch, as BatchSource.expect."""
+        if (epoch, window) == self._at:
+            return
+        self._at = epoch, window
+        windows = itertools.islice(self._windows(epoch, window, num_epochs), num_more + 1)
+        self._ahead.want(part for numbers in windows for number in numbers for part in self._parts_of(number))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._ahead.close()
+
+    def _windows(self, epoch: int, window: int, num_epochs: int) -> Iterator[Sequence[int]]:
+        yield from self._numbers_of(epoch)[window:]
+        for following in range(epoch + 1, num_epochs):
+            yield from self._numbers_of(following)

@@ -13,10 +13,33 @@ from asrtool.distributed.strategies.update import NamedParameters
 from asrtool.settings.registry import check_returned
 from asrtool.settings.train import AdamW, Optimisation, Sgd
 from asrtool.settings.train import Lamb as LambSettings
-from asrtool.train.optimisation import torch_optimizers
-from asrtool.train.optimisation.torch_optimizers import Eager
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # as in the paper
+
+
+class Eager(torch.optim.Optimizer):
+    """Base class: methods of torch without guards against compilation.
+
+    The guards of `torch.optim` load torch._dynamo on the first call, which takes 1.6 s of CPU time: two fifths of the
+    start of a process. A custom optimizer that is not `Eager` loads it.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class FastAdamW(Eager, torch.optim.AdamW):
+    """The optimizer of torch, to the same bits."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+class FastSGD(Eager, torch.optim.SGD):
+    """The optimizer of torch, to the same bits."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
 class Lamb(Eager):
@@ -72,14 +95,14 @@ def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -
 
 def adamw(named_parameters: NamedParameters, settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2019)."""
-    return torch_optimizers.AdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
+    return FastAdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
 
 
 def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
     """SGD with momentum."""
     groups = decay_groups(named_parameters, settings.weight_decay)
     momentum, nesterov = settings.momentum, settings.nesterov
-    return torch_optimizers.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
+    return FastSGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
 
 
 def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rate: float) -> torch.optim.Optimizer:

@@ -53,7 +53,7 @@ PATCHES = (
     ),
     Patch(
         "windows-behind-the-last-epoch-are-fetched",
-        "asrtool/train/batches/shard_prefetch.py",
+        "asrtool/train/batches/shard_source.py",
         "range(epoch + 1, num_epochs)",
         "range(epoch + 1, num_epochs + 1)",
         ("tests/unit/train/test_out_of_core.py",),
@@ -219,7 +219,7 @@ PATCHES = (
     ),
     Patch(
         "optimizer-loads-the-compiler",
-        "asrtool/train/optimisation/torch_optimizers.py",
+        "asrtool/train/optimisation/optimizer.py",
         "add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)",
         "add_param_group = torch.optim.Optimizer.add_param_group",
         (TEST_PRELOAD,),

@@ -27,8 +27,7 @@ from asrtool.settings.distributed import Bmuf
 from asrtool.settings.schema import Choice
 from asrtool.train.checkpoints.checkpoint import Saved, State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.optimisation.optimizer import set_learning_rate
-from asrtool.train.optimisation.torch_optimizers import SGD
+from asrtool.train.optimisation.optimizer import FastSGD, set_learning_rate
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
@@ -87,7 +86,7 @@ class NormalisedRegression(Regression):
 
 def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
     parameters = [parameter for _, parameter in named_parameters]
-    return SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+    return FastSGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
 
 
 class InLockStep:

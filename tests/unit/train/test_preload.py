@@ -48,7 +48,7 @@ NUM_LEARNERS = 3
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
 @pytest.mark.parametrize(
     ("strategy", "module", "num_forks", "num_compilers"),
-    [("adpsgd-fixed", "adpsgd", 2 * NUM_LEARNERS, 0), ("allreduce", "allreduce", NUM_LEARNERS, 1)],
+    [("adpsgd-fixed", "gossip", 2 * NUM_LEARNERS, 0), ("allreduce", "allreduce", NUM_LEARNERS, 1)],
 )
 def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
     toy: Path, toy_config: Path, tmp_path: Path, strategy: str, module: str, num_forks: int, num_compilers: int
@@ -73,7 +73,7 @@ def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
         "torch",
         "asrtool.train.loop.loop",
         "asrtool.train.batches.shard_source",
-        f"asrtool.distributed.{module}",
+        f"asrtool.distributed.strategies.{module}",
     ):
         assert lines[f"loads {name}"] == 1, name
     assert lines["loads torch._dynamo"] == num_compilers
