@@ -2,7 +2,8 @@
 
 At the end of a step a unit may send a message to another one or to the servers:
 
-- gossip: to the partner of the step. The next step begins at once; without the answer to the last message none is sent (asrtool.distributed.strategies.gossip).
+- gossip: to the partner of the step. The next step begins at once; without the answer to the last message none is
+  sent (asrtool.distributed.strategies.gossip).
 - pairs: from units of even rank, which wait for the answer to their last message.
 - servers: a gradient to each server; the next step begins after all answers.
 - none and hogwild: nothing is sent.

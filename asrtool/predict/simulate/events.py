@@ -3,9 +3,12 @@
 The cluster model yields them, a real training can record them, and virtual learners follow them with true gradients.
 Only the order matters to the weights. A step of a learner has these events, by strategy:
 
-- in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one Round of all
-- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; an exchange adds Send, then the partner's Answer, then Receive in a later step. A Send without an Answer is a refused exchange.
-- h-adpsgd on a ring: the same for each learner with its slice of the weights. Before the first Update of a step all learners of the node Begin, and before the next Begin all Take.
+- in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one
+  Round of all
+- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; an exchange adds Send, then
+  the partner's Answer, then Receive in a later step. A Send without an Answer is a refused exchange.
+- h-adpsgd on a ring: the same for each learner with its slice of the weights. Before the first Update of a step all
+  learners of the node Begin, and before the next Begin all Take.
 - ps-async: Begin, then a Push to each server, which steps and answers at once
 - hogwild: Begin, then Update
 
