@@ -5,8 +5,7 @@
     .venv/bin/python benchmarks/same_bits.py WORK NEW_CHECKOUT --against old.json
 
 Each checkout, a folder with an environment .venv, runs the recipe swbd on the mini corpus, on one thread a process.
-Digests in a file hold for the same processor and packages. A system that is finished in WORK is not run again:
-choose a new WORK after a change of the code.
+WORK is a new folder, 300 MB a checkout. Digests in a file hold for the same processor and packages.
 Tensors are compared by name, type, shape and bytes, other files by their bytes. Exits with 1 if anything differs.
 """
 
@@ -50,7 +49,7 @@ KINDS = {
     "features": [
         "features/*/*.npz",
         "features/*/*.jsonl*",
-        "features/*/feat*.*",
+        "features/*/feat*",
         "features/*/*.tsv",
         "features/*/words/*",
     ],
@@ -60,7 +59,6 @@ KINDS = {
     "hypotheses": ["decode/*/*.ctm", "tune/tuning.tsv"],
     "scores": ["score/*/*/table.txt", "score/*/*/speakers.txt", "score/*/*/confusions.txt"],
 }
-MARK = "digests.json"  # written last into the folder of a system
 
 
 def main() -> None:
@@ -72,6 +70,8 @@ def main() -> None:
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="some of the default: %(default)s")
     options = parser.parse_args()
     names = options.systems.split(",")
+    if options.work.exists():
+        sys.exit(f"error: {options.work} exists; choose a new folder, for an earlier run may be of other code")
     sides = [json.loads(options.against.read_text(encoding="utf-8"))] if options.against else []
     for number, checkout in enumerate(options.checkouts):
         folder = options.work.absolute() / f"{number}-{checkout.resolve().name}"
@@ -83,14 +83,12 @@ def main() -> None:
 
 
 def digests_of_system(name: str, checkout: Path, folder: Path) -> dict[str, str]:
-    """Train, decode and score the system if it is not there; digests by ``kind file``."""
-    if (folder / MARK).exists():
-        return dict(json.loads((folder / MARK).read_text(encoding="utf-8")))
+    """Train, decode and score the system; digests by ``kind file``."""
     configs, settings = SYSTEMS[name]
     line = [str(checkout / ".venv" / "bin" / "asrtool"), "run", "--recipe", str(checkout / "recipes" / "swbd")]
     line += [word for config in configs for word in ("--config", config)]
     line += [word for setting in (*COMMON, *settings) for word in ("--set", setting)]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     start = time.monotonic()
     with open(folder / "run.log", "ab") as log:
         line += ["--work", str(folder), "--stop-stage", "score"]
@@ -98,7 +96,6 @@ def digests_of_system(name: str, checkout: Path, folder: Path) -> dict[str, str]
     if code:
         sys.exit(f"error: {name} of {checkout} failed with exit code {code}, see {folder / 'run.log'}")
     found = dict(digests_of_files(folder))
-    (folder / MARK).write_text(json.dumps(found), encoding="utf-8")
     print(f"{checkout.name}: {name} took {time.monotonic() - start:.0f} s, {len(found)} digests", flush=True)
     return found
 
