@@ -26,16 +26,11 @@ import torch
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 COMMON = ["features.num_jobs=1", "decode.num_jobs=1", "mini.train_hours=0.12", "train.batch_s=10", "train.peak_lr=0.01"]
-AUGMENTED = [
-    "features.speeds=0.9,1.0,1.1",
-    "features.keep_audio=true",
-    "augment.tempo=0.9,1.1",
-    "augment.band_prob=0.5",
-]
+AUGMENT = ["features.speeds=0.9,1.0,1.1", "features.keep_audio=true", "augment.tempo=0.9,1.1", "augment.band_prob=0.5"]
 RESCORED = ["nnlm.enabled=true", "nnlm.num_epochs=2", "decode.methods=greedy,beam,graph,rescore"]
 # system -> configurations, settings. Strategies are those whose bits do not depend on which learner is faster.
 SYSTEMS = {
-    "blstm-ctc": (["ci"], [*AUGMENTED, *RESCORED]),
+    "blstm-ctc": (["ci"], [*AUGMENT, *RESCORED]),
     "hybrid": (
         ["ci", "hybrid"],
         ["features.cmvn=global", "train.optimizer=sgd", "train.schedule=halving", "train.peak_lr=0.1"],
