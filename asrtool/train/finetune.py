@@ -37,7 +37,7 @@ def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) 
     stay random. Raises AsrtoolError if the file cannot be read, or has other features or encoder weights; warns if
     the same weights give other rows.
     """
-    with torch.random.fork_rng():  # what is drawn after this does not depend on it
+    with torch.random.fork_rng():  # later random numbers do not depend on it
         trained, found = load_model(path)
     _check_features(path, found, info)
     weights, wanted = trained.state_dict(), model.state_dict()
@@ -106,7 +106,7 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
 
 
 def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
-    """Why the weights of the objective are of no use; nothing where they are."""
+    """Return why the weights of the objective cannot be used, or ''."""
     theirs, ours = (_parameters_of(described["model"]["objective"]) for described in (found, info))
     if theirs != ours:
         return f"it was trained for {found['model']['objective']}"
@@ -117,5 +117,5 @@ def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
 
 
 def _parameters_of(objective: str) -> str:
-    """The objective whose parameters it has: another one that it says, or its own."""
+    """Return the objective whose parameters it shares, or itself."""
     return str(getattr(registry.settings_class("objective", objective), "parameters_of", objective))

@@ -61,7 +61,7 @@ class Inputs:
     sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
 
     def to_json(self, num_learners: int) -> str:
-        """The text of inputs.json; `num_learners` is how many training begins with."""
+        """Return the text of inputs.json; training begins with `num_learners`."""
         content = {"settings": self.settings, "sha256": self.sha256, "num_learners": num_learners}
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
 

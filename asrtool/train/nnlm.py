@@ -44,7 +44,7 @@ def start_neural_lm(
 def neural_lm_job(
     text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
 ) -> Job:
-    """The training as a job; AsrtoolError when a file is missing."""
+    """Return the training as a job; AsrtoolError if a file is missing."""
     files = {"train.txt": text, "dev.txt": dev_text, "words.txt": words}
     files |= {f"extra/{path.name}": path for path in extra}
     return Job(
@@ -59,7 +59,7 @@ def neural_lm_job(
 
 
 def build_components(text: Path, dev_text: Path, words: Path, config: Config, extra: Sequence[Path] = ()) -> Components:
-    """Model and texts; AsrtoolError where a file cannot be read."""
+    """Build model and texts; AsrtoolError if a file cannot be read."""
     from asrtool.models.lm.neural_lm import build_neural_lm
     from asrtool.train.batches.sentence_source import Sentences, Text
 

@@ -95,7 +95,7 @@ def start(job: Job) -> None:
 
 
 def _launch(job: Job, num_learners: int) -> bool:
-    """Have learners train: True in each of them, False here once they have."""
+    """Start the learners; return True in each of them, False here once they end."""
     with open_training(job.out, job.inputs, num_learners) as finished:
         pass  # learner 0 opens it again
     if finished:
@@ -103,7 +103,7 @@ def _launch(job: Job, num_learners: int) -> bool:
         return False
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch heeds it as it is loaded; a learner then chooses
     if sys.path[:1] == [""]:
-        sys.path.pop(0)  # a person's own `local` or `utils` in the current directory would be taken for ours
+        sys.path.pop(0)  # a `local` or `utils` of the user in the current directory would be imported instead of ours
     for name in PRELOADED:
         importlib.import_module(name)
     job.distributed.strategy.load()

@@ -43,7 +43,7 @@ class TrainingBatch:
         return int(np.prod(self.inputs_NT.shape[:2]))
 
     def rows(self, begin: int, end: int) -> TrainingBatch:
-        """Some of its utterances, without the padding that others needed."""
+        """Return the utterances from `begin` to `end`, without needless padding."""
         rows = slice(begin, end)
         lens_N, target_lens_N = self.input_lens_N[rows], self.target_lens_N[rows]
         longest = int(lens_N.max())
@@ -59,7 +59,7 @@ class TrainingBatch:
 
 
 def pinned_NTF(shape: tuple[int, int, int]) -> np.ndarray:
-    """Zeros, float32, in memory that a GPU copies from while it computes."""
+    """Return float32 zeros in pinned memory, which a GPU copies while it computes."""
     return torch.zeros(shape, pin_memory=True).numpy()
 
 
@@ -67,7 +67,7 @@ Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the in
 
 
 def one_by_one(*changes: Augment) -> Augment:
-    """All of them, in order, with the same generator."""
+    """Return the augmentation that applies all `changes` in order, by one generator."""
 
     def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
         for change in changes:
@@ -77,7 +77,7 @@ def one_by_one(*changes: Augment) -> Augment:
 
 
 def in_two_views(change: Augment) -> Augment:
-    """`change` of the inputs, and drawn once more, of a copy of them."""
+    """Return the augmentation that draws `change` twice: for inputs and a copy."""
 
     def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
         others = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())

@@ -27,13 +27,13 @@ class FrameTargets:
     alignment: Alignment
     tree: Tree
     subsampling: int
-    piece_frames: int = 0  # that utterances are cut to; 0 leaves them whole
+    piece_frames: int = 0  # length of chunks; 0 leaves utterances whole
 
     def leaves(self, position: int, num_frames: int, num_aligned: int) -> np.ndarray:
-        """One for each row of the utterance at `position`, int64.
+        """Return a pdf for each row of the utterance at `position`, int64.
 
-        It has `num_frames` frames, but had `num_aligned` where it was aligned, maybe at another tempo. Tokens begin at
-        the same part of it, and so each of them has one first row.
+        The utterance has `num_frames` frames, and had `num_aligned` when it was aligned, maybe at another tempo.
+        Tokens begin at the same fraction of it, so each of them has one first row.
         """
         num_rows = -(-num_frames // self.subsampling)
         segments_S2 = self.alignment.segments(position)

@@ -36,11 +36,11 @@ class Demands:
         return np.array([not self.reason(*one) for one in _each(num_rows_N, texts_N)], bool)
 
     def reason(self, num_rows: int, text: int) -> str:
-        """Why one cannot be trained on; nothing where it can."""
+        """Return why an utterance cannot be trained on, or ''."""
         return self._objective.fits(num_rows, self._targets[text].tolist())
 
     def normalisers(self, num_rows_N: np.ndarray, texts_N: np.ndarray) -> np.ndarray:
-        """The part of each in the normaliser of the loss, (N,) int64."""
+        """Return the share of each utterance in the normaliser of the loss, (N,) int64."""
         if type(self._objective).normaliser is Objective.normaliser:
             return self._objective.counts(num_rows_N, self._lens[texts_N])
         ask = self._objective.normaliser

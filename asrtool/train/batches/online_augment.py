@@ -68,7 +68,7 @@ class ChangedAudio:
         return self._num_frames(drawn.epoch)[np.asarray(drawn.rows)]
 
     def normalisers(self, drawn: Drawn) -> np.ndarray:
-        """The part of each of these utterances in the normaliser of the loss."""
+        """Return the share of each utterance in the normaliser of the loss."""
         rows = np.asarray(drawn.rows)
         if not self._settings.stretches:
             return self._columns.normalisers[rows]

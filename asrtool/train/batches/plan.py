@@ -35,7 +35,7 @@ class Place:
 
 
 class _Part:
-    """The rest of an epoch, from the round `first` on; `before` is the place of that."""
+    """Rest of an epoch from the round `first` on; `before` is its place."""
 
     def __init__(
         self, plan: Callable[[], Mapping[int, Epoch]], first: int, before: Place, left: Sequence[BatchNumber]
@@ -53,7 +53,7 @@ class _Part:
 
     @property
     def epochs(self) -> Mapping[int, Epoch]:
-        """This epoch, and the earlier ones that it has batches of."""
+        """Plans of this epoch, and of the earlier ones that it has batches of."""
         if self._epochs is None:
             self._epochs = self._plan()
             if self._is_whole:
@@ -69,13 +69,13 @@ class _Part:
         self._epochs, self._is_whole = None, True
 
     def batch(self, slot: int) -> BatchNumber:
-        """The batch of a slot."""
+        """Return the batch of a slot."""
         if slot < self.before.batch:
             return self._left[slot - self.begin]
         return BatchNumber(self.before.epoch, slot)
 
     def planned(self, batch: BatchNumber) -> Planned:
-        """A batch that is known."""
+        """Return the plan of a known batch."""
         return self.epochs[batch.epoch].batch(batch.position)
 
     def window(self, slot: int) -> tuple[int, int] | None:
@@ -85,7 +85,7 @@ class _Part:
         return None if window is None else (batch.epoch, window)
 
     def place(self, slot: int) -> Place:
-        """The place before a slot, which is known."""
+        """Return the place before a known slot."""
         batch = max(slot, self.before.batch)
         samples = self._samples[min(slot - self.begin, len(self._left))]
         samples += self.epoch.num_samples(range(self.before.batch, batch))
@@ -113,7 +113,7 @@ class Plan:
         self._add(0, begin, left, ends)
 
     def round(self, number: int) -> Round | None:
-        """The slots of a round; None behind the last one."""
+        """Return the slots of a round; None after the last one."""
         part = self._part(number)
         if part is None:
             return None
@@ -134,7 +134,7 @@ class Plan:
         return part.windows
 
     def place(self, epoch: int, slot: int) -> Place:
-        """The place before a known slot in the order of `epoch`."""
+        """Return the place before a known slot in the order of `epoch`."""
         return self._of_epoch(epoch).place(slot)
 
     def place_of_round(self, number: int) -> Place | None:
@@ -143,7 +143,7 @@ class Plan:
         return self.place(found.epoch, found.slots.start) if found else None
 
     def end_of(self, epoch: int) -> Place:
-        """Behind the last batch of `epoch`, which is known."""
+        """Return the place after the last batch of `epoch`, which is known."""
         part = self._of_epoch(epoch)
         return part.place(self._extend(part, FAR))
 
@@ -152,7 +152,7 @@ class Plan:
         return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
-        """A batch in the order of `epoch`, which is known then."""
+        """Return the plan of a batch in the order of `epoch`, which is then known."""
         part = self._of_epoch(epoch)
         if batch.epoch == epoch:
             self._extend(part, batch.position + 1)
@@ -175,23 +175,23 @@ class Plan:
             part.forget()
 
     def number(self, batch: BatchNumber) -> int:
-        """Batches before `batch` in the plan of the whole training."""
+        """Return how many batches the whole training has before `batch`."""
         origin = self._origins[batch.epoch]
         return origin.number + batch.position - origin.batch
 
     @property
     def origins(self) -> list[Origin]:
-        """Return the places from which the known epochs are planned."""
+        """Places from which the known epochs are planned."""
         return list(self._origins.values())
 
     @property
     def begin(self) -> Place:
-        """Return the place where training begins."""
+        """Place where training begins."""
         return self._parts[0].before
 
     @property
     def end(self) -> Place:
-        """Behind the last batch; to be asked for once `round` has returned None."""
+        """Place after the last batch; known once `round` has returned None."""
         part = self._parts[-1]
         return part.place(part.before.batch)
 
@@ -209,7 +209,7 @@ class Plan:
             part = self._next(part, known)
 
     def _next(self, part: _Part, known: int) -> _Part:
-        """The epoch behind `part`, which ends before the slot `known`."""
+        """Return the epoch after `part`, which ends before the slot `known`."""
         behind = self._parts.index(part) + 1
         if behind == len(self._parts):
             ended = part.place(known)
@@ -236,7 +236,7 @@ class Plan:
         self._parts.append(_Part(plan, first, before, left))
 
     def _plan(self, origin: Origin, end: int) -> Epoch:
-        """The epoch of `origin`, known up to `end`."""
+        """Return the epoch of `origin`, known up to `end`."""
         epoch = Epoch(self._source, origin.epoch, origin.batch, origin.source)
         epoch.extend(end)
         return epoch
@@ -246,7 +246,7 @@ class Plan:
         return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
 
     def _of_epoch(self, epoch: int) -> _Part:
-        """The part of `epoch`, which another learner may have come to first."""
+        """Return the part of `epoch`, which another learner may have reached first."""
         while self._parts[-1].before.epoch < epoch:
             part = self._parts[-1]
             self._next(part, self._extend(part, FAR))

@@ -25,7 +25,7 @@ from asrtool.train.batches.source import BatchSource, Planned, Size
 
 @dataclass(frozen=True)
 class Text:
-    """A file with a sentence a line."""
+    """Text file with one sentence a line."""
 
     path: Path
     repeats: int = 1  # times that each of its sentences is read in an epoch
@@ -63,7 +63,7 @@ class Sentences(BatchSource):
         yield from islice(self._planned(random), batch, None)
 
     def plan_eval(self) -> list[Planned]:
-        """Batches for evaluation, always the same."""
+        """Return the batches for evaluation, always the same."""
         return list(self._planned(None))
 
     def read(self, batch: Planned) -> TrainingBatch:
@@ -82,11 +82,11 @@ class Sentences(BatchSource):
         return words
 
     def _name(self, i: int) -> str:
-        """File and line."""
+        """Return file and line of a sentence."""
         return f"{self._texts[bisect_right(self._ends, i)].path.name}:{self._lines_N[i]}"
 
     def _of_epoch(self) -> np.ndarray:
-        """The sentence of each place in an epoch (E,)."""
+        """Return the sentence of each place in an epoch, (E,)."""
         spans = zip(self._texts, [0, *self._ends], self._ends, strict=False)
         return np.concatenate([np.tile(np.arange(begin, end), text.repeats) for text, begin, end in spans])
 

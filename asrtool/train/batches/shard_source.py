@@ -141,7 +141,7 @@ class Shards(BatchSource):
             self.ahead.expect(epoch, window, num_more, num_epochs)
 
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
-        """Batches of `plan_eval`."""
+        """Yield the batches of `plan_eval`."""
         items = reading_ahead(self.directory, batches, lambda batch: batch.window, self._numbers_eval)
         return super().load(items, prefetch)
 
@@ -193,7 +193,7 @@ class Shards(BatchSource):
         return self.audio.lengths(epoch) if self.audio else self.lengths
 
     def _windows(self, epoch: int) -> list[list[int]]:
-        """The numbers of the shards of each window of `epoch`, as `plan` has them."""
+        """Return the shard numbers of each window of `epoch`, in the order of `plan`."""
         random = np.random.default_rng((self.seed, epoch))
         mixed = self.mixture.windows(epoch, self.num_windows) if self.mixture else None
         return [self._numbers(rows) for rows in mixed or plan_windows(self.lengths, random=random)]
@@ -227,7 +227,7 @@ class ShardsAhead:
     """Prefetch of the shards of the next windows."""
 
     def __init__(self, directory: Path, numbers_of: NumbersOf, with_samples: bool) -> None:
-        """`with_samples`: whether audio is read as well."""
+        """Take the folder of the set; `with_samples` reads audio as well."""
         self._parts_of = parts_of_shards(directory, with_samples)
         self._numbers_of = functools.lru_cache(2)(numbers_of)
         self._ahead = Ahead(directory)

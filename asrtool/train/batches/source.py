@@ -64,13 +64,13 @@ class SourceContext:
     directory: Path  # features of the set, for example features/train
     features: Features  # the settings they were made with
     encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError where it has others
-    model: AcousticModel  # whose objective says what it can be trained on, and the normaliser of an utterance
+    model: AcousticModel  # its objective gives minimum lengths and normalisers
     max_frames: int  # of a batch, padding included
     seed: int
     columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
-    loader_processes: int = 0  # that decode utterances, or 0: a thread does
+    loader_processes: int = 0  # decode utterances; 0 is a thread
     targets: TargetsFolder | None = None  # of an objective that is trained on leaves
-    augment: Augment | None = None  # how audio is changed in each epoch; None where it is not, as in dev
+    augment: Augment | None = None  # of audio in each epoch; None for none, as in dev
     needs_all: bool = True  # whether a text that has no tokens is an error; not so in dev
     mix: Mix = field(default_factory=Mix)  # what part each corpus of the set has
 
@@ -81,13 +81,13 @@ class BatchSource(ABC):
     It is built with a SourceContext.
     """
 
-    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
+    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # it offers: tokens, leaves, or custom ones
     augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
     mixes: ClassVar[bool] = False  # whether it mixes corpora as data.mix says
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:
-        """Raises AsrtoolError where the set cannot be read."""
+        """Open the set; AsrtoolError if it cannot be read."""
 
     @abstractmethod
     def size(self) -> Size:
@@ -103,7 +103,7 @@ class BatchSource(ABC):
 
     @abstractmethod
     def read(self, batch: Planned) -> TrainingBatch:
-        """The batch itself; called in a thread."""
+        """Read a batch; called in a thread."""
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
         """Announce batches of a window now, and `num_more` windows soon, to prefetch.
@@ -113,7 +113,7 @@ class BatchSource(ABC):
         return
 
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
-        """`batches`, read up to `prefetch` ahead."""
+        """Yield `batches`, read up to `prefetch` ahead."""
         return load_ahead(self.read, batches, prefetch)
 
     def portions(self, epoch: int) -> dict[str, Portion]:
@@ -125,7 +125,7 @@ class BatchSource(ABC):
         return {}
 
     def close(self) -> None:
-        """Training ends: end what was started."""
+        """Stop threads and processes at the end of training."""
         return
 
     @classmethod
@@ -138,10 +138,10 @@ class DevSet(Protocol):
     """Dev set of a training."""
 
     def plan_eval(self) -> list[Planned]:
-        """Batches, always the same."""
+        """Return the batches, always the same."""
 
     def load(self, batches: Iterable[Planned]) -> Iterator[TrainingBatch]:
-        """`batches`, read ahead."""
+        """Yield `batches`, read ahead."""
 
 
 class Epoch:
@@ -165,7 +165,7 @@ class Epoch:
         return self._begin + len(self._batches)
 
     def batch(self, position: int) -> Planned:
-        """One that is known."""
+        """Return the known batch at `position`."""
         return self._batches[position - self._begin]
 
     def state(self, position: int) -> dict[str, Any]:
@@ -178,10 +178,10 @@ class Epoch:
 
 
 def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
-    """The source of `chosen`.
+    """Build the `chosen` source.
 
-    Raises AsrtoolError where it has not the targets that the objective is trained on, or changes no audio or mixes no
-    corpora and should.
+    Raises AsrtoolError if it lacks the targets that the objective is trained on, or if it should change audio or mix
+    corpora and does not.
     """
     source: type[BatchSource] = chosen.load()
     wanted = context.model.objective.targets

@@ -49,7 +49,7 @@ class _Search:
         return order, self._keys_L[order]
 
     def find(self, keys_M: np.ndarray) -> np.ndarray:
-        """The places of those that are there, (M,) int64, else -1."""
+        """Return the positions of the known keys, (M,) int64, and -1 for others."""
         order, known = self._sorted
         places = np.minimum(np.searchsorted(known, keys_M), len(known) - 1)
         return np.where(known[places] == keys_M, order[places], -1)
@@ -80,7 +80,7 @@ class Encoder:
         return np.asarray((lines_N >= 0) & fails_L[lines_N])
 
     def targets(self, lines_M: np.ndarray) -> Targets:
-        """The tokens of the texts of some lines, of 16 bits where these are enough."""
+        """Return the tokens of the texts of some lines, in 16 bits if possible."""
         texts, of_words = self._texts, self._of_words
         kind = np.uint16 if of_words.values.max(initial=0) < 2**16 else np.uint32
         values, lens_of_words = of_words.values.astype(kind), of_words.lens
@@ -96,6 +96,6 @@ class Encoder:
 
 
 def spread(begins_M: np.ndarray, lens_M: np.ndarray) -> np.ndarray:
-    """The places of items that lie from `begins_M` on, one item behind the other."""
+    """Return the positions of the elements of items that start at `begins_M`."""
     ends_M = np.cumsum(lens_M)
     return np.arange(ends_M[-1]) + np.repeat(begins_M - ends_M + lens_M, lens_M)

@@ -36,7 +36,7 @@ KINDS = "IIIIH"  # of the five columns that have a number for each utterance
 
 @dataclass(frozen=True)
 class Columns:
-    """Trainable utterances in storage order, as arrays."""
+    """Trainable utterances in storage order: arrays of unsigned integers, and `about`."""
 
     positions: np.ndarray  # of each, in the index
     num_frames: np.ndarray  # of each
@@ -49,7 +49,7 @@ class Columns:
     about: Mapping[str, Any]  # sums over the utterances, and what was left out
 
     def targets(self, row: int) -> np.ndarray:
-        """The tokens of an utterance, int64."""
+        """Return the tokens of an utterance, int64."""
         text = int(self.texts[row])
         return self.tokens[self.ends[text] : self.ends[text + 1]].astype(np.int64)
 

@@ -25,28 +25,28 @@ class Background:
         self._pending: list[Future[None]] = []
 
     def submit(self, function: Callable[..., None], *args: Any) -> None:
-        """Call `function` once those before are done."""
+        """Call `function` after the functions submitted before."""
         self._pending.append(self._executor.submit(function, *args))
 
     @property
     def busy(self) -> bool:
-        """Return whether a call is running or waiting."""
+        """True if a call is running or waiting."""
         return any(not future.done() for future in self._pending)
 
     def check(self) -> None:
-        """Raise what one has raised."""
+        """Raise the error of a call, if there was one."""
         done = [future for future in self._pending if future.done()]
         self._pending = [future for future in self._pending if not future.done()]
         for future in done:
             future.result()
 
     def drain(self) -> None:
-        """Wait until all are done."""
+        """Wait until all calls have ended."""
         while self._pending:
             self._pending.pop(0).result()
 
     def close(self) -> None:
-        """Drop what waits, and end the thread after what is under way."""
+        """Drop waiting calls, and end the thread after the running one."""
         self._executor.shutdown(cancel_futures=True)
 
 
@@ -86,5 +86,5 @@ class Staging:
         return copied(content), used
 
     def give_back(self, memory: list[Tensor]) -> None:
-        """`memory` serves the next copy."""
+        """Use `memory` for the next copy."""
         self._free.append(memory)

@@ -185,7 +185,10 @@ def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left of an unfinished checkpoint."""
+    """Remove what killed processes left of an unfinished checkpoint.
+
+    No process may be writing one.
+    """
     if not directory.exists():
         return
     remove_leftovers(directory)
@@ -213,5 +216,5 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def learner_path(path: Path, rank: int) -> Path:
-    """The file of learner `rank` beside the checkpoint `path`."""
+    """Return the file of learner `rank` beside the checkpoint `path`."""
     return path.with_name(f"{path.stem}.learner-{rank}.pt")

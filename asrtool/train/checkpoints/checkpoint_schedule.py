@@ -1,4 +1,4 @@
-"""When checkpoints are due, and whether all learners are to stop."""
+"""Schedule of checkpoints, and requests to stop."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ class Pace:
         return True
 
     def reset(self) -> None:
-        """There is a checkpoint now."""
+        """Count from the checkpoint that has just been taken."""
         self._last_s = time.monotonic()

@@ -40,7 +40,7 @@ Memory = list[Tensor]
 
 
 class Incomplete(Exception):
-    """Training has ended before the parts of all learners were there."""
+    """Training ended before the parts of all learners existed."""
 
 
 class Checkpointer:
@@ -192,7 +192,7 @@ class Checkpointer:
             self.staging.give_back(memory)
 
     def _wait_for_parts(self, announced: str, num_parts: int) -> None:
-        """Until so many are there; raises Incomplete where training ends before."""
+        """Wait for `num_parts` parts; raises Incomplete if training ends before."""
         while num_parts and self.world.store.add(announced, 0) < num_parts:
             if self.closing.is_set():
                 raise Incomplete
@@ -213,11 +213,11 @@ class Checkpointer:
 
     @property
     def busy(self) -> bool:
-        """Return whether one is being written."""
+        """True while a checkpoint is being written."""
         return self.background.busy
 
     def check(self) -> None:
-        """Raises AsrtoolError where one could not be written."""
+        """Raise AsrtoolError if a checkpoint could not be written."""
         self.background.check()
 
     def drain(self) -> None:
@@ -225,7 +225,7 @@ class Checkpointer:
         self.background.drain()
 
     def close(self) -> None:
-        """End the thread; a checkpoint that is not whole by then will not be."""
+        """End the thread; an unfinished checkpoint stays unfinished."""
         self.closing.set()
         self.background.close()
 

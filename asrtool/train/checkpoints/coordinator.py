@@ -66,7 +66,7 @@ class Reached:
         self.epoch = self.first_epoch
 
     def add(self, number: BatchNumber, num_samples: int, batch: TrainingBatch) -> None:
-        """It has trained `batch`."""
+        """Count `batch` as trained."""
         note(self.trained, number)
         self.num_samples += num_samples
         self.num_frames += batch.frames
@@ -96,7 +96,7 @@ class Cuts:
     ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
     lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
-    lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
+    lost: list[Trained] = dataclasses.field(default_factory=list)  # lost learners' batches since then
 
     def join(self) -> int:
         """Join the running learners; return the last cut without a part of this one.
@@ -134,7 +134,7 @@ class Cuts:
         if self.snapshots and self.world.is_first and not self.snapshots.assembly:
             logging.getLogger().setLevel(logging.INFO)
             logging.info("learner %d makes the checkpoints from here on", self.world.rank)
-            with contextlib.suppress(AsrtoolError):  # of a machine that is gone the lock may stay for a while
+            with contextlib.suppress(AsrtoolError):  # the lock of a lost machine may stay for a while
                 self.lock.enter_context(locked(self.checkpointer.directory.parent, *TRAINING))
             self.reports.lead(self.snapshots.lead(self.reached.cut))
 
@@ -226,7 +226,7 @@ class Cuts:
         last = self.plan.round(num_rounds - 1) if num_rounds else None
         if self.snapshots:
             _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
-            self.reach(epoch, 0, num_cuts)  # those behind the last step of this learner
+            self.reach(epoch, 0, num_cuts)  # cuts after the last step of this learner
             self.snapshots.finish()
             assembly = self.snapshots.assembly
             result = self.world.gather(assembly.result() if assembly else None)[0]
@@ -234,7 +234,7 @@ class Cuts:
             self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
             self.state.dev_losses = self.dev_losses.found = result.dev_losses
             self.ledger, self.lost = result.ledger, result.lost
-            if result.behind is not None:  # who made the checkpoints is lost, and none came of the last cuts
+            if result.behind is not None:  # the leader is lost, and the last cuts have no checkpoint
                 since = Trained(result.behind.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
                 reached.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
@@ -246,7 +246,7 @@ class Cuts:
             self.report(self.state.epoch, self.state.step, self.state.samples)
             self._end_epoch(self.plan.end)
         self.checkpointer.drain()
-        self.world.barrier()  # who has ended would be taken for lost
+        self.world.barrier()  # a learner that has ended would be taken for lost
 
     def look_for_the_end(self) -> None:
         """Raise EndsEarly, at all learners alike, if the dev losses call for it."""
@@ -263,7 +263,7 @@ class Cuts:
             logging.info("%d batches that were trained behind the last checkpoint are dropped", num_behind)
         self.records.forget_assigned()
         self.checkpointer.drain()
-        self.world.barrier()  # who has ended would be taken for lost
+        self.world.barrier()  # a learner that has ended would be taken for lost
 
     def _regroup(self) -> Collection[Loss]:
         """Make collectives of the current members; return the lost ones."""
@@ -323,7 +323,7 @@ class Cuts:
         self._evaluated(losses, self.state)
 
     def _evaluate(self) -> Sums:
-        """The losses of what stands for all learners. Raises Stopped for all alike."""
+        """Return the dev losses of the consensus weights; raises Stopped for all alike."""
         if ema := self.strategy.ema:
             with ema.consensus():
                 return self.evaluation.together(ema.model)
@@ -331,7 +331,7 @@ class Cuts:
             return self.evaluation.together(self.model)
 
     def evaluate_what_is_left(self) -> None:
-        """Checkpoints of ended epochs that were not evaluated when training ended."""
+        """Evaluate checkpoints of ended epochs that were not when training ended."""
         left = list(self.state.unevaluated)
         for step in left:
             content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
@@ -344,7 +344,7 @@ class Cuts:
                 self.snapshots.keep(self.state)
 
     def _evaluated(self, losses: Sums, then: State) -> None:
-        """The checkpoint of the state `then` is; the next one says so."""
+        """Mark the checkpoint of the state `then` as evaluated; the next one stores it."""
         loss = self.reports.report_dev(losses, then)
         evaluated = Saved(then.step, loss)
         self.dev_losses.add(then.epoch, loss)

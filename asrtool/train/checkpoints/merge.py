@@ -60,13 +60,11 @@ class Result:
     """Results of all merged checkpoints at the end."""
 
     saved: list[Saved]  # the checkpoints that are kept
-    unevaluated: list[int]  # those of them that were not evaluated
+    unevaluated: list[int]  # steps of checkpoints without a dev loss
     dev_losses: list[EpochLoss]
     ledger: Ledger  # of the last one
     lost: list[Trained]  # what lost learners have trained
-    behind: (
-        dict[int, int] | None
-    )  # where cuts since the last one have none: by learner, the length of its records in it
+    behind: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
 
 
 class Assembly:
@@ -124,7 +122,7 @@ class Assembly:
         self.skipped = True
 
     def evaluate_left(self) -> None:
-        """Evaluate what another learner had not evaluated."""
+        """Evaluate the checkpoints that a lost leader had not."""
         for step in list(self.unevaluated):
             content, state = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
             self.twin.load_state_dict(final_weights(content))
@@ -225,7 +223,7 @@ class Assembly:
         return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
 
     def _count(self, parts: Sequence[dict[str, Any]]) -> None:
-        """Counters become the largest of any learner."""
+        """Set each counter to its maximum over the learners."""
         of_all = list(zip(*(part["counters"] for part in parts), strict=True))
         for model in (self.twin, self.ema.model) if self.ema else (self.twin,):
             for counter, values in zip(counters(model), of_all, strict=True):
@@ -298,7 +296,7 @@ def mark_of(checkpointer: Checkpointer, number: int) -> str:
 
 
 def announced(number: int, rank: int) -> str:
-    """The key that says that learner `rank` has written its part of a cut."""
+    """Return the store key that announces learner `rank`'s part of a cut."""
     return f"parts/{number}/{rank}"
 
 

@@ -78,7 +78,7 @@ class Snapshots:
         return state
 
     def keep(self, state: State) -> None:
-        """The checkpoints that `state` names, with their losses on dev."""
+        """Keep the checkpoints that `state` names, with their dev losses."""
         if self.assembly:
             self.assembly.saved, self.assembly.unevaluated = list(state.saved), list(state.unevaluated)
 
@@ -108,7 +108,7 @@ class Snapshots:
         last.submit(self._release, memory, snapshot)
 
     def check(self) -> None:
-        """Raises AsrtoolError where one could not be written."""
+        """Raise AsrtoolError if a checkpoint could not be written."""
         self.checkpointer.check()
         self.assembler.check()
 
@@ -118,13 +118,13 @@ class Snapshots:
         self.assembler.drain()
 
     def close(self) -> None:
-        """End the threads; what is not whole by then will not be."""
+        """End the threads; an unfinished checkpoint stays unfinished."""
         self.checkpointer.closing.set()
         self.assembler.close()
 
     @property
     def busy(self) -> bool:
-        """Return whether any is being written."""
+        """True while any is being written."""
         return self.checkpointer.busy or self.assembler.busy
 
     def _write(self, number: int, part: dict[str, Any], settled: Callable[[], bool] | None, is_file: bool) -> None:
@@ -139,6 +139,6 @@ class Snapshots:
         self.world.store.set(announced(number, self.world.rank), "")
 
     def _release(self, memory: Memory, snapshot: Snapshot) -> None:
-        """The memory of a part that is written serves the next one."""
+        """Use the memory of a written part for the next one."""
         self.checkpointer.staging.give_back(memory)
         self.strategy.give_back(snapshot)

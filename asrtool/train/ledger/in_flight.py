@@ -43,18 +43,18 @@ class Assigned:
         self._write()
 
     def remove(self, epoch: int, batch: int) -> None:
-        """`batch` is trained."""
+        """Remove `batch`, which is trained."""
         self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
         self._write()
 
     def clear(self) -> None:
-        """Nothing is assigned any more."""
+        """Remove all batches."""
         self._batches = []
         self._write()
 
     @property
     def is_empty(self) -> bool:
-        """Return whether all that was assigned is trained."""
+        """True if all that was assigned is trained."""
         return not self._batches
 
     def _write(self) -> None:
@@ -79,7 +79,7 @@ def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
     ``num_rounds`` counts up to the last round with a batch.
     """
     assigned: dict[str, Any]
-    try:  # where it was killed as it wrote, the rest of what was there before follows
+    try:  # if it was killed while writing, the rest of the old content follows
         assigned, _ = json.JSONDecoder().raw_decode(_path(out, rank).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None

@@ -79,5 +79,5 @@ def _lines(out: Path, rank: int, begin: int, end: int | None) -> Iterator[tuple[
 
 
 def records_path(out: Path, rank: int) -> Path:
-    """The file of the records of learner `rank` in the training `out`."""
+    """Return the records file of learner `rank` in the training `out`."""
     return out / "learners" / f"{rank}.jsonl"

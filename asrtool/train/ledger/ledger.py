@@ -54,7 +54,7 @@ class Ledger:
 
 
 def note(spans: list[Span], batch: BatchNumber) -> None:
-    """Add `batch` to `spans`, to the last one where it is the next."""
+    """Add `batch` to `spans`; extend the last span if it is the next."""
     epoch, position = batch
     if spans and spans[-1][0] == epoch and spans[-1][2] == position:
         spans[-1] = (epoch, spans[-1][1], position + 1)

@@ -1,0 +1,11 @@
+"""Training loop: steps, metrics, and evaluation on dev.
+
+- build: the initial or resumed state: precision, strategy, optimizer
+- loop: the steps of a learner, from the first to the last batch
+- gradient_accumulation: a batch in parts that fit in memory
+- loss: the loss of a batch and of a set; pipeline: the same with one model on several devices
+- straggler: emulated slow learners
+- step_records, metrics, profile: what is written of the steps
+- evaluation: the loss on dev, and early stopping
+- stop: SIGINT and SIGTERM between two steps
+"""

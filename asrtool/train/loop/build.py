@@ -51,9 +51,9 @@ def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precis
 
 
 def make_task(job: Job, model: AcousticModel, precision: Precision, world: World) -> Task | EmulatedCompute:
-    """The model with its loss, or what takes as long as it is to take.
+    """Build the model with its loss, or its emulation by computation time.
 
-    Raises AsrtoolError where the model or this machine does not have as many parts or devices as stages are wanted.
+    Raises AsrtoolError if the model has fewer parts, or this machine fewer devices, than there are stages.
     """
     if job.injection.compute_ms is not None:
         return EmulatedCompute(model, job.injection.compute_ms)
@@ -148,7 +148,7 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
 
 @contextmanager
 def _fitting(where: str) -> Iterator[None]:
-    """Inside, torch says by a ValueError that the state of an optimizer does not fit."""
+    """Convert torch's ValueError for an unfit optimizer state to AsrtoolError."""
     try:
         yield
     except ValueError as error:

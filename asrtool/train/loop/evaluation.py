@@ -46,7 +46,7 @@ class Evaluation:
         return total
 
     def alone(self, model: AcousticModel) -> Sums:
-        """The same, in a thread beside the training. Raises Stopped."""
+        """Return the losses of `model` in a thread beside training; raises Stopped."""
         torch.set_num_threads(self.num_threads)  # of this thread
         return sum_loss(model, self.dev_set, self.dev_set.plan_eval(), self.precision, self._check)
 
@@ -79,7 +79,7 @@ class DevLosses:
             self.found.append((epochs, loss))
 
     def publish(self, epochs: int, loss: float) -> None:
-        """The same, by one learner, for the others as well."""
+        """Add the loss after `epochs` by one learner, for the others as well."""
         with self._lock:
             self._look(FAR)
             if epochs not in dict(self.found):
@@ -94,7 +94,7 @@ class DevLosses:
 
     @property
     def best(self) -> EpochLoss | None:
-        """The lowest one, the first of equal ones; None where none is known."""
+        """Return the epoch and loss of the first lowest loss; None without any."""
         return min(self.found, key=lambda one: (math.isnan(one[1]), one[1]), default=None)
 
     @property
@@ -115,5 +115,5 @@ class DevLosses:
 
 
 def _key(number: int) -> str:
-    """The key of one of them, counted over the whole training."""
+    """Return the store key of a dev loss, numbered over the whole training."""
     return f"dev/{number}"

@@ -88,7 +88,7 @@ class Pieces:
         divisor: float,
         before_others: Callable[[], None],
     ) -> Computed:
-        """The gradients of all pieces; learners average them during the last one."""
+        """Add the gradients of all parts; learners average during the last one."""
         totals, figures = [], dict[str, float]()
         for number, piece in enumerate(pieces, 1):
             is_last = number == len(pieces)
@@ -150,7 +150,7 @@ def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
 
 
 def _alone(strategy: Trains) -> contextlib.AbstractContextManager[None]:
-    """Inside, gradients add up here, and learners do not average them."""
+    """Return a context in which gradients accumulate without averaging."""
     no_sync = getattr(strategy.task, "no_sync", contextlib.nullcontext)
     context: contextlib.AbstractContextManager[None] = no_sync()
     return context

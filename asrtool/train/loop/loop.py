@@ -62,9 +62,9 @@ from asrtool.train.optimisation.optimizer import set_learning_rate
 
 
 class Training:
-    """A model on its way through the epochs.
+    """Training of a model through its epochs.
 
-    A checkpoint holds `state`, which says how far all learners had come, the weights that stand for all, and
+    A checkpoint holds `state`, which says how far all learners had come, the consensus weights of all, and
     `strategy.snapshot()` of each learner.
     """
 
@@ -110,10 +110,11 @@ class Training:
     def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
         """Resume from the newest whole checkpoint in `job.out`, if there is one.
 
-        `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves rates.
+        `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves
+        rates.
 
-        Raises AsrtoolError when there are checkpoints but none can be read, and when these learners cannot train by
-        the strategy.
+        Raises AsrtoolError if there are checkpoints but none can be read, and if these learners cannot train by the
+        strategy.
         """
         self.settings = job.optimisation
         self.distributed = job.distributed
@@ -213,10 +214,10 @@ class Training:
         return self.snapshots.busy if self.snapshots else self.checkpointer.busy
 
     def train(self) -> None:
-        """Train to the end. When asked to stop, a checkpoint is saved first.
+        """Train to the end; on a stop, save a checkpoint first.
 
-        Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
-        learner was asked to stop; TrainingEnded where this one was to join others and they have ended.
+        Raises AsrtoolError if a loss or gradient is NaN or infinite, and if the disk is full. Raises Stopped if
+        another learner was asked to stop, and TrainingEnded if this one was to join others that have ended.
         """
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports, self.event_log):
@@ -256,7 +257,7 @@ class Training:
     def _train_steps(self) -> None:
         """Train to the last batch.
 
-        Where learners that step together evaluate, raises Stopped where one is to stop, and EndsEarly.
+        If learners step together, their evaluation raises Stopped after a stop, and EndsEarly.
         """
         with self._profiling() as after_step, contextlib.closing(self._load()) as loaded:
             shown = bar(loaded, "training", self.total_samples, "utterance", lambda _: self.num_samples)
@@ -303,12 +304,12 @@ class Training:
             return assignment, None
         planned = self.plan.planned(assignment.round.epoch, assignment.batch)
         if planned.window is not None:
-            num_more = 1 if self.steps_together else self.world.size  # those of the others, and then one of its own
+            num_more = 1 if self.steps_together else self.world.size  # batches of the other learners, and then its own
             self.train_set.expect(assignment.batch.epoch, planned.window, num_more, self.settings.num_epochs)
         return assignment, self.train_set.read(planned)
 
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
-        """Train on `batch`; without one, take part in what the others train."""
+        """Train on `batch`; without one, take part in the averages of the others."""
         after = self.plan.place(assignment.round.epoch, assignment.round.slots.stop)
         self.note("begin", assignment.number, *(assignment.batch or (assignment.round.epoch, None)))
         began, begin, marked = time.time(), time.perf_counter(), self.clock.mark()

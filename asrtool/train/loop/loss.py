@@ -29,20 +29,20 @@ class Sums:
     figures: dict[str, float] = field(default_factory=dict)  # further sums of an objective, by name
 
     def add(self, total: float, normaliser: int, figures: Mapping[str, float]) -> None:
-        """Count a batch, or other sums."""
+        """Add the sums of a batch, or other sums."""
         self.total += total
         self.normaliser += normaliser
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def means(self) -> dict[str, float]:
-        """Loss in nats, and the figures, each divided by the normaliser."""
+        """Return loss in nats, and the figures, each divided by the normaliser."""
         divisor = max(self.normaliser, 1)
         return {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
 
 
 def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:
-    """The loss of a batch."""
+    """Return the loss of a batch."""
     device = precision.device
     inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # where it is pinned
     input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
@@ -66,7 +66,7 @@ class Task(nn.Module):
         weight_noise: float = 0.0,
         pipeline: Pipeline | None = None,
     ) -> None:
-        """A `pipeline` of `model` computes it instead."""
+        """Take the model; `pipeline` computes its loss if given."""
         super().__init__()
         self.model = model
         self.precision = precision
@@ -104,7 +104,7 @@ class EmulatedCompute(nn.Module):
         self.figures: Mapping[str, float] = {}
 
     def forward(self, batch: TrainingBatch | None) -> Tensor:
-        """EMULATED_GRADIENT times the normaliser, as the gradient of every weight."""
+        """Return a loss with EMULATED_GRADIENT times the normaliser as each gradient."""
         if batch is None:
             return zero_loss(self.model)
         time.sleep(self.compute_s)
@@ -113,7 +113,7 @@ class EmulatedCompute(nn.Module):
 
 
 def zero_loss(model: nn.Module) -> Tensor:
-    """0, with gradients of 0 for all weights."""
+    """Return 0 with gradients of 0 for all weights."""
     return 0 * torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
 
 
@@ -143,7 +143,7 @@ def sum_loss(
 
 @contextlib.contextmanager
 def with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Inside, `model` has these of its `state_dict`."""
+    """Give `model` these weights of its `state_dict` inside the context."""
     own = {name: value.clone() for name, value in model.state_dict().items()}
     model.load_state_dict(weights)
     try:

@@ -86,7 +86,7 @@ class Curves:
         self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
 
     def close(self) -> None:
-        """Both."""
+        """Close both files."""
         self._lines.close()
         self._tensorboard.close()
 
@@ -107,7 +107,7 @@ def _is_to_come(line: Mapping[str, Any], state: State) -> bool:
 
 
 def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
-    """Leave only the whole lines for which `keep` is true; what they hold."""
+    """Keep the whole lines for which `keep` is true; return their content."""
     if not path.exists():
         return []
     lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
@@ -181,7 +181,7 @@ class Reports:
             self._write(CORPUS + name, step, {**values, "fraction": part.fraction, "hours": part.hours})
 
     def add(self, batch: TrainingBatch, step: Step, scale: LossScale | None = None) -> None:
-        """Count a step that has just ended, with that `scale` of its loss."""
+        """Count a step that has just ended, with the loss `scale` of fp16."""
         skipped = scale is not None and scale.has_skipped
         self._interval.add(batch, step, self.lap_s(), skipped)
         self._scale = scale
@@ -194,7 +194,7 @@ class Reports:
         return step // every > self._reported_step // every
 
     def report(self, epoch: int, step: int, num_samples: int, learning_rate: float) -> None:
-        """The steps since the last report, where there are any; epochs count from 0."""
+        """Report the steps since the last report, if any; epochs count from 0."""
         if not self._interval.num_steps:
             return
         rates = self._interval.rates()

@@ -47,9 +47,9 @@ class Pipeline:
     def __init__(
         self, model: AcousticModel, devices: Sequence[torch.device], num_micro_batches: int, precision: Precision
     ) -> None:
-        """`devices`: one for each stage; the weights of `model` are on the first.
+        """Divide `model` over `devices`, one a stage; its weights are on the first.
 
-        Raises AsrtoolError where the model has fewer parts with weights than there are devices.
+        Raises AsrtoolError if the model has fewer parts with weights than there are devices.
         """
         self.model = model
         self.num_micro_batches = num_micro_batches
@@ -195,7 +195,7 @@ def begin_thread(device: torch.device) -> None:
 
 
 def seed_device(device: torch.device, seed: Sequence[int]) -> None:
-    """Seed the generator of `device` alone, by whole numbers."""
+    """Seed the generator of `device` only, by whole numbers."""
     number = int(np.random.default_rng(seed).integers(2**63))
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     generator.manual_seed(number)

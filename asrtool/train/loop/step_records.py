@@ -24,7 +24,7 @@ from asrtool.train.ledger.learner_records import records_path
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a learner."""
+    """Step of a learner."""
 
     number: int  # batches that all learners have trained after it, as the learning rate counts them
     num_samples: int  # of all learners, likewise
@@ -37,7 +37,7 @@ class Step:
 
 
 class Lines:
-    """A file of JSON lines that a training continues."""
+    """File of JSON lines that a training continues."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Lines:
         self._file.seek(0, io.SEEK_END)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """One line; AsrtoolError when the disk is full."""
+        """Write one line; AsrtoolError if the disk is full."""
         assert self._file, "write before open"
         try:
             self._file.write(json.dumps(values).encode() + b"\n")
@@ -62,7 +62,7 @@ class Lines:
 
     @property
     def num_bytes(self) -> int:
-        """Return the length of the file."""
+        """Length of the file."""
         assert self._file, "asked before open"
         return self._file.tell()
 
@@ -140,7 +140,7 @@ class Records:
 
     @property
     def num_bytes(self) -> int:
-        """Return the length of the file."""
+        """Length of the file."""
         return self._lines.num_bytes
 
     def _length(self, rank: int) -> int:
@@ -148,7 +148,7 @@ class Records:
 
 
 def record_of(number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> dict[str, Any]:
-    """The line of a step that trained `batch` of so many utterances."""
+    """Return the record of a step that trained `batch` of `num_samples` utterances."""
     return {
         "epoch": number.epoch + 1,
         "batch": number.position,

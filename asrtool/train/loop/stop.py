@@ -50,14 +50,14 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Return whether a signal has arrived; logs it the first time."""
+        """True once a signal has arrived; the first time it is logged."""
         if self._received is not None and not self._logged:
             self._logged = True
             logging.info("asked to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
         return self._received is not None
 
     def check(self) -> None:
-        """Raises Stopped when a signal has arrived."""
+        """Raise Stopped if a signal has arrived."""
         if self.requested:
             raise Stopped
 

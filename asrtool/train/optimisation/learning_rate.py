@@ -78,7 +78,7 @@ def scaled_learning_rate(
 
 
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """Half a cosine from the peak to `final_lr_fraction` of it.
+    """Return half a cosine from the peak to `final_lr_fraction` of it.
 
     After Smith and Topin, 2018.
     """
@@ -90,16 +90,17 @@ def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: i
 
 
 def inverse_sqrt(settings: InverseSqrt, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """1 / sqrt(progress) after the warm-up (Vaswani et al., 2017)."""
+    """Return 1 / sqrt(progress), the peak at the warm-up's end (Vaswani et al., 2017)."""
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     return peak_lr * math.sqrt(settings.warmup_fraction / fraction)
 
 
 def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """Peak until `hold_fraction` after the warm-up, then halved every two epochs.
+    """Return the peak until `hold_fraction` after the warm-up, then halve it.
 
-    It is divided by sqrt(2) at each epoch (Zhang et al., arXiv 1904.04956, hold 10 of 16 epochs).
+    It is divided by sqrt(2) at the start of every epoch, so it is halved every two (Zhang et al., arXiv 1904.04956,
+    hold 10 of 16 epochs).
     """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
@@ -108,7 +109,10 @@ def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int)
 
 
 def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int, dev_losses: Sequence[float]) -> float:
-    """Peak times `factor` after each `patience` evaluations without a lower loss."""
+    """Return the peak times `factor` for each plateau of the dev loss.
+
+    A plateau is `patience` evaluations in a row without a lower loss than before.
+    """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     lowest, num_since, num_falls = math.inf, 0, 0
@@ -125,5 +129,5 @@ def _needs_dev(settings: Optimisation) -> bool:
 
 
 def _warm_up(peak_lr: float, fraction: float, warmup_fraction: float) -> float:
-    """A line from 0 up to the peak."""
+    """Return a line from 0 up to the peak."""
     return peak_lr * fraction / warmup_fraction

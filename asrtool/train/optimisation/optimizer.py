@@ -54,12 +54,12 @@ class Lamb(Eager):
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float) -> None:
-        """`groups` name their ``params`` and ``weight_decay``."""
+        """Take `groups`, which name their ``params`` and ``weight_decay``."""
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One, on the gradients of all parameters that have one."""
+        """Update all parameters that have a gradient."""
         assert closure is None, "a loss is not computed again"
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -94,19 +94,19 @@ def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -
 
 
 def adamw(named_parameters: NamedParameters, settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019)."""
+    """Build AdamW (Loshchilov and Hutter, 2019)."""
     return FastAdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
 
 
 def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
-    """SGD with momentum."""
+    """Build SGD with momentum."""
     groups = decay_groups(named_parameters, settings.weight_decay)
     momentum, nesterov = settings.momentum, settings.nesterov
     return FastSGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
 
 
 def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rate: float) -> torch.optim.Optimizer:
-    """LAMB (You et al., arXiv 1904.00962)."""
+    """Build LAMB (You et al., arXiv 1904.00962)."""
     return Lamb(decay_groups(named_parameters, settings.weight_decay), learning_rate)
 
 
