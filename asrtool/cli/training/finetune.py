@@ -47,7 +47,7 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 @learners_options
 @functools.partial(settings_options, between=_of_model)
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
-    """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.
+    """Fine-tune MODEL on other FEATURES or with another TOKENIZER.
 
     MODEL and TOKENIZER may each be a bundle or the --work of a run, which has them. As `asrtool train`, but with the
     [model] settings of MODEL, whatever configuration files say; --set changes them. With another tokenizer or

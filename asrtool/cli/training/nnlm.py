@@ -24,9 +24,10 @@ from asrtool.settings.config import Config
 )
 @settings_options
 def nnlm(text: Path, dev_text: Path, words: Path, out: Path, extra: Path | None, config: Config) -> None:
-    """Train a neural language model on the sentences of TEXT, with those of DEV_TEXT to compare epochs.
+    """Train a neural language model on the sentences of TEXT.
 
-    With --extra it learns from the texts of lm.extra_text as well, once an epoch, and from TEXT nnlm.repeats times.
+    DEV_TEXT compares epochs. With --extra it learns from the texts of lm.extra_text as well, once an epoch, and from
+    TEXT nnlm.repeats times.
 
     WORDS is the words.txt of `asrtool lang`. Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard,
     OUT/model.pt, the weights of the best epoch, and at the end OUT/train.json. The same command resumes where an

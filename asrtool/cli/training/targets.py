@@ -19,11 +19,11 @@ from asrtool.settings.config import Config
 @cut_option
 @settings_options
 def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path | None, config: Config) -> None:
-    """Align FEATURES/train and FEATURES/dev by MODEL, and grow a decision tree of the states of tokens.
+    """Align features by MODEL, and grow a decision tree of the states of tokens.
 
-    MODEL may be of any objective with a topology, also a hybrid model, whose alignment is then made anew. Writes
-    OUT/train and OUT/dev (which token was said in which frames), OUT/tree.npz and OUT/targets.json. Settings: [tree],
-    decode.batch_s, decode.num_jobs, data.cut_long.
+    It aligns FEATURES/train and FEATURES/dev. MODEL may be of any objective with a topology, also a hybrid model, whose
+    alignment is then made anew. Writes OUT/train and OUT/dev (which token was said in which frames), OUT/tree.npz and
+    OUT/targets.json. Settings: [tree], decode.batch_s, decode.num_jobs, data.cut_long.
 
     \b
     Example: asrtool targets exp/aligner/model.pt exp/features exp/tokenizer exp/targets

@@ -53,7 +53,7 @@ MAX_MS = 3_600_000
     help="That model, unless train.init_model names one.  [default: none]",
 )
 @cut_option
-@click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
+@click.option("--join", is_flag=True, help="Join the training that runs in OUT as an extra learner.")
 @settings_options
 def train(
     features: Path,
@@ -71,12 +71,12 @@ def train(
     join: bool,
     config: Config,
 ) -> None:
-    """Train the acoustic model on FEATURES/train, with FEATURES/dev to compare checkpoints.
+    """Train the acoustic model on FEATURES/train.
 
-    Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
-    command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. With --join,
-    beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
-    [train], [distributed], data.cut_long.
+    FEATURES/dev compares checkpoints. Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at
+    the end OUT/train.json. The same command resumes where an earlier one was stopped or killed. Under torchrun each
+    process is a learner. With --join and the same options it joins a running training. Settings: [model], [augment],
+    [specaugment], [train], [distributed], data.cut_long.
 
     \b
     Example: asrtool train exp/features exp/tokenizer exp/train --config exp/config/train.toml
