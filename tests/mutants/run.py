@@ -118,7 +118,7 @@ def copied_tree() -> Iterator[Path]:
     answer = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     with tempfile.TemporaryDirectory(prefix="asrtool-mutants-") as name:
         for file in answer.stdout.splitlines():
-            if (ROOT / file).is_file():
+            if (ROOT / file).is_file() or (ROOT / file).is_symlink():  # links to folders, too
                 (Path(name) / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / file, Path(name) / file, follow_symlinks=False)
         yield Path(name)
