@@ -56,13 +56,13 @@ def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
 
 
 def extra_corpora(extra_text: Sequence[str]) -> list[Corpus]:
-    """The corpora among the texts `extra_text`; the others are files."""
+    """Return the corpora among `extra_text`; its other entries are files."""
     known = registry.names("corpus")
     return [open_corpus(name) for name in dict.fromkeys(extra_text) if name in known]
 
 
 def with_role(data: Data, role: str) -> list[Corpus]:
-    """The corpora of data.ROLE, each once, in order."""
+    """Return the corpora of data.ROLE, each once, in order."""
     return [open_corpus(name) for name in dict.fromkeys(choice.name for choice in getattr(data, role))]
 
 

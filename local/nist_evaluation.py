@@ -124,7 +124,7 @@ def parse_stm(text: str) -> list[StmLine]:
 
 
 def keep_recordings(stm: str, ids: Iterable[str]) -> str:
-    """The reference without the lines of other recordings; comments stay."""
+    """Return the reference with comments and the lines of recordings in `ids`."""
     ids = set(ids)
     lines = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in ids)
     return "\n".join(lines) + "\n"
@@ -186,7 +186,7 @@ def _fix(stm: str) -> str:
 
 
 def _with_letter(line: str) -> str:
-    """`line` with the side as a letter: hypotheses have letters."""
+    """Return `line` with the side as a letter, as in hypotheses."""
     return re.sub(r"^(\S+\s+)([12])(?=\s)", lambda match: match[1] + CHANNELS[match[2]], line)
 
 
@@ -212,7 +212,7 @@ def _matched(files: Mapping[str, Path], lines: Sequence[StmLine], drops: list[Dr
 
 
 def _segments(scored: Iterable[StmLine], durations_s: Mapping[str, float]) -> Iterator[SupervisionSegment]:
-    """The scored lines, numbered within their recording; a side is a speaker."""
+    """Yield the scored lines as segments numbered by recording; a side is a speaker."""
     from lhotse import SupervisionSegment
 
     numbers = Counter[str]()

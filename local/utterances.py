@@ -184,7 +184,7 @@ def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
 
 
 def read_transcript(path: Path, id_: str, drops: list[Drop]) -> str | None:
-    """The text of a file; None, and an entry in `drops`, if it cannot be read.
+    """Return the text of a file; None, and a drop, if it cannot be read.
 
     What is not UTF-8 is U+FFFD, at which `normalise` and `normalise_plain` leave out the utterance.
     """
@@ -211,14 +211,14 @@ def within(start_s: float, length_s: float, duration_s: float) -> float:
 
 
 def make_recording(id_: str, sound: Sound, num_channels: int = 1) -> Recording:
-    """The manifest entry of a file, as an object of lhotse."""
+    """Return the manifest entry of a file as a lhotse Recording."""
     from lhotse import Recording
 
     return Recording.from_dict(recording_entry(id_, sound, num_channels))
 
 
 def recording_entry(id_: str, sound: Sound, num_channels: int) -> Entry:
-    """The manifest entry of a file."""
+    """Return the manifest entry of a file."""
     channels = CHANNELS[num_channels]
     return {
         "id": id_,

@@ -56,7 +56,7 @@ class Finding:
 def find(
     measured: Sequence[Measures], unreadable: Sequence[Unreadable], drops: Sequence[Drop], num_recordings: int
 ) -> list[Finding]:
-    """The worst first. `drops` are what was set aside when the manifests were made."""
+    """Return findings, worst first; `drops` were set aside by asrtool prepare."""
     return [
         *_of_drops(drops, num_recordings + len(drops)),
         *_of_unreadable(unreadable, num_recordings),
@@ -248,7 +248,7 @@ def _write(findings: Sequence[Finding], measured: Sequence[Measures], drops: Seq
 
 
 def format_page(findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop] = ()) -> str:
-    """The tables, in Markdown."""
+    """Return the tables in Markdown."""
     lines = ["Nothing was found that looks wrong.\n"]
     if findings:
         rows = [(f.what, f"{f.count:,} of {f.total:,}", _cell(f.example), f.advice) for f in findings]
@@ -264,7 +264,7 @@ def format_page(findings: Sequence[Finding], measured: Sequence[Measures], drops
 
 
 def _cell(text: str) -> str:
-    """`text`, such as a command of a wav.scp, in one cell of a table."""
+    """Escape `text`, such as a command of a wav.scp, for one cell of a table."""
     return text.replace("|", "\\|")
 
 
@@ -287,7 +287,7 @@ def _statistics(measured: Sequence[Measures]) -> Iterable[tuple[str, str]]:
 
 
 def format_measures(measured: Iterable[Measures]) -> str:
-    """A line an utterance, tabs between, with a heading."""
+    """Return a header and a line an utterance, separated by tabs."""
     lines = ["\t".join(COLUMNS)]
     for each in measured:
         values = (getattr(each, name) for name in COLUMNS)

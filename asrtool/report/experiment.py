@@ -35,12 +35,12 @@ class Score:
 
     @functools.cached_property
     def counts(self) -> Counts:
-        """Over all segments."""
+        """Word counts over all segments."""
         return total(segment.counts for segment in self.segments)
 
     @functools.cached_property
     def characters(self) -> Characters:
-        """Over all segments."""
+        """Character counts over all segments."""
         each = (count_characters(segment.pairs, segment.start_s is not None) for segment in self.segments)
         return sum(each, Characters())
 
@@ -54,7 +54,7 @@ class Score:
         return len({segment.speaker for segment in self.segments})
 
     def parts(self, names: Callable[[ScoredSegment], Iterable[str]]) -> dict[str, Score]:
-        """Segments by each of the `names` that one has, in order of first appearance."""
+        """Return scores by each name of a segment, in order of first appearance."""
         found: dict[str, list[ScoredSegment]] = {}
         for segment in self.segments:
             for name in names(segment):
@@ -89,11 +89,11 @@ class Experiment:
 
     @property
     def tested(self) -> list[str]:
-        """Names of the sets that are tested on, as against chosen on."""
+        """Names of the test sets, without the set that settings are tuned on."""
         return [item.name for item in self.sets.test]
 
     def evaluation(self, name: str) -> EvaluationSet:
-        """The test set of this name, or dev as one without title."""
+        """Return the test set of this name, or dev as a set without title."""
         return next((item for item in self.sets.test if item.name == name), EvaluationSet(name))
 
     def title(self, name: str) -> str:
@@ -146,7 +146,7 @@ def _read_score(work: Path, name: str, method: str) -> Score:
 
 
 def read_json(path: Path, stage: str) -> dict[str, Any]:
-    """The object in a file of `stage`; AsrtoolError where it is missing or broken."""
+    """Return the object in a file of `stage`; AsrtoolError if missing or broken."""
     try:
         content = json.loads(_existing(path, stage).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -162,7 +162,7 @@ def _existing(path: Path, stage: str) -> Path:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The ends of the paths: as many folders of each as it takes for all to differ."""
+    """Return the shortest ends of the paths, equally long, that all differ."""
     length = 1
     while len(names := {"/".join(folder.parts[-length:]) for folder in folders}) < len(folders):
         length += 1

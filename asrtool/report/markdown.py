@@ -23,7 +23,7 @@ class Table:
 
 
 def format_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A table with `head` and a line a row."""
+    """Format a Markdown table with `head` and a line a row."""
     names = list(head)
     lines: list[Iterable[object]] = [names, ["---"] * len(names), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

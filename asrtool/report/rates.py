@@ -26,7 +26,7 @@ def format_wer(counts: Counts) -> str:
 
 
 def format_interval(score: Score) -> str:
-    """Its ends in percent, or a dash."""
+    """Format the ends of the interval in percent, or a dash."""
     return f"{score.interval.low:.1f} to {score.interval.high:.1f}" if score.interval else "-"
 
 
@@ -40,7 +40,7 @@ def describe_interval(score: Score) -> str:
 
 
 def caution(score: Score) -> str:
-    """Why the rate of a small set says little; nothing of a large one."""
+    """Return why the rate of a small set says little; empty for a large one."""
     words, segments, speakers = score.counts.num_words, len(score.segments), score.num_speakers
     reasons = []
     if 0 < words < FEW_WORDS:
@@ -56,7 +56,7 @@ def caution(score: Score) -> str:
 
 
 def draw_rates(figure: Figure, rates: Sequence[tuple[str, Score]]) -> None:
-    """A dot and its interval for each of the named `rates`, from top to bottom."""
+    """Draw a dot and its interval for each of the named `rates`, top to bottom."""
     figure.set_figheight(0.8 + 0.42 * len(rates))
     axes = figure.subplots()
     for row, (name, score) in enumerate(rates):
@@ -99,7 +99,7 @@ def read_weights(path: Path) -> dict[str, dict[float, float]]:
 
 
 def draw_weights(figure: Figure, curves: Curves) -> None:
-    """A line a method, and its lowest point."""
+    """Draw a line a method, and its lowest point."""
     axes = figure.subplots()
     for (method, curve), colour in zip(curves.items(), LINES * len(curves), strict=False):
         axes.plot(list(curve), list(curve.values()), ".-", color=colour, label=method)
@@ -120,5 +120,5 @@ def describe_weights(curves: Curves) -> str:
 
 
 def lowest(curve: Mapping[float, float]) -> float:
-    """The weight with the lowest rate, of equals the least."""
+    """Return the weight with the lowest rate; the smallest if several are equal."""
     return min(curve, key=lambda weight: (curve[weight], weight))

@@ -21,7 +21,7 @@ SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.nam
 
 
 def format_results(experiment: Experiment) -> str:
-    """The content of RESULTS.md, whose figures are in the folder FIGURES beside it."""
+    """Format RESULTS.md, whose figures are in the folder FIGURES beside it."""
     sections = [
         f"# Results of {experiment.run['recipe']}",
         *(text for name in experiment.tested for text in _describe_test(experiment, name)),
@@ -43,7 +43,7 @@ def format_results(experiment: Experiment) -> str:
 
 
 def format_settings(experiment: Experiment) -> str:
-    """The settings of the run as TOML, but for where its corpora lie."""
+    """Format the settings of the run as TOML, without the paths of corpora."""
     return format_toml(experiment.config, SETTINGS).strip()
 
 
@@ -81,7 +81,7 @@ def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
 
 
 def format_weight(experiment: Experiment, method: str) -> str:
-    """The LM weight chosen for a method, a dash where it has none."""
+    """Format the LM weight chosen for a method, or a dash without one."""
     weight = experiment.decoding["methods"][method]["lm_weight"]
     return "-" if weight is None else f"{weight:g}"
 
@@ -129,7 +129,7 @@ DATA_COLUMNS = ("set", "hours of speech", "recordings", "speakers", "utterances"
 
 
 def data_rows(experiment: Experiment) -> list[list[object]]:
-    """A row a set, by DATA_COLUMNS."""
+    """Return a row a set, by DATA_COLUMNS."""
     rows = []
     for name, report in experiment.manifests.items():
         dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"

@@ -25,7 +25,7 @@ CHANCE = (
 
 
 def format_comparison(experiments: Sequence[Experiment]) -> str:
-    """RESULTS.md of several experiments."""
+    """Format RESULTS.md of several experiments."""
     sections = [f"# {', '.join(experiment.name for experiment in experiments)}"]
     for name in scored_sets(experiments):
         systems = systems_on(name, experiments)
@@ -40,13 +40,13 @@ def format_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def scored_sets(experiments: Sequence[Experiment]) -> list[str]:
-    """Names of all sets that any of them scored: those tested on first, dev last."""
+    """Return names of all scored sets: test sets first, dev last."""
     names = dict.fromkeys(name for experiment in experiments for name in experiment.tested)
     return list(dict.fromkeys([*names, *(experiment.sets.dev for experiment in experiments)]))
 
 
 def rate_table(systems: Sequence[System]) -> Table:
-    """A row a system: LM weight, rate, interval and counts."""
+    """Return a row a system: LM weight, rate, interval and counts."""
     rows = []
     for system in systems:
         counts = system.score.counts
@@ -69,7 +69,7 @@ def setting_table(experiments: Sequence[Experiment]) -> Table:
 
 
 def draw_dev_losses(figure: Figure, experiments: Sequence[Experiment]) -> None:
-    """The loss on dev of each training against utterances."""
+    """Draw the dev loss of each training against utterances."""
     axes = figure.subplots()
     for experiment, colour in zip(experiments, LINES * len(experiments), strict=False):
         dev = experiment.learners.dev

@@ -32,7 +32,7 @@ class Statistics:
 
     @property
     def rates(self) -> Floats:
-        """Words a second of utterances that have some."""
+        """Words a second, of utterances with words and a positive duration."""
         spoken = (self.durations_s > 0) & (self.num_words > 0)
         return np.asarray(self.num_words[spoken] / self.durations_s[spoken])
 
@@ -73,7 +73,7 @@ def unheard(words: Mapping[str, int], known: Mapping[str, int]) -> str:
 
 
 def shown_histograms(sets: Mapping[str, Statistics]) -> list[str]:
-    """Names of HISTOGRAMS in which not all values are alike."""
+    """Return the names of HISTOGRAMS in which not all values are equal."""
     return [name for name, histogram in HISTOGRAMS.items() if _spread(sets, histogram[3])]
 
 

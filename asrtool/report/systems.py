@@ -95,7 +95,7 @@ def _verdict(found: Comparison) -> str:
 
 
 def speaker_table(systems: Sequence[System]) -> Table:
-    """A row for each of the MAX_SPEAKERS speakers with most errors."""
+    """Return a row for each of the MAX_SPEAKERS speakers with most errors."""
     return _part_table("speaker", systems, lambda segment: (segment.speaker,), {})
 
 
@@ -151,12 +151,12 @@ def _confusions(score: Score) -> Counter[Pair]:
 
 
 def speaker_rates(system: System) -> list[float]:
-    """Word error rates in percent of the speakers with reference words, in order."""
+    """Return sorted word error rates in percent of speakers with reference words."""
     return sorted(part.counts.wer for part in system.score.speakers.values() if part.counts.wer is not None)
 
 
 def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
-    """The rates of the speakers of each system, from the lowest to the highest."""
+    """Draw the rates of the speakers of each system, from lowest to highest."""
     axes = figure.subplots()
     for system, colour in zip(systems, LINES * len(systems), strict=False):
         rates = speaker_rates(system)

@@ -64,7 +64,7 @@ class TrainingRun:
         return np.interp(samples, self.clock[:, 0], self.clock[:, 1])
 
     def all_steps(self) -> NDArray[np.void]:
-        """The steps of all learners, in the order in which their batches were assigned."""
+        """Return the steps of all learners, in order of batch assignment."""
         steps = np.concatenate(list(self.learners.values()))
         return steps[np.argsort(steps["step"], kind="stable")]
 
@@ -129,7 +129,7 @@ def _find_learners(folder: Path) -> dict[int, Path]:
 
 
 def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int]]:
-    """The steps of a learner, and its partners."""
+    """Read the steps of a learner, and its partners."""
     assert STEP.names
     partners: set[int] = set()
 
@@ -180,7 +180,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file, without a last line that is still being written."""
+    """Yield the objects of a JSONL file, without an incomplete last line."""
     if not path.exists():
         raise AsrtoolError(f"{path} is missing", "run stage train first, or name the OUT of asrtool train")
     with open(path, "rb") as file:

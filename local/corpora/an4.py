@@ -85,7 +85,7 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
 
 
 def _top(release: Path) -> Path:
-    """The folder that holds etc and wav: it is called an4 in the published tar file."""
+    """Return the folder that holds etc and wav, called an4 in the published tar file."""
     lists = next(find_files(release, RELEASE.holds[0]), None)
     return lists.parents[1] if lists else release
 
@@ -97,7 +97,7 @@ def _read_list(path: Path) -> list[str]:
 
 
 def _read_texts(path: Path) -> dict[str, str]:
-    """Utterance id -> text as published."""
+    """Return utterance id -> text as published."""
     texts = {}
     for number, line in enumerate(_read_list(path), start=1):
         match = re.fullmatch(r"(.*)\(([^()\s]+)\)", line)
@@ -118,7 +118,7 @@ def _find_audio(place: Path, converted: Path) -> Path | None:
 
 
 def _raw_to_flac(raw: Path, target: Path) -> Path:
-    """16-bit little-endian samples at 16 kHz to FLAC."""
+    """Convert headerless 16-bit little-endian samples at 16 kHz to FLAC."""
     import numpy as np
     import soundfile
 

@@ -90,7 +90,7 @@ class Corpus(Base):
         _prepare(corpus, out / "train", data)
 
     def texts(self, corpus: Path) -> tuple[Iterable[str], Callable[[str], str]]:
-        """Turns."""
+        """Return the turns of the transcripts and the rule that normalises one."""
         return _said(_by_call(corpus, TRANSCRIPTS, "trans/*/fe_03_*.txt")), RULE
 
 
@@ -162,7 +162,7 @@ def read_speakers(corpus: Path) -> dict[str, str]:
 
 
 def _said(turns: Mapping[str, Path]) -> Iterator[str]:
-    """The words of all turns; the log warns of what cannot be read."""
+    """Yield the words of all turns; unreadable lines are logged as warnings."""
     faults: list[Drop] = []
     for id_, path in turns.items():
         for number, line in enumerate(read_lines(path, id_, faults), start=1):
@@ -178,7 +178,7 @@ def _said(turns: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[str, Path]:
-    """Call id -> file, over the releases, whatever the nesting of their folders."""
+    """Return call id -> file over the releases, whatever the nesting of their folders."""
     found = {}
     for release in releases:
         paths = by_stem(corpus / release.name, pattern)

@@ -1,4 +1,4 @@
-"""A person's own data, each set in any of the layouts that can be read."""
+"""Custom data; each set may be in any supported layout."""
 
 from __future__ import annotations
 

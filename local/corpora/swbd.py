@@ -160,7 +160,7 @@ def _of_call(
     rule: Callable[[str], str],
     drops: list[Drop],
 ) -> list[Entry]:
-    """The utterances of a call, by start and side."""
+    """Return the utterances of a call by start and side."""
     kept = []
     for name, start_s, end_s, side, said in lines:
         if text := normalised(name, said, rule, drops):
@@ -219,7 +219,7 @@ def _letters(word: str) -> str:
 
 
 def _stem(word: str) -> str:
-    """The letters of an acronym without the ending of its plural or genitive."""
+    """Return the letters of an acronym without a plural or genitive ending."""
     return re.sub(r"('s|s)$", "", word) if len(word) > 2 else word
 
 
@@ -236,7 +236,7 @@ def _transcribed(id_: str, sound: Sound, sides: Mapping[str, Path], drops: list[
 
 
 def _well_formed(lines: list[str], side: str, sound: Sound, drops: list[Drop]) -> list[Line]:
-    """Lines of id, start, end and words, with times that run forward."""
+    """Return lines of id, start, end and words whose times run forward."""
     kept = []
     for line in lines:
         match = LINE.match(line)

@@ -16,7 +16,7 @@ PLACE = "place.url"  # a file in a folder of corpora: the address of what would 
 
 
 def place_of(folder: Path) -> Path:
-    """`folder`, or the address that it stands for."""
+    """Return the address that `folder` stands for, or `folder` itself."""
     marker = folder / PLACE
     return Path(marker.read_text(encoding="utf-8").strip()) if marker.is_file() else folder
 

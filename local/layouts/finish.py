@@ -110,7 +110,7 @@ def write_set(
 
 
 def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]]:
-    """The entries of a recording each, by its id; `segments` are in any order."""
+    """Yield the utterances of one recording at a time, sorted by recording id."""
     ordered = sorted(segments, key=lambda segment: segment.recording_id)
     for _, group in itertools.groupby(ordered, key=lambda segment: segment.recording_id):
         yield [segment.to_dict() for segment in group]

@@ -51,7 +51,7 @@ def has_pairs(folder: Path) -> bool:
 
 
 def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[str, str]]:
-    """Id -> audio file and id -> text; those that lack the other are in `drops`."""
+    """Return id -> audio file and id -> text; files without a partner go to `drops`."""
     sounds = _by_stem(path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES)
     texts = _by_stem(find_files(folder, "*.txt"))
     if not sounds.keys() & texts.keys():
@@ -82,7 +82,7 @@ def _is_lossy(path: str) -> bool:
 
 
 def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:
-    """Path without suffix -> id."""
+    """Return path without suffix -> id."""
     names: dict[str, str] = {}
     for stem in stems:
         id_ = _name(Path(stem).relative_to(unicodedata.normalize("NFC", str(folder))))

@@ -74,7 +74,7 @@ def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) ->
 
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
-    """Recording -> its file and number of channels."""
+    """Return recording -> its audio file and number of channels."""
     recordings = {}
     for num_channels in (1, 2):
         files = {entry.recording: entry.path for entry in entries.values() if entry.num_channels == num_channels}
@@ -124,7 +124,7 @@ class _Spoken:
     rate_hz: int  # at which durations are whole numbers of samples
 
     def by_recording(self, rows: np.ndarray) -> Iterator[list[Utterance]]:
-        """The utterances of a recording each, by its id."""
+        """Yield the utterances of one recording at a time, sorted by recording id."""
         recordings = [self.entries[name].recording if name in self.entries else "" for name in self.places.names]
         rank = {id_: place for place, id_ in enumerate(sorted(set(recordings)))}
         ranks = np.array([rank[id_] for id_ in recordings], dtype=np.int32)

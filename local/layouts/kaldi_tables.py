@@ -75,12 +75,12 @@ class Table:
 
 
 def read_table(path: Path) -> dict[str, str]:
-    """The values of a short table by id. Raises AsrtoolError as `Table` does."""
+    """Return the values of a short table by id; raises AsrtoolError as `Table` does."""
     return _unique(path)
 
 
 def _unique(path: Path, allow_empty: bool = False, of_hashes: Container[int] | None = None) -> dict[str, str]:
-    """The values by id, of all lines or of those whose ids have these hashes."""
+    """Return values by id, of all lines or of lines with id hashes in `of_hashes`."""
     table: dict[str, str] = {}
     for number, (id_, value, _) in enumerate(_read_lines(path, allow_empty), start=1):
         if id_ in table:
@@ -91,7 +91,7 @@ def _unique(path: Path, allow_empty: bool = False, of_hashes: Container[int] | N
 
 
 def _read_lines(path: Path, allow_empty: bool) -> Iterator[tuple[str, str, int]]:
-    """Id and value of each line, and the byte behind it."""
+    """Yield id and value of each line, and the offset of the byte after it."""
     if not path.is_file():
         raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
     end = 0
@@ -132,7 +132,7 @@ class Places:
     table: Table | None = None  # with their lines; without it an utterance is called as its recording
 
     def wanted(self) -> set[str]:
-        """The recordings of what is no copy."""
+        """Return the recordings of utterances that are not speed copies."""
         return {self.names[place] for place in np.unique(self.recording[~self.is_copy]).tolist()}
 
     def ending(self, durations_s: Mapping[str, float]) -> Places:
@@ -142,13 +142,13 @@ class Places:
         return Places(self.names, self.recording, self.start_s, end_s, self.ids, self.is_copy, self.table)
 
     def read_ids(self, rows: np.ndarray) -> list[str]:
-        """The ids of `rows`."""
+        """Return the ids of `rows`."""
         if self.table:
             return [id_ for id_, _ in self.table.read(rows)]
         return [self.names[place] for place in self.recording[rows].tolist()]
 
     def read_names(self, rows: np.ndarray) -> tuple[list[str], list[str]]:
-        """The ids of `rows`, and their recordings."""
+        """Return the ids of `rows` and the ids of their recordings."""
         return self.read_ids(rows), [self.names[place] for place in self.recording[rows].tolist()]
 
 
@@ -177,7 +177,7 @@ def read_segments(path: Path) -> Places:
 
 
 def whole_files(names: list[str]) -> Places:
-    """An utterance a recording, which is called like it."""
+    """Return places in which each recording is one utterance with the same id."""
     num = len(names)
     ids = np.array([hash(name) for name in names], dtype=np.int64)
     is_copy = np.zeros(num, dtype=bool)

@@ -159,7 +159,7 @@ def _recording(entry: Entry) -> Recording:
 
 
 def read_supervision(entry: Entry) -> SupervisionSegment:
-    """Its ids and its speaker have no blanks. Raises as `_recording`."""
+    """Parse a supervision; ids and speaker have no blanks. Raises as `_recording`."""
     for key in ("id", "recording_id"):
         check_name(entry, key)
     if not isinstance(entry.get("speaker"), str | int | float | None):
@@ -179,7 +179,7 @@ def read_supervision(entry: Entry) -> SupervisionSegment:
 
 
 def check_name(entry: Entry, key: str) -> None:
-    """A number may be one, where ids were counted."""
+    """Raise ValueError if `entry[key]` is not a name; integer ids are allowed."""
     value = entry[key]
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
         raise ValueError(f"{key} is {value!r}, expected a name")

@@ -81,7 +81,7 @@ def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Pat
 def _segments(
     id_: str, sound: Sound, rows: list[Row], bases: Sequence[Path], drops: list[Drop]
 ) -> Iterator[SupervisionSegment]:
-    """The utterances of a recording. Raises AsrtoolError for two that are one stretch."""
+    """Yield utterances of a recording; AsrtoolError if two are the same segment."""
     places: dict[str, str] = {}
     for row in rows:
         start_s = row.offset_s or 0.0

@@ -77,7 +77,7 @@ def _open(path: Path, newline: str) -> Iterator[TextIO]:
 
 
 def _first_broken(path: Path) -> tuple[int, int]:
-    """Line and value of the first byte that is not UTF-8."""
+    """Return line number and value of the first byte that is not UTF-8."""
     with path.open("rb") as file:
         for line, content in enumerate(file, start=1):
             try:

@@ -72,7 +72,7 @@ def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[D
 
 
 def command_line(words: Sequence[str]) -> str:
-    """A command as a shell has it."""
+    """Return a command as it would be typed in a shell."""
     return words[-1] if tuple(words[:2]) == BY_SHELL else shlex.join(words)
 
 
@@ -89,7 +89,7 @@ def _found(word: str, directory: Path) -> str:
 
 
 def _digest(words: Sequence[str]) -> str:
-    """Digest words, and sizes and times of files among them."""
+    """Return a hash of the words, and of sizes and times of files among them."""
     parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in words]
     return hashlib.sha256("\0".join([KEEPS_FLOAT, *parts]).encode(errors="surrogateescape")).hexdigest()[:24]
 

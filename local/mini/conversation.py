@@ -52,7 +52,7 @@ class Side:
 
     @property
     def free_s(self) -> float:
-        """When this speaker can say the next thing."""
+        """Earliest time in s at which this speaker can speak next."""
         return self.segments[-1].end_s + 0.05 if self.segments else 0.2
 
 
@@ -116,7 +116,7 @@ def _join(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:
-    """Clean speech of both sides, float64 (num_samples, 2)."""
+    """Return the clean speech of both sides, float64 (num_samples, 2)."""
     speech = np.zeros((round(duration_s * SAMPLING_RATE_HZ), 2))
     for column, side in enumerate(sides):
         for first, samples in side.sounds:
@@ -136,7 +136,7 @@ class _Talk:
         self._marks = rng.permutation(plan.marks).tolist()  # the mark used longest ago comes first
 
     def greet(self) -> float:
-        """Both say who they are; returns when that is over."""
+        """Let both speakers greet; return the end of the greeting in s."""
         for _ in range(2):
             self._turn += 1
             side = self.sides[self._turn % 2]
@@ -161,7 +161,7 @@ class _Talk:
         self.floor_s = segment.end_s
 
     def _agree(self, listener: Side, segment: Segment) -> None:
-        """A back-channel of the listener while `segment` is being said."""
+        """Say a back-channel of the listener during `segment`, now and then."""
         if segment.end_s - segment.start_s < 2 or self.rng.random() > BACKCHANNEL_SHARE:
             return
         start_s = self.rng.uniform(segment.start_s + 0.8, segment.end_s)
@@ -211,7 +211,7 @@ class _Talk:
 
 
 def _runs(tokens: list[Token]) -> Iterator[list[Token]]:
-    """Sounds alone, words between them together."""
+    """Yield runs of tokens: each sound alone, words between sounds together."""
     run: list[Token] = []
     for token in tokens:
         if token.is_sound or (run and run[-1].is_sound):
@@ -223,7 +223,7 @@ def _runs(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def _manner(token: Token, num_samples: int) -> np.ndarray | float:
-    """Gain over a token: laughed words shake, asides and uncertain words are soft."""
+    """Return a token's gain: laughter shakes, asides and uncertain words are soft."""
     if token.kind == "laughed":
         return 1 + 0.5 * np.sin(2 * np.pi * 7 / SAMPLING_RATE_HZ * np.arange(num_samples))
     return QUIET if token.kind in ("aside", "uncertain") else 1.0

@@ -87,7 +87,7 @@ def _in_turns(item: Recorded) -> Recorded:
 
 
 def _pronounce(recorded: Iterable[Recorded]) -> dict[str, str]:
-    """The phonemes of every word said."""
+    """Return the phonemes of every word that was said."""
     segments = (segment for item in recorded for side in item.conversation.sides for segment in side)
     words = {timed.token.word for segment in segments for timed in segment.tokens} - {""}
     with Espeak(seed=0) as espeak:

@@ -44,7 +44,7 @@ def plan_calls(speech_s: float, seed: int) -> list[Call]:
 
 
 def write_transcripts(root: Path, recorded: Sequence[Recorded]) -> None:
-    """One .txt a call and one table of calls a part."""
+    """Write one .txt per call and one table of calls per part."""
     for audio, transcripts, _ in PARTS:
         part = [item for item in recorded if item.call.audio.is_relative_to(audio)]
         for item in part:

@@ -24,7 +24,7 @@ _CONTEXT = "/ [ ] __ [ ]"
 
 
 def format_glm(name: str) -> str:
-    """The rules, under the `name` of a file."""
+    """Return the GLM rules, under the `name` of a file."""
     return "\n".join(
         [
             ";; Rules for the synthetic test set; the constructs are those of the English evaluations of NIST.",

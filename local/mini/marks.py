@@ -89,12 +89,12 @@ def spoken_form(token: Token) -> str:
 
 
 def as_tokens(words: Sequence[str]) -> list[Token]:
-    """Words without a mark."""
+    """Return words as tokens without marks."""
     return [Token(word) for word in words]
 
 
 def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[Token] | None:
-    """`tokens` with one `mark` more, or None where no word can bear it."""
+    """Return `tokens` with one more `mark`, or None if no word can bear it."""
     if mark in IN_SPEECH:
         at = int(rng.integers(len(tokens) + 1))
         return [*tokens[:at], Token("", mark), *tokens[at:]]
@@ -114,6 +114,6 @@ def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[T
 
 
 def _bearers(tokens: list[Token], mark: str) -> list[int]:
-    """Indices of the words that can bear `mark`."""
+    """Return indices of the words that can bear `mark`."""
     able = ABLE.get(mark)
     return [i for i, token in enumerate(tokens) if token.kind == "word" and (able is None or token.word in able)]

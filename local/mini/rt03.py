@@ -63,7 +63,7 @@ def write_references(root: Path, recorded: Sequence[Recorded]) -> None:
 
 
 def _lines(item: Recorded, side: int) -> Iterator[str]:
-    """Lines of one side, channels as numbers, and a line for each gap between them."""
+    """Yield stm lines of one side, channels as numbers, and a line for each gap."""
     name = item.conversation.name
     label = f"<O,{LABELS[name.partition('_')[0]]},{item.voices[side].sex},STANDARD>"
     at_s = 0.0

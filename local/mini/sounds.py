@@ -30,12 +30,12 @@ def _time_s(duration_s: float) -> np.ndarray:
 
 
 def _hiss(time_s: np.ndarray, smoothing: float, rng: np.random.Generator) -> np.ndarray:
-    """White noise through a one-pole low pass; `smoothing` 0 leaves it white."""
+    """Return white noise through a one-pole low pass; `smoothing` 0 leaves it white."""
     return lfilter([1 - smoothing], [1, -smoothing], rng.standard_normal(len(time_s)))
 
 
 def _knocks(rng: np.random.Generator) -> np.ndarray:
-    """Two or three blows on something hollow."""
+    """Return two or three knocks on a hollow object."""
     time_s = _time_s(rng.uniform(0.35, 0.6))
     sound = 0.02 * _hiss(time_s, 0.5, rng)
     for start_s in np.sort(rng.uniform(0, time_s[-1] - 0.15, size=rng.integers(2, 4))):
@@ -46,7 +46,7 @@ def _knocks(rng: np.random.Generator) -> np.ndarray:
 
 
 def _laughter(rng: np.random.Generator) -> np.ndarray:
-    """Voiced puffs, four to six a second, pitch falling."""
+    """Return laughter: voiced puffs, four to six a second, with falling pitch."""
     time_s = _time_s(rng.uniform(0.6, 1.0))
     pitch_hz = rng.uniform(170, 300) * (1 - 0.25 * time_s / time_s[-1])
     buzz = np.sign(np.sin(2 * np.pi * np.cumsum(pitch_hz) / SAMPLING_RATE_HZ)) + 0.5 * _hiss(time_s, 0.0, rng)
@@ -71,7 +71,7 @@ def _lipsmack(rng: np.random.Generator) -> np.ndarray:
 
 
 def _mumble(rng: np.random.Generator) -> np.ndarray:
-    """A low voice of which no word can be made out."""
+    """Return a low voice without intelligible words."""
     time_s = _time_s(rng.uniform(0.5, 0.8))
     buzz = np.sign(np.sin(2 * np.pi * rng.uniform(90, 180) * time_s))
     syllables = 0.4 + 0.6 * np.sin(2 * np.pi * 3.5 * time_s) ** 2
@@ -79,7 +79,7 @@ def _mumble(rng: np.random.Generator) -> np.ndarray:
 
 
 def _resonate(sound: np.ndarray, center_hz: float) -> np.ndarray:
-    """A formant: a two-pole resonance of about 250 Hz width."""
+    """Apply a formant: a two-pole resonance of about 250 Hz width."""
     radius = np.exp(-np.pi * 250 / SAMPLING_RATE_HZ)
     angle = 2 * np.pi * center_hz / SAMPLING_RATE_HZ
     return lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], sound)

@@ -13,7 +13,7 @@ IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 
 
 def scored(item: Recorded, side: int) -> list[Segment]:
-    """Segments that count: with words, and after the greeting."""
+    """Return the scored segments: those with words, after the greeting."""
     begin_s = item.conversation.greeting_end_s
     return [s for s in item.conversation.sides[side] if s.has_words and s.start_s >= begin_s]
 

@@ -26,7 +26,7 @@ sw-ms98-dict.text                      the words with their phonemes as espeak-n
 
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
-    """Calls with `speech_s` seconds of speech in all; at least three."""
+    """Plan at least three calls with `speech_s` seconds of speech in all."""
     num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
     pairs = pair_speakers(num_calls)
     voices = _take(draw_voices(TRAIN, np.random.default_rng((seed, 1))), max(map(max, pairs)) + 1)
@@ -69,7 +69,7 @@ def _write_side(root: Path, item: Recorded, side: int) -> None:
 
 
 def _tile(segments: Iterable[Segment], duration_s: float) -> Iterator[Segment]:
-    """`segments` with silence between, so that they cover 0 to `duration_s`."""
+    """Yield `segments` with silence between them, covering 0 to `duration_s`."""
     at_s = 0.0
     for segment in segments:
         if segment.start_s > at_s:
@@ -106,7 +106,7 @@ def format_ms98(tokens: Sequence[TimedToken]) -> str:
 
 
 def format_token(token: Token) -> str:
-    """One token in MS-State mark-up."""
+    """Return a token in MS-State mark-up."""
     word = {"t._v.": "t v", "mhm": "um-hum"}.get(token.word, token.word)
     if token.is_sound:
         return {"noise": "[noise]", "laughter": "[laughter]"}.get(token.kind, "[vocalized-noise]")

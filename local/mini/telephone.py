@@ -38,7 +38,7 @@ class Line:
 
 
 def draw_line(quality: LineQuality, rng: np.random.Generator) -> Line:
-    """One line within the ranges of `quality`."""
+    """Draw a random line within the ranges of `quality`."""
     return Line(
         level_db=rng.uniform(*quality.level_db),
         snr_db=rng.uniform(*quality.snr_db),
@@ -49,7 +49,7 @@ def draw_line(quality: LineQuality, rng: np.random.Generator) -> Line:
 
 
 def through_lines(speech: np.ndarray, lines: tuple[Line, Line], rng: np.random.Generator) -> np.ndarray:
-    """Both sides as recorded: float (num_samples, 2) to int16 of the same shape."""
+    """Return both sides as recorded: float (num_samples, 2) to int16, same shape."""
     levelled = [_at_level(_handset(speech[:, side], lines[side]), lines[side].level_db) for side in range(2)]
     sides = [_add_line(levelled[side], levelled[1 - side], lines[side], rng) for side in range(2)]
     return np.clip(np.rint(np.stack(sides, axis=1) * 32767), -32768, 32767).astype(np.int16)
@@ -60,7 +60,7 @@ def _handset(speech: np.ndarray, line: Line) -> np.ndarray:
 
 
 def _at_level(speech: np.ndarray, level_db: float) -> np.ndarray:
-    """Scaled so that the root mean square over what is not silence is `level_db`."""
+    """Scale speech so that the root mean square of non-silence is `level_db`."""
     frames = speech[: len(speech) // 80 * 80].reshape(-1, 80)
     power = (frames**2).mean(axis=1)
     active = power[power > 1e-3 * power.max()]

@@ -62,7 +62,7 @@ def _check_files(extra_text: Sequence[str]) -> None:
 
 
 def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
-    """A link in `out` to a folder that `out` is in would have no end."""
+    """Raise AsrtoolError if `out` is in a folder to link: the tree would be endless."""
     real = out.resolve()
     for name, folders in targets.items():
         for folder in folders:

@@ -79,7 +79,7 @@ def _write_without(folder: Path, gone: Sequence[Said], drops: Sequence[Drop]) ->
 
 
 def _lines_without(path: Path, gone: Collection[bytes]) -> Iterator[bytes]:
-    """The lines of a file without one for each of `gone`."""
+    """Yield the lines of a file, leaving out one for each of `gone`."""
     num_gone = Counter(gone)
     with path.open("rb") as file:
         for line in file:

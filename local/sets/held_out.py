@@ -48,7 +48,7 @@ class Calls:
         return Option(gain_s, loss / gain_s, _key(id_), new, joining)
 
     def of(self, speakers: set[Speaker]) -> set[str]:
-        """The conversations in which one of `speakers` speaks."""
+        """Return the conversations in which one of `speakers` speaks."""
         return {id_ for speaker in speakers for id_ in self._recordings[speaker]}
 
     def beside(self, speakers: set[Speaker]) -> set[str]:

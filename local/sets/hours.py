@@ -22,10 +22,11 @@ TRAIN_REPORT = Path("manifests", "train", "report.json")
 
 
 def training_hours(config: Config, work: Path) -> tuple[float, str]:
-    """Hours of speech that a run in `work` trains on, and how that is known.
+    """Return hours of speech that a run in `work` trains on, and their source.
 
-    A release that the settings do not place counts as it was published, one whose place they say is nowhere as what the
-    mini corpus has in its stead. Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
+    The report on the run's manifests is used if it exists. Without it, the run trains on the mini corpus if the paths
+    of all training releases are explicitly empty; otherwise published hours are used. Raises AsrtoolError for a corpus
+    of unknown size without a manifest.
     """
     if report := report_of(config, work):
         return float(report["speech_hours"]), f"by {work / TRAIN_REPORT}"

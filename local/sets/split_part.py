@@ -60,12 +60,12 @@ class Part:
         return self.fate >= Fate.PLAIN
 
     def said(self) -> list[memoryview]:
-        """Training text; too short or too long utterances come last."""
+        """Return the training text; too short or too long utterances come last."""
         return self.columns.said(self.is_training & self.is_fit) + self.columns.said(self.is_training & ~self.is_fit)
 
 
 def read_part(folder: Path, name: str, data: Data) -> Part:
-    """A corpus of which nothing is held out yet."""
+    """Read a corpus with nothing held out yet."""
     recordings, batches = read_batches(folder)
     columns = read_columns(batches)
     is_fit = (columns.duration_s >= data.min_duration_s) & (columns.duration_s <= data.max_duration_s)
@@ -136,11 +136,11 @@ def _leave_out(part: Part, entry: Entry, fate: int, number: int, data: Data) -> 
 
 
 def unfit(entry: Entry, data: Data) -> Drop:
-    """The drop of an utterance that is too short or too long."""
+    """Return the drop of an utterance that is too short or too long."""
     reason = "too short" if entry["duration"] < data.min_duration_s else "too long"
     return Drop(entry["id"], reason, f"{entry['duration']:.3f} s")
 
 
 def with_corpus(entry: Entry, name: str) -> Entry:
-    """`entry` that knows its corpus."""
+    """Return `entry` with the name of its corpus in the custom field ``corpus``."""
     return {**entry, "custom": {**entry.get("custom", {}), "corpus": name}}

@@ -32,7 +32,7 @@ class Columns:
     num_bytes: np.ndarray  # int32, of its line
 
     def speech_s(self, rows: np.ndarray) -> dict[str, float]:
-        """Seconds in each recording of the utterances of the mask `rows`."""
+        """Return seconds of speech by recording, of the utterances of the mask `rows`."""
         total = np.bincount(self.recording[rows], self.duration_s[rows], len(self.recordings))
         return {self.recordings[place]: float(total[place]) for place in np.unique(self.recording[rows]).tolist()}
 
@@ -48,7 +48,7 @@ class Columns:
         return np.isin(self.speaker, [place for place, name in enumerate(self.speakers) if name in speakers])
 
     def said(self, rows: np.ndarray) -> list[memoryview]:
-        """The lines of text of the mask `rows`, in one piece where they follow each other."""
+        """Return the text of rows in the mask `rows`; adjacent lines are one piece."""
         begin = np.concatenate(([0], np.cumsum(self.num_bytes, dtype=np.int64)))
         edges = begin[np.flatnonzero(np.diff(rows, prepend=False, append=False))]
         view = memoryview(self.lines)
@@ -65,13 +65,13 @@ class Columns:
         )
 
     def runs(self) -> list[tuple[int, int]]:
-        """First and last row, exclusive, of what follows each other in one recording."""
+        """Return (first row, last row + 1) of each run of rows in one recording."""
         edges = np.flatnonzero(np.diff(self.recording, prepend=-1, append=-1)).tolist()
         return list(itertools.pairwise(edges))
 
 
 def read_columns(batches: Iterable[list[Entry]]) -> Columns:
-    """The columns of the utterances of a manifest, which are not kept."""
+    """Read the utterances of a manifest as columns; the entries are not kept."""
     recordings: dict[str, int] = {}
     speakers: dict[str | None, int] = {}
     lines = bytearray()

@@ -77,12 +77,12 @@ def _say_digits(digits: str) -> str:
 
 
 def _say_number(digits: str) -> str:
-    """A number from 1 to 9, or as `_say_pair`."""
+    """Return the words of a number of one digit from 1, or of two digits."""
     return DIGITS[int(digits)] if len(digits) == 1 else _say_pair(digits)
 
 
 def _say_pair(digits: str) -> str:
-    """A number from 10 to 99."""
+    """Return the words of a number from 10 to 99."""
     if digits[0] == "1":
         return TEENS[int(digits[1])]
     ten = TENS[int(digits[0]) - 2]

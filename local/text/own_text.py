@@ -61,7 +61,7 @@ def fold(text: str) -> str:
 
 
 def split_characters(word: str) -> Iterator[str]:
-    """Each character of `word` with the marks that combine with it."""
+    """Yield each character of `word` with its combining marks."""
     begin = 0
     for place in range(1, len(word)):
         combines = unicodedata.category(word[place])[0] == "M" or not set(JOINERS).isdisjoint(

@@ -50,7 +50,7 @@ class Reference:
         self._pieces: list[bytes] = []
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """The utterances of a recording, in any order."""
+        """Add the utterances of a recording, in any order."""
         entries = list(entries)
         self._corpora.update(self._corpus_of(entry["recording_id"]) for entry in entries)
         piece = self._compressor.compress(_segments(entries, self._corpus_of, self._is_english).encode())
@@ -58,7 +58,7 @@ class Reference:
             self._pieces.append(piece)
 
     def read(self) -> Iterator[bytes]:
-        """The content of ref.stm, once, when all utterances have been added."""
+        """Yield the content of ref.stm; call it once, after all utterances are added."""
         yield _heading(self._corpora).encode()
         decompressor = zlib.decompressobj()
         for piece in (*self._pieces, self._compressor.flush()):
@@ -96,7 +96,7 @@ def _segments(entries: Iterable[Entry], corpus_of: Callable[[str], str], is_engl
 
 
 def reference_rules(glm: str) -> str:
-    """The rules of `glm` without those meant for hypotheses alone.
+    """Return the rules of `glm` without those meant for hypotheses alone.
 
     These expand contractions, which the annotators of Hub5'00 have done in its reference and nobody has in others.
     """

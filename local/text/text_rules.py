@@ -63,13 +63,13 @@ class Rules:
     known: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)  # word -> what became of it
 
     def spelling(self, acronyms: Mapping[str, str]) -> Rules:
-        """These rules with the acronyms of a dictionary."""
+        """Return these rules with the acronyms of a dictionary."""
         return replace(self, acronyms=acronyms, known={})
 
 
-# A person's own text, after strip_punctuation.
+# Custom text, after strip_punctuation.
 PLAIN = Rules(word=((r"^'(.+)'$", r"\1"),))
-# Marks of a person's own text and of Kaldi's; Kaldi's recipes give <unk> the phone of spoken noise.
+# Marks of custom text and of Kaldi's; Kaldi's recipes give <unk> the phone of spoken noise.
 _MARK = re.compile(r"[\[<]+[^\[\]<>\s]*[\]>]+")
 MARKS = {
     **dict.fromkeys(("[laugh]", "<laugh>", "<laughter>"), "[laughter]"),
@@ -115,7 +115,10 @@ def normalise(text: str, rules: Rules) -> str:
 
 
 def split_acronym(word: str) -> list[str]:
-    """t._v.'s -> t v's, a._t._and_t. -> a t and t, u.s. -> u s; other words unchanged."""
+    """Split acronyms into letters; other words are unchanged.
+
+    Examples: t._v.'s -> t v's, a._t._and_t. -> a t and t, u.s. -> u s.
+    """
     parts = []
     for part in re.sub(r"(?<=\b[a-z]\.)(?=[a-z]\.)", "_", word).split("_"):
         letter = _LETTER.fullmatch(part)

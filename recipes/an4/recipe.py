@@ -1,4 +1,7 @@
-"""CMU AN4: letters, digits and names read at 16 kHz; give the corpus with --set paths.an4=DIR."""
+"""CMU AN4: letters, digits and names read at 16 kHz.
+
+Give the corpus with --set paths.an4=DIR.
+"""
 
 from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
 

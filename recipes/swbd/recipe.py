@@ -1,4 +1,4 @@
-"""Switchboard and Fisher: train on conversations over the telephone, test on Hub5'00.
+"""Switchboard and Fisher: train on telephone conversations, test on Hub5'00.
 
 Without configured LDC paths the corpora are synthetic ones in the same layout.
 """

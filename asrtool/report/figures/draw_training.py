@@ -95,7 +95,7 @@ def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
 
 
 def draw_learners(figure: Figure, run: TrainingRun) -> None:
-    """Steps a second of each learner, and how it spends its time."""
+    """Draw steps a second of each learner, and how it spends its time."""
     figure.set_figheight(1.4 + _rows_inches(run))
     speed, fraction = panels(figure, 2, share_y=True)
     ranks = list(run.learners)
@@ -114,7 +114,7 @@ def draw_learners(figure: Figure, run: TrainingRun) -> None:
 
 
 def draw_timeline(figure: Figure, run: TrainingRun) -> None:
-    """Steps of each learner at the start and in the middle of the training.
+    """Draw steps of each learner at the start and in the middle of the training.
 
     A record has sums: within a step the parts are drawn in the order of PARTS, whatever it was.
     """

@@ -54,7 +54,7 @@ def describe_training(run: TrainingRun, folder: str) -> str:
 
 
 def training_facts(run: TrainingRun) -> list[str]:
-    """Sentences of Markdown on how the training went, and what to be warned of."""
+    """Return sentences of Markdown on how the training went, with warnings."""
     num_learners = len(run.learners)
     facts = [
         f"`{run.strategy}`, {num_learners} learner{'s' if num_learners > 1 else ''}: {run.num_steps} steps"
@@ -108,7 +108,7 @@ def _portion(values: Mapping[str, float]) -> str:
 
 
 def _learner_table(run: TrainingRun) -> Table:
-    """Percentages: of the batches of all learners, and of the learner's time."""
+    """Return percentages by learner: of all learners' batches, and of its time."""
     rows = []
     for rank, steps in run.learners.items():
         num = len(steps)

@@ -179,7 +179,7 @@ def _policy() -> str:
 
 
 def _inline(text: str) -> Markup:
-    """A sentence of Markdown: code and what is bold."""
+    """Convert code and bold text of a sentence of Markdown to HTML."""
     html = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(r"\*\*(.*?)\*\*", r"<strong>\1</strong>", html))
 
@@ -231,7 +231,7 @@ def _plots_of_set(
 
 
 def _with_clips(sets: Sequence[SetPart], experiments: Sequence[Experiment], num_clips: int) -> list[SetPart]:
-    """`sets` with audio for the worst utterances of each, as long as there is room."""
+    """Return `sets` with audio of the worst utterances, up to MAX_CLIP_BYTES in all."""
     palette, room = make_palette(), MAX_CLIP_BYTES
     parts = []
     for part in sets:
@@ -267,7 +267,7 @@ def _describe_run(experiment: Experiment, prefix: str) -> RunPart:
 
 
 def _overlaid(experiments: Sequence[Experiment]) -> list[Picture]:
-    """The trainings in one figure, as far as their losses mean something."""
+    """Return one figure of all dev losses, if at least two are meaningful."""
     trained = [each for each in experiments if len(each.learners.dev) and not each.learners.emulated]
     if len(trained) < 2:
         return []
@@ -276,7 +276,7 @@ def _overlaid(experiments: Sequence[Experiment]) -> list[Picture]:
 
 
 def _describe_data(experiments: Sequence[Experiment]) -> list[DataPart]:
-    """A part for all experiments of the same data."""
+    """Return one part for all experiments with the same data."""
     groups: list[list[Experiment]] = []
     for experiment in experiments:
         same = (group for group in groups if group[0].manifests == experiment.manifests)

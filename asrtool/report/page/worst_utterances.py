@@ -37,7 +37,7 @@ class Clip:
 
     @property
     def num_bytes(self) -> int:
-        """Size of both URLs."""
+        """Size of both URLs in bytes."""
         return len(self.audio) + len(self.picture)
 
 
@@ -96,7 +96,7 @@ def format_png(shades: np.ndarray, palette: bytes) -> bytes:
 
 
 def make_palette() -> bytes:
-    """NUM_SHADES colours from dark to light."""
+    """Return NUM_SHADES colours from dark to light."""
     import matplotlib
 
     colours = matplotlib.colormaps["magma"](np.linspace(0, 1, NUM_SHADES), bytes=True)
@@ -139,7 +139,7 @@ class Card:
 
     @property
     def duration_s(self) -> float | None:
-        """None for plain text."""
+        """Duration in s; None for plain text."""
         first = self.first
         return None if first.start_s is None or first.end_s is None else first.end_s - first.start_s
 
@@ -165,7 +165,7 @@ def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
 
 
 def read_clip(card: Card, clips: Clips, palette: bytes) -> Clip | None:
-    """The audio of a card; None where it is not there."""
+    """Return the audio of a card, or None if it is missing."""
     first = card.first
     if first.start_s is None or first.end_s is None:
         return None
@@ -174,7 +174,7 @@ def read_clip(card: Card, clips: Clips, palette: bytes) -> Clip | None:
 
 
 def describe_pairs(pairs: Sequence[Pair]) -> str:
-    """Aligned words for who does not see them."""
+    """Describe aligned words for readers who cannot see them."""
     errors = [_describe_error(pair) for pair in pairs if pair.kind != "C"]
     ref, hyp = (" ".join(filter(None, words)) for words in ([pair.ref for pair in pairs], [pair.hyp for pair in pairs]))
     return f"Reference: {ref or 'nothing'}. Recognised: {hyp or 'nothing'}. Errors: {', '.join(errors) or 'none'}."
