@@ -50,7 +50,10 @@ class SynchronousStrategy(Strategy):
 
 
 def single(context: StrategyContext) -> Strategy:
-    """Train one learner: w <- w - alpha g(w). AsrtoolError if there are more."""
+    """One learner: w <- w - alpha g(w).
+
+    Raises AsrtoolError if there are more.
+    """
     if context.world.size > 1:
         raise AsrtoolError(
             f"strategy single with {context.world.size} learners",

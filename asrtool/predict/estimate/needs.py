@@ -36,7 +36,7 @@ SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hou
 INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
 ALIGN_S = 4.0  # CPU seconds an hour to align scores: of the mini corpus
 BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its sentences included (train/sentences.py)
-BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
+BEGINNINGS = 35  # of sentences for each word of an utterance: 430 in lists of 100 hypotheses of 12 words
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
