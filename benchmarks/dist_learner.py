@@ -102,7 +102,7 @@ def consensus_distance(weights_P: torch.Tensor, world: World) -> float:
     """Root mean square over the learners of ||w - mean of w|| / ||mean of w||."""
     mean_P = weights_P.clone()
     world.mean(mean_P)
-    squares = world.sum(float((weights_P - mean_P).norm()) ** 2)[0]
+    squares = sum(world.gather(float((weights_P - mean_P).norm()) ** 2))
     return math.sqrt(squares / world.size) / float(mean_P.norm())
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,29 +28,6 @@ from asrtool.distributed.launch.environment import is_learner, is_met, joined_ge
 from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.members.members import Members, TakenForLost
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
-
-FIRST_BYTES = 8192  # of an object in the first collective; the rest follows in a second one
-LENGTH_BYTES = 8
-
-
-def gather_objects(value: Any, size: int, group: collectives.ProcessGroup | None) -> list[Any]:
-    """Return the values of all `size` learners of `group`, in order; each calls this."""
-    pickled = pickle.dumps(value)
-    own = len(pickled).to_bytes(LENGTH_BYTES, "little") + pickled
-    first = _gather_bytes(own[:FIRST_BYTES], FIRST_BYTES, size, group)
-    ends = [LENGTH_BYTES + int.from_bytes(of_one[:LENGTH_BYTES], "little") for of_one in first]
-    beyond = max(ends) - FIRST_BYTES
-    rest = _gather_bytes(own[FIRST_BYTES:], beyond, size, group) if beyond > 0 else [b""] * size
-    return [pickle.loads((begin + more)[LENGTH_BYTES:end]) for begin, more, end in zip(first, rest, ends, strict=True)]
-
-
-def _gather_bytes(own: bytes, length: int, size: int, group: collectives.ProcessGroup | None) -> list[bytes]:
-    """Gather `length` bytes of each learner; `own` may be fewer."""
-    all_SB = torch.empty(size, length, dtype=torch.uint8)
-    own_B = torch.frombuffer(bytearray(own.ljust(length, b"\0")), dtype=torch.uint8)
-    collectives.all_gather(list(all_SB), own_B, group=group)
-    return [of_one_B.numpy().tobytes() for of_one_B in all_SB]
-
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -110,13 +86,10 @@ class World:
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all learners, by index."""
-        if self.size == 1:
-            return [value]
-        return gather_objects(value, self.size, self.group)
-
-    def sum(self, *values: float) -> list[float]:
-        """Sum over the learners, in the order of ranks, so independent of timing."""
-        return [sum(column) for column in zip(*self.gather(values), strict=True)]
+        values = [value] * self.size
+        if self.size > 1:
+            collectives.all_gather_object(values, value, group=self.group)
+        return values
 
     def barrier(self) -> None:
         """Wait until all learners call this; RuntimeError at once if one has died."""

@@ -500,13 +500,6 @@ PATCHES = (
         (TEST_QUEUE,),
     ),
     Patch(
-        "long-object-cut-off",
-        "asrtool/distributed/world.py",
-        "beyond = max(ends) - FIRST_BYTES\n",
-        "beyond = ends[0] - FIRST_BYTES\n",
-        ("tests/unit/train/test_objects.py",),
-    ),
-    Patch(
         "end-ignored", QUEUE, "if value == DONE or value >= END:", "if value == DONE or value == END:", (TEST_QUEUE,)
     ),
     Patch(
