@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from asrtool.distributed.transport import copy_stream
+from asrtool.distributed.transport import device
 
 Use = tuple[int, int, bool]  # of memory: first address, first one behind it, whether it is written
 
@@ -133,5 +133,5 @@ def fake_gpu() -> Iterator[list[CountedStream]]:
     The order is looked at in this thread alone.
     """
     computing = ComputingStream()
-    with patch.object(copy_stream, "side_stream", lambda values: CountedStream(computing)), computing:
+    with patch.object(device, "side_stream", lambda values: CountedStream(computing)), computing:
         yield computing.sides

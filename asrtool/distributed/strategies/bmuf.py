@@ -19,7 +19,7 @@ from torch import Tensor
 
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
-from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes

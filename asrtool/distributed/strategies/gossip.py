@@ -41,8 +41,8 @@ from asrtool.distributed.strategies.topology import (
     on_ring,
     passive_partner,
 )
-from asrtool.distributed.transport import copy_stream
-from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport import device
+from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import POLL_MS, Address, Exchanger, fetch_weights
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
@@ -87,7 +87,7 @@ class Gossip(MixingRule):
         self.exchanger: Exchanger | None = None
 
     def start(self) -> None:
-        stream = copy_stream.side_stream(self.weights_P)
+        stream = device.side_stream(self.weights_P)
         self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
         if self.world.size > 1:
             self.exchanger = Exchanger(self.view, self.weight, self.world.address)

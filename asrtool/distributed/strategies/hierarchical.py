@@ -18,7 +18,7 @@ from asrtool.distributed.strategies.gossip import Gossip
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import Snapshot, StepCost, Strategy, StrategyContext
 from asrtool.distributed.strategies.topology import on_ring
-from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.view import Recorded
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule

@@ -22,7 +22,7 @@ from asrtool.distributed.strategies.strategy import (
     StrategyContext,
     optimizer_and_update,
 )
-from asrtool.distributed.transport.clock import clock_of
+from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.view import Recorded, chunks_of
 from asrtool.distributed.weights.buffers import synchronise_counters
 from asrtool.distributed.weights.flat import FlatWeights

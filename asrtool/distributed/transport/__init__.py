@@ -4,7 +4,6 @@
 - exchange: exchanges of views between learners over ZeroMQ
 - view: the public weights of a learner, with consistent records for checkpoints
 - sockets: ZeroMQ sockets, and how long a learner waits for an answer
-- copy_stream: background work in a thread or on a stream of a GPU
-- clock: seconds of a step, on the host or on a GPU
+- device: clock and background work, on the host or on a GPU
 - event_log: the order of changes to weights, for a replay
 """

@@ -43,9 +43,8 @@ class Message:
         if hasattr(os, "memfd_create"):  # Linux alone
             self.file = os.memfd_create("asrtool")
             self.path = _with_inode(f"/proc/{os.getpid()}/fd/{self.file}")
-            self.values_P = _map(self.path, num_values, message_type)
-        else:
-            self.values_P = torch.empty(num_values, dtype=message_type)
+        mapped_P = map_message(self.path, num_values, message_type)
+        self.values_P = torch.empty(num_values, dtype=message_type) if mapped_P is None else mapped_P
         self.values_P.zero_()  # takes the memory now, and not in the first steps
 
     def close(self) -> None:
@@ -57,27 +56,26 @@ class Message:
 
 def map_message(path: str, num_values: int, message_type: torch.dtype) -> Tensor | None:
     """Map the message of another learner; None if this process cannot see it."""
-    with contextlib.suppress(OSError, RuntimeError):  # torch raises the second
-        return _map(path, num_values, message_type)
+    with contextlib.suppress(RuntimeError):  # of torch
+        if _is_mappable(path):
+            return torch.from_file(_file_of(path), shared=True, size=num_values, dtype=message_type)
     return None
 
 
 def _is_mappable(path: str) -> bool:
+    """Return whether `path` is still the same file; other containers have others of its name."""
     with contextlib.suppress(OSError):
-        return _with_inode(path.rpartition(":")[0]) == path
+        return _with_inode(_file_of(path)) == path
     return False
-
-
-def _map(path: str, num_values: int, message_type: torch.dtype) -> Tensor:
-    file, _, _ = path.rpartition(":")
-    if _with_inode(file) != path:  # processes of another container have other numbers
-        raise FileNotFoundError(path)
-    return torch.from_file(file, shared=True, size=num_values, dtype=message_type)
 
 
 def _with_inode(file: str) -> str:
     found = os.stat(file)
     return f"{file}:{found.st_dev}-{found.st_ino}"
+
+
+def _file_of(path: str) -> str:
+    return path.rpartition(":")[0]
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from queue import SimpleQueue
 
 import torch
 from torch import Tensor
 
-from asrtool.distributed.transport.copy_stream import SideStream
+from asrtool.distributed.transport.device import BackgroundThread, SideStream
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, WAIT_S, wait_for_answer
 from asrtool.distributed.transport.view import View
-
-END = -1  # in place of a partner: the thread ends
 
 
 class HostStaging:
@@ -83,14 +80,9 @@ class GpuStaging:
         self.num_pulls = 0  # in `pulls_P`
         self.pending = True  # whether these are still to be added to the weights
         self.has_weights_aside = False
-        self.ready = threading.Event()  # no round trip is under way
-        self.ready.set()
+        self.trips = BackgroundThread(self._round_trip, "staging")
         self.copying = threading.Lock()  # held while the pinned buffers are in use
         self.closing = False
-        self.error: Exception | None = None
-        self.orders: SimpleQueue[int | None] = SimpleQueue()  # a partner, or none
-        self.thread = threading.Thread(target=self._run, name="staging", daemon=True)
-        self.thread.start()
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
         """Return a context without a lock: the view has a copy of the weights."""
@@ -98,9 +90,8 @@ class GpuStaging:
 
     def apply_pulls(self) -> int:
         """Do the same as on the host, but nothing while a round trip is under way."""
-        if self.error:
-            raise self.error
-        self.has_weights_aside = self.exchanger is not None and self.ready.is_set()
+        self.trips.check()
+        self.has_weights_aside = self.exchanger is not None and self.trips.idle.is_set()
         if not self.has_weights_aside:
             return 0
         self._add_pulls()
@@ -113,10 +104,9 @@ class GpuStaging:
         if not self.has_weights_aside:
             return False
         self.has_weights_aside = False
-        self.ready.clear()
         self.copying.acquire()  # until the thread has published
         self.stream.follow()
-        self.orders.put(partner)
+        self.trips.begin(partner)
         return True
 
     def publish(self) -> None:
@@ -130,9 +120,8 @@ class GpuStaging:
 
     def wait(self) -> None:
         """Wait for the round trip under way; ConnectionError without an answer."""
-        done = wait_for_answer(self.ready.wait)
-        if self.error:
-            raise self.error
+        done = wait_for_answer(self.trips.idle.wait)
+        self.trips.check()
         if not done:
             raise ConnectionError(f"the exchange under way has not answered for {ANSWER_TIMEOUT_S:g} s")
 
@@ -147,8 +136,7 @@ class GpuStaging:
     def close(self) -> None:
         """End the thread."""
         self.closing = True
-        self.orders.put(END)
-        self.thread.join(ANSWER_TIMEOUT_S)
+        self.trips.close()
 
     def _add_pulls(self) -> None:
         if self.pending:
@@ -159,15 +147,6 @@ class GpuStaging:
         self.num_pulls += self.view.collect(self.host_pulls_P)
         self.stream.copy(self.pulls_P, self.host_pulls_P)
         self.pending = True
-
-    def _run(self) -> None:
-        while (partner := self.orders.get()) != END:
-            try:
-                self._round_trip(partner)
-            except Exception as error:  # the computing thread raises it
-                self.error = error
-            finally:
-                self.ready.set()  # once a round trip: a second time could fall into the next one and pass for its end
 
     def _round_trip(self, partner: int | None) -> None:
         try:

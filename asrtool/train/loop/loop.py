@@ -18,8 +18,7 @@ from typing import Any
 
 from asrtool.data.batches import load_ahead
 from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.transport.clock import GpuClock, HostClock, clock_of
-from asrtool.distributed.transport.copy_stream import begin_copy
+from asrtool.distributed.transport.device import GpuClock, HostClock, begin_copy, clock_of
 from asrtool.distributed.transport.event_log import EventLog, Note, no_note
 from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue

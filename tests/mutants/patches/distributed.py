@@ -5,7 +5,7 @@ from . import Patch
 VIEW = "asrtool/distributed/transport/view.py"
 GOSSIP = "asrtool/distributed/strategies/gossip.py"
 STAGING = "asrtool/distributed/transport/staging.py"
-TRANSFER = "asrtool/distributed/transport/copy_stream.py"
+TRANSFER = "asrtool/distributed/transport/device.py"
 QUEUE = "asrtool/distributed/work/work_queue.py"
 CLAIMS = "asrtool/distributed/work/shard_claims.py"
 MEMBERS = "asrtool/distributed/members/members.py"
@@ -311,8 +311,8 @@ PATCHES = (
     Patch(
         "another-file-taken-for-messages",
         "asrtool/distributed/transport/exchange.py",
-        "if _with_inode(file) != path:",
-        "if not _with_inode(file):",
+        "return _with_inode(_file_of(path)) == path",
+        "return bool(_with_inode(_file_of(path)))",
         ("tests/unit/distributed/test_view.py",),
     ),
     # Who exchanges with whom
@@ -565,8 +565,8 @@ PATCHES = (
     Patch(
         "no-follow-before-the-copy-of-a-trip",
         STAGING,
-        "        self.stream.follow()\n        self.orders.put(partner)",
-        "        self.orders.put(partner)",
+        "        self.stream.follow()\n        self.trips.begin(partner)",
+        "        self.trips.begin(partner)",
         (TEST_STAGING,),
     ),
     Patch(
@@ -622,7 +622,7 @@ PATCHES = (
         "ready-before-the-trip-ends",
         "asrtool/distributed/transport/staging.py",
         "        with self.copying:\n            self._fetch_pulls()\n",
-        "        with self.copying:\n            self._fetch_pulls()\n            self.ready.set()\n",
+        "        with self.copying:\n            self._fetch_pulls()\n            self.trips.idle.set()\n",
         ("tests/unit/distributed/test_staging.py",),
     ),
     Patch(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from asrtool.distributed.transport.clock import GpuClock, HostClock, clock_of
+from asrtool.distributed.transport.device import GpuClock, HostClock, clock_of
 
 
 class Event:

@@ -12,7 +12,7 @@ import torch
 from fake_gpu import fake_gpu
 from torch import Tensor
 
-from asrtool.distributed.transport import copy_stream
+from asrtool.distributed.transport import device
 from asrtool.distributed.transport.staging import GpuStaging
 from asrtool.distributed.transport.view import View
 
@@ -52,7 +52,7 @@ def swaps(num: int) -> list[Any]:
     weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
     views = [View(own_P.clone(), torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
-    parts = zip(views, weights, exchangers, map(copy_stream.side_stream, weights), strict=True)
+    parts = zip(views, weights, exchangers, map(device.side_stream, weights), strict=True)
     return [GpuStaging(*of_one) for of_one in parts]  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
             learner.apply_pulls()
             learner.begin((rank + 1 + step % (len(learners) - 1)) % len(learners))
             if drain:
-                learner.ready.wait(60)
+                learner.trips.idle.wait(60)
     return total_P / len(learners)
 
 
@@ -173,14 +173,14 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
 def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
     """Else the end of one would pass for that of the next, which would then wait for a lock taken for a third."""
     learner, other = swaps(2)
-    trip, done, ends = learner._round_trip, threading.Event(), threading.Event()
+    trip, done, ends = learner.trips.work, threading.Event(), threading.Event()
 
     def held(neighbour: int) -> None:
         trip(neighbour)
         done.set()
         assert ends.wait(60)
 
-    learner._round_trip = held
+    learner.trips.work = held
     learner.apply_pulls()
     learner.begin(1)
     assert done.wait(60)

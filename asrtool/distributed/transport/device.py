@@ -1,19 +1,66 @@
-"""Work in the background of a computation: a host thread, or a stream of a GPU.
+"""Device of the weights: its clock, and work beside the computation, on the host or on a GPU.
 
-On the host a thread computes means. On a GPU a side stream does, and copies to and from pinned
-memory of the host, for which the GPU needs no core.
+On the host a thread works in the background. On a GPU a side stream does, and copies to and from
+pinned memory of the host, for which the GPU needs no core.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
+
+
+class HostClock:
+    """Clock for a device whose computations return when they are done."""
+
+    def mark(self) -> float:
+        """Return the time now."""
+        return time.perf_counter()
+
+    def seconds(self, *spans: tuple[float, float]) -> list[float]:
+        """Return the lengths of spans between marks, always the same number of spans."""
+        return [end - begin for begin, end in spans]
+
+
+def cuda_event() -> Any:
+    """Make an event to be recorded on a stream."""
+    return torch.cuda.Event(enable_timing=True)
+
+
+class GpuClock:
+    """Clock for a GPU, where computations return before they are done.
+
+    It does not wait for them: seconds are of the step before. By then a step has waited for the GPU
+    once, for the norm of its gradients, and so for all marks of the step before.
+    """
+
+    def __init__(self, make_event: Callable[[], Any] = cuda_event) -> None:
+        self.make_event = make_event
+        self.before: Sequence[tuple[Any, Any]] = ()
+
+    def mark(self) -> Any:
+        """Record an event on the computing stream."""
+        event = self.make_event()
+        event.record()
+        return event
+
+    def seconds(self, *spans: tuple[Any, Any]) -> list[float]:
+        """Return the lengths of the spans given in the step before; 0 in the first."""
+        before, self.before = self.before, spans
+        return [begin.elapsed_time(end) / 1000 for begin, end in before] or [0.0] * len(spans)
+
+
+def clock_of(values: Tensor) -> HostClock | GpuClock:
+    """Make the clock of the device of `values`."""
+    return GpuClock() if values.is_cuda else HostClock()
 
 
 class SideStream:
@@ -60,42 +107,49 @@ def begin_copy(value: Tensor) -> Tensor:
 
 
 class BackgroundThread:
-    """Does `work` in a thread, whenever it is begun.
+    """Does `work` in a thread, whenever it is begun while `idle`.
 
     To start a collective in the computing thread took 0.3 ms a step.
     """
 
-    def __init__(self, work: Callable[[], None], name: str) -> None:
+    def __init__(self, work: Callable[..., None], name: str) -> None:
         self.work = work
-        self.orders: SimpleQueue[bool] = SimpleQueue()  # True for work, False for the end
-        self.done: SimpleQueue[Exception | None] = SimpleQueue()
+        self.idle = threading.Event()
+        self.idle.set()
+        self.error: Exception | None = None
+        self.orders: SimpleQueue[Sequence[Any] | None] = SimpleQueue()  # arguments of `work`; None ends the thread
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
-    def begin(self) -> None:
+    def begin(self, *arguments: Any) -> None:
         """Begin the work."""
         if not self.thread.ident:
             self.thread.start()
-        self.orders.put(True)
+        self.idle.clear()
+        self.orders.put(arguments)
 
     def wait(self) -> None:
         """Wait until the work is done; raise its error, if any."""
-        if error := self.done.get():
-            raise error
+        self.idle.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error of the work, if there was one."""
+        if self.error:
+            raise self.error
 
     def close(self) -> None:
         """End the thread, after the work under way."""
-        self.orders.put(False)
+        self.orders.put(None)
         if self.thread.is_alive():
             self.thread.join(ANSWER_TIMEOUT_S)
 
     def _serve(self) -> None:
-        while self.orders.get():
+        while (arguments := self.orders.get()) is not None:
             try:
-                self.work()
+                self.work(*arguments)
             except Exception as error:  # whatever it is: the computing thread would wait for ever
-                self.done.put(error)
-            else:
-                self.done.put(None)
+                self.error = error
+            self.idle.set()
 
 
 class BackgroundStream:
