@@ -1,4 +1,4 @@
-"""Device of the weights: its clock, and work beside the computation, on the host or on a GPU.
+"""Clock and background work of a device: the host or a GPU.
 
 On the host a thread works in the background. On a GPU a side stream does, and copies to and from
 pinned memory of the host, for which the GPU needs no core.

@@ -63,7 +63,7 @@ def map_message(path: str, num_values: int, message_type: torch.dtype) -> Tensor
 
 
 def _is_mappable(path: str) -> bool:
-    """Return whether `path` is still the same file; other containers have others of its name."""
+    """Return whether `path` is the same file here: containers have other processes."""
     with contextlib.suppress(OSError):
         return _with_inode(_file_of(path)) == path
     return False
