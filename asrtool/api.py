@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
-from asrtool.score.characters import Characters, edit_distance
-from asrtool.score.result import Counts
+from asrtool.score.result import Characters, Counts, edit_distance
 from asrtool.url import as_url
 
 if TYPE_CHECKING:

@@ -32,11 +32,11 @@ from asrtool.decode.resources import Resources
 from asrtool.decode.search.graph import Graph
 from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.decode.tune import count_errors
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.graph.graph_file import load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
+from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.score.result import total
 from asrtool.settings.config import Config

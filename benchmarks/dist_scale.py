@@ -21,7 +21,7 @@ import numpy as np
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_feature_settings, write_index
 from asrtool.data.storage.shard import write_shard
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
 

@@ -25,7 +25,7 @@ from large_set import BATCH_S, CORPORA, FEATURES, write_set
 from start import print_starts
 
 from asrtool.data.storage.index import SETTINGS
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.settings.data import Mix
 from asrtool.settings.models import Model

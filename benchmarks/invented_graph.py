@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.lang.graph.graph_file import ARC, HEADER, KIND, STATE
+from asrtool.lang.graph_file import ARC, HEADER, KIND, STATE
 
 ARCS_A_STATE = 5.75  # of HLG of swb2000
 

@@ -20,7 +20,7 @@ from asrtool.data.storage.index import INDEX, Utterance, format_line, write_feat
 from asrtool.data.storage.index_columns import pack, writing_columns
 from asrtool.data.storage.shard import write_shard
 from asrtool.data.storage.transcripts import write_transcripts
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.data import Features
 
 FEATURES = Features()

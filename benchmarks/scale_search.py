@@ -19,7 +19,7 @@ from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
 from asrtool.data.storage.shard import write_shard
 from asrtool.lang.text import BACKOFF, EOS, EPSILON, read_symbols
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.models.lm.neural_lm import build_neural_lm, save_neural_lm
 from asrtool.settings.config import Config, to_table

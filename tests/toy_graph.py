@@ -11,11 +11,11 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.arpa import write_arpa
 from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.objectives.decision_tree import Tree
 
 TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]

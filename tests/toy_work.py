@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from asrtool.data.features.cmvn import Moments, write_cmvn
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.settings.config import Config, format_toml, to_table
 from asrtool.settings.data import Features

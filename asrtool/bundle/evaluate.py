@@ -18,7 +18,7 @@ from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.log import named
-from asrtool.score.output.files import score_all
+from asrtool.score.output import score_all
 from asrtool.score.result import Result
 from asrtool.settings.data import Data
 from asrtool.settings.toml_files import load_section

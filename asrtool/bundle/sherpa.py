@@ -25,7 +25,7 @@ from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, Mean
 from asrtool.decode.forward import AcousticModel, load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokens.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
+from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
 from asrtool.models.objectives.transducer import Predictor
 from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section

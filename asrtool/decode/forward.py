@@ -26,7 +26,7 @@ from asrtool.data.storage.index import EXTRACTOR, WINDOW_SHARDS, Utterance
 from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import AcousticModel as AcousticModule
 from asrtool.models.acoustic import choose_device, load_model, tree_of
 from asrtool.models.objectives.topology import Topology, load_topology

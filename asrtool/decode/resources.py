@@ -12,11 +12,11 @@ from asrtool.decode.forward import AcousticModel, load_tokenizer
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph.graph_file import GraphArrays, read_graph
+from asrtool.lang.graph_file import GraphArrays, read_graph
+from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.text import BACKOFF, read_symbols
-from asrtool.lang.tokens.lexicon import read_lexicon
 from asrtool.models.acoustic import tree_of
 from asrtool.models.objectives.decision_tree import Tree
 from asrtool.models.objectives.topology import Topology

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from asrtool.lang.tokens.tokenizer import WORD_MARK
+from asrtool.lang.tokenizer import WORD_MARK
 from asrtool.models.objectives.topology import Span, Topology
 from asrtool.settings.lang import NOT_IN_WORDS
 

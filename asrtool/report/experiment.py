@@ -12,12 +12,11 @@ from typing import Any
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
-from asrtool.score.characters import Characters, count_characters
-from asrtool.score.formats.segments import FILE, ScoredSegment, read_segments
-from asrtool.score.output.files import SCORE
-from asrtool.score.output.table import SIZES, name_of
-from asrtool.score.result import BY_TIME, Counts, total
-from asrtool.score.significance.bootstrap import Interval, wer_interval
+from asrtool.score.output import SCORE
+from asrtool.score.result import BY_TIME, Characters, Counts, count_characters, total
+from asrtool.score.segments import FILE, ScoredSegment, read_segments
+from asrtool.score.significance import Interval, wer_interval
+from asrtool.score.tables import SIZES, name_of
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Score
 from asrtool.report.figures.figure import BLUE, LINES, short
-from asrtool.score.output.table import format_rate
 from asrtool.score.result import Counts
-from asrtool.score.significance.bootstrap import CONFIDENCE, NUM_SAMPLES
+from asrtool.score.significance import CONFIDENCE, NUM_SAMPLES
+from asrtool.score.tables import format_rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.markdown import format_table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.statistics import read_statistics
-from asrtool.score.output.table import format_rate
+from asrtool.score.tables import format_rate
 from asrtool.settings.config import Config, format_toml
 from asrtool.version import commit
 

@@ -11,7 +11,7 @@ from asrtool.report.markdown import Table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.report.systems import System, comparison_table, systems_on
-from asrtool.score.output.table import format_rate
+from asrtool.score.tables import format_rate
 from asrtool.settings.config import select
 from asrtool.settings.values import flatten, format_value
 

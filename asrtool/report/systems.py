@@ -15,10 +15,9 @@ from asrtool.report.experiment import Experiment, Score
 from asrtool.report.figures.figure import LINES, short
 from asrtool.report.markdown import Table
 from asrtool.report.rates import format_interval, format_wer
-from asrtool.score.formats.segments import ScoredSegment
 from asrtool.score.result import Pair
-from asrtool.score.significance.bootstrap import CONFIDENCE
-from asrtool.score.significance.compare import Comparison, compare_segments
+from asrtool.score.segments import ScoredSegment
+from asrtool.score.significance import CONFIDENCE, Comparison, compare_segments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,9 +1,9 @@
 """Scoring with the counts of NIST's SCTK.
 
 - hub5: ctm against stm; wer: plain texts; utterances: by utterance
-- formats: stm, ctm, glm and our own
-- channels, filter, text, network: from lines to networks of words
-- align, characters: alignment and character errors
-- result: counts; output: files and tables; significance: tests
-- sctk: comparison with an installed SCTK
+- stm_ctm, glm: readers of NIST's formats; lines: lines of text files
+- filter, network, align: from lines to networks of words, and their alignment
+- result: counts of words and characters
+- segments, tables, html: a result as files; output: write them all
+- significance: intervals and tests; sctk: comparison with an installed SCTK
 """

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from asrtool.score.formats.ctm import ALT, ALT_BEGIN, ALT_END, CtmWord
-from asrtool.score.formats.glm import RuleSet
-from asrtool.score.formats.lines import Place, lower, split, upper
-from asrtool.score.formats.stm import StmSegment
+from asrtool.score.glm import RuleSet
+from asrtool.score.lines import Location, lower, split, upper
+from asrtool.score.stm_ctm import ALT, ALT_BEGIN, ALT_END, CtmWord, StmSegment
 
 _OPTIONAL = re.compile(r"\([^()]*[^() ][^()]*\)")
 _HYPHEN = re.compile(r"([^( ])-(?=[^) ])")
@@ -23,9 +22,8 @@ _OPTIONAL_TAIL = re.compile(r"(\([ \t]+[^() \t]+[ \t]+)([^() \t]+)")  # a tab ma
 _OPENING, _CLOSING = re.compile(r"\([ \t]+"), re.compile(r"[ \t]+\)")
 _NUMBER = re.compile(r"[0-9.-]*", re.ASCII)
 
-
 # A word of a filtered ctm or a mark of alternatives, lower case, and its midpoint in seconds from the start of the file
-HeardWord = tuple[str, float]
+HypWord = tuple[str, float]
 
 
 class _Filtered(NamedTuple):
@@ -40,10 +38,10 @@ def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
 
     Raises AsrtoolError for text that cannot be read or written back.
     """
-    text = lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.place))
+    text = lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.location))
     words = split(text)
     if words and not text.startswith("  "):  # csrfilt takes the first space away and writes the rest behind the time
-        segment.place.fail(
+        segment.location.fail(
             f"a rule makes {words[0]!r} of the space before the first word, which SCTK joins to END",
             "rules whose source begins with a letter, [A] => [B] / [ ] __ [ ]",
         )
@@ -57,32 +55,32 @@ class CtmFilter:
         self._path, self._rules = path, rules
         self._known: dict[tuple[str, bool], _Filtered] = {}
 
-    def apply(self, words: Iterable[CtmWord]) -> list[HeardWord]:
-        """The filtered words of one side; raises AsrtoolError for one that cannot be read."""
-        heard: list[HeardWord] = []
+    def apply(self, words: Iterable[CtmWord]) -> list[HypWord]:
+        """Return the filtered words of one side; AsrtoolError for one that cannot be read."""
+        filtered_words: list[HypWord] = []
         for word in words:
             key = word.word, word.confidence != ""
             filtered = self._known.get(key)
             if filtered is None:
-                place = Place(self._path, word.line)
-                filtered = self._known[key] = _take_apart(_filter(word.word, self._rules, place), word, place)
+                location = Location(self._path, word.line)
+                filtered = self._known[key] = _take_apart(_filter(word.word, self._rules, location), word, location)
             alternatives, untouched = filtered
             if untouched:
                 text = alternatives[0][0] or word.confidence
-                heard.append((text, word.start_s + word.duration_s / 2))
+                filtered_words.append((text, word.start_s + word.duration_s / 2))
             elif len(alternatives) == 1 and len(alternatives[0]) == 1:
-                heard.append((alternatives[0][0], round(word.start_s, 3) + round(word.duration_s, 3) / 2))
+                filtered_words.append((alternatives[0][0], round(word.start_s, 3) + round(word.duration_s, 3) / 2))
             elif len(alternatives) == 1:
-                heard += zip(alternatives[0], _middles_s(word, len(alternatives[0])), strict=True)
+                filtered_words += zip(alternatives[0], _middles_s(word, len(alternatives[0])), strict=True)
             elif alternatives:
-                heard += _block(word, alternatives)
-        return heard
+                filtered_words += _block(word, alternatives)
+        return filtered_words
 
 
-def _filter(text: str, rules: RuleSet | None, place: Place) -> str:
+def _filter(text: str, rules: RuleSet | None, location: Location) -> str:
     has_optional = "(" in text or ")" in text
     if has_optional and set("()") & set(_OPTIONAL.sub("", text)):
-        place.fail(f"parentheses in {text.strip()!r}", "(WORD) around optional words, not nested, not empty")
+        location.fail(f"parentheses in {text.strip()!r}", "(WORD) around optional words, not nested, not empty")
     text = f" {upper(text)} "
     if has_optional:
         text = text.replace("(", "( ").replace(")", " )")
@@ -97,7 +95,7 @@ def _filter(text: str, rules: RuleSet | None, place: Place) -> str:
     return text
 
 
-def _take_apart(text: str, word: CtmWord, place: Place) -> _Filtered:
+def _take_apart(text: str, word: CtmWord, location: Location) -> _Filtered:
     """Read a filtered word.
 
     The last token passes for the confidence where it looks like a number, and a confidence without word for the word:
@@ -113,7 +111,7 @@ def _take_apart(text: str, word: CtmWord, place: Place) -> _Filtered:
         alternatives.pop()
     words = [split(alternative.replace("{", "").replace("}", "")) for alternative in alternatives]
     if not all(words):
-        place.fail(f"{word.word!r} has an empty alternative", "@ for nothing")
+        location.fail(f"{word.word!r} has an empty alternative", "@ for nothing")
     return _Filtered(words, untouched=False)
 
 
@@ -125,7 +123,7 @@ def _middles_s(word: CtmWord, num_words: int) -> list[float]:
     return [round(word.start_s + duration_s * number, 3) + half_s for number in range(num_words)]
 
 
-def _block(word: CtmWord, alternatives: list[list[str]]) -> list[HeardWord]:
+def _block(word: CtmWord, alternatives: list[list[str]]) -> list[HypWord]:
     """Return alternatives with their marks; all get the latest midpoint."""
     texts: list[str] = []
     for words in alternatives:

@@ -1,17 +1,27 @@
-"""Network of words with alternatives, which the alignment runs over.
+"""Networks of words with alternatives, which are aligned, and their texts.
 
 An arc has a word; arc 0 is an empty one before the first word. The order of the arcs decides between paths of equal
-cost, so it is the order of the text.
+cost, so it is the order of the text. In a text ``{ A / B }`` are alternatives, ``@`` is nothing, ``word;tag`` has a
+tag, a backslash escapes.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from asrtool.score.lines import Location, lower, split
+from asrtool.score.stm_ctm import ALT, ALT_BEGIN, ALT_END
+
 NULL = "@"
+_MARK, _BEGIN, _ALT, _END = "<alt", lower(ALT_BEGIN), lower(ALT), lower(ALT_END)
+_IGNORE = "ignore_time_segment_in_scoring"
+_NEXT = re.compile(r"[^ {][^ ]*|\{")
+_TAG = re.compile(r"(?<!\\);")
+_MAX_DEPTH = 50
 Arcs = tuple[int, ...]
 
 
@@ -107,3 +117,115 @@ def _add(network: Network, parts: Sequence[Part], before: Arcs) -> Arcs:
         else:
             before = tuple(end for alternative in part for end in _add(network, alternative, before))
     return before
+
+
+def is_ignored(text: str) -> bool:
+    """Return whether a filtered reference text excludes its time from scoring."""
+    return _IGNORE in text
+
+
+def is_mark(text: str) -> bool:
+    """Return whether a filtered ctm word is a mark of alternatives."""
+    return text.startswith(_MARK)
+
+
+def read_reference(text: str, location: Location) -> Network:
+    """Parse a filtered reference text; AsrtoolError for unpaired braces."""
+    if "{" in text or "}" in text:
+        return make_network(_parse(text, location, 0))
+    return make_chain(_words(split(text), text))
+
+
+def read_hypothesis(texts: list[str]) -> Network:
+    """Make the network of the filtered ctm words of a segment."""
+    text = " ".join(texts)
+    if _MARK not in text:
+        return make_chain(_words(texts, text))
+    parts: Parts = []
+    position = 0
+    while position < len(texts):
+        if is_mark(texts[position]):
+            position = _add_block(parts, texts, position)
+        else:
+            parts.append(_word(texts[position]))
+        position += 1
+    return make_network(parts)
+
+
+def _parse(text: str, location: Location, depth: int) -> Parts:
+    if "{" not in text and "}" not in text:
+        return [_word(token) for token in split(text)]
+    parts: Parts = []
+    position = 0
+    while match := _NEXT.search(text, position):
+        token, position = match.group(), match.end()
+        if token == "{":
+            end = _closing(text, match.start(), location)
+            parts.append(_alternatives(text[position:end], location, depth + 1))
+            position = end + 1  # a word may follow without a space
+        else:
+            if set("{}") & set(token):
+                location.fail(f"brace in {token!r}", "spaces around { and }, as many { as }")
+            parts.append(_word(token))
+    return parts
+
+
+def _closing(text: str, opening: int, location: Location) -> int:
+    depth = 0
+    for match in re.finditer("[{}]", text[opening:]):
+        depth += 1 if match.group() == "{" else -1
+        if not depth:
+            return opening + match.start()
+    return location.fail(f"{{ without }} in {text.strip()!r}", "{ A / B }")
+
+
+def _alternatives(inner: str, location: Location, depth: int) -> list[Parts]:
+    if depth > _MAX_DEPTH:
+        location.fail(f"alternatives within more than {_MAX_DEPTH} others", "{ A / B }")
+    inner = _TAG.split(inner)[0].replace("\\", "")
+    texts, num_open = [""], 0
+    for character in inner:
+        num_open += {"{": 1, "}": -1}.get(character, 0)
+        if character == "/" and not num_open:
+            texts.append("")
+        else:
+            texts[-1] += character
+    alternatives = [_parse(text, location, depth) for text in texts if text.strip(" ")]
+    if not alternatives:
+        location.fail("no alternative between { and }", "{ A / B }")
+    return alternatives
+
+
+def _words(tokens: list[str], text: str) -> list[Word]:
+    """Return the words of `text`, which consists of `tokens`."""
+    if ";" in text or "\\" in text:
+        return [_word(token) for token in tokens]
+    return [make_word(token) for token in tokens]
+
+
+def _word(token: str) -> Word:
+    return make_word(_TAG.split(token)[0].replace("\\", "") if ";" in token or "\\" in token else token)
+
+
+def _add_block(parts: Parts, texts: list[str], position: int) -> int:
+    """Add the alternatives at `position`; return the position of their last mark.
+
+    An empty alternative is nothing and swallows the mark after it, as in sclite.
+    """
+    while texts[position : position + 1] == [_BEGIN]:
+        position += 1
+    alternatives: list[Parts] = []
+    while True:
+        start = position
+        while position < len(texts) and not is_mark(texts[position]):
+            position += 1
+        words: Parts = [_word(text) for text in texts[start:position]]
+        if not words:
+            words = [make_word(NULL)]
+            position += 1
+        alternatives.append(words)
+        if texts[position : position + 1] != [_END] and texts[position : position + 2] != [_ALT, _END]:
+            position += 1
+        if position >= len(texts) or texts[position] == _END:
+            parts.append(alternatives)
+            return position

@@ -1,13 +1,17 @@
-"""Counts of a scored text, and the result of scoring a whole test set."""
+"""Counts of words and characters, and the result of scoring a whole test set.
+
+Characters are counted without blanks, as by ``sclite -c``. The character errors of a segment are the edit distance of
+its texts, with equal costs. Words that are forgiven (a missing optional word, another spelling by a rule) cost none.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
-
-from asrtool.score.characters import Characters, count_characters
+from os.path import commonprefix
+from typing import NamedTuple, TypeVar
 
 BY_TIME, BY_UTTERANCE = "by time, by the rules of NIST", "utterance by utterance"  # how words find their segment
 
@@ -63,6 +67,24 @@ class Counts(NamedTuple):
         return cls(counts["segments"], counts["corr"], counts["sub"], counts["del"], counts["ins"])
 
 
+class Characters(NamedTuple):
+    """Reference characters and errors; they add up with ``+``."""
+
+    chars: int = 0
+    char_err: int = 0
+
+    @property
+    def cer(self) -> float | None:
+        """Character error rate in percent; None without characters in the reference."""
+        return 100 * self.char_err / self.chars if self.chars else None
+
+    def __add__(self, other: Characters) -> Characters:  # type: ignore[override]
+        return Characters(self.chars + other.chars, self.char_err + other.char_err)
+
+
+_Summand = TypeVar("_Summand", Counts, Characters)
+
+
 class Pair(NamedTuple):
     """Step of an alignment: `kind` is C, S, D or I; a missing word is empty."""
 
@@ -112,13 +134,13 @@ class Result:
     @cached_property
     def speakers(self) -> dict[str, Counts]:
         """Counts a speaker, in order of first appearance."""
-        return _grouped((segment.speaker, segment) for segment in self.segments)
+        return _sum_by_name((segment.speaker, segment.alignment.counts) for segment in self.segments)
 
     @cached_property
     def labels(self) -> dict[str, Counts]:
         """Counts a label, in the order the reference declares them."""
-        grouped = _grouped((label, segment) for segment in self.segments for label in segment.labels)
-        return {label: grouped.get(label, Counts()) for label in self.titles}
+        sums = _sum_by_name((label, one.alignment.counts) for one in self.segments for label in one.labels)
+        return {label: sums.get(label, Counts()) for label in self.titles}
 
     @cached_property
     def characters(self) -> Characters:
@@ -128,15 +150,15 @@ class Result:
     @cached_property
     def speaker_characters(self) -> dict[str, Characters]:
         """Characters a speaker, in order of first appearance."""
-        named = ((segment.speaker, one) for segment, one in zip(self.segments, self._of_segments, strict=True))
-        return _added(named)
+        each = zip(self.segments, self._of_segments, strict=True)
+        return _sum_by_name((segment.speaker, one) for segment, one in each)
 
     @cached_property
     def label_characters(self) -> dict[str, Characters]:
         """Characters a label, in the order the reference declares them."""
         each = zip(self.segments, self._of_segments, strict=True)
-        added = _added(((label, one) for segment, one in each for label in segment.labels))
-        return {label: added.get(label, Characters()) for label in self.titles}
+        sums = _sum_by_name((label, one) for segment, one in each for label in segment.labels)
+        return {label: sums.get(label, Characters()) for label in self.titles}
 
     @cached_property
     def _of_segments(self) -> list[Characters]:
@@ -158,15 +180,58 @@ def total(counts: Iterable[Counts]) -> Counts:
     return Counts(*map(sum, zip(*counts, strict=True)))
 
 
-def _grouped(segments: Iterable[tuple[str, Segment]]) -> dict[str, Counts]:
-    groups: dict[str, list[Counts]] = {}
-    for name, segment in segments:
-        groups.setdefault(name, []).append(segment.alignment.counts)
-    return {name: total(counts) for name, counts in groups.items()}
-
-
-def _added(named: Iterable[tuple[str, Characters]]) -> dict[str, Characters]:
-    sums: dict[str, Characters] = {}
+def _sum_by_name(named: Iterable[tuple[str, _Summand]]) -> dict[str, _Summand]:
+    sums: dict[str, _Summand] = {}
     for name, one in named:
-        sums[name] = sums.get(name, Characters()) + one
+        sums[name] = sums[name] + one if name in sums else one
     return sums
+
+
+def count_characters(pairs: Iterable[Pair], has_marks: bool = True) -> Characters:
+    """Count the characters of a segment's aligned words.
+
+    `has_marks`: parentheses around a word mark it as optional.
+    """
+    ref, hyp = "", ""
+    for kind, said, heard in pairs:
+        if kind == "C":
+            if said and heard:
+                ref, hyp = ref + said, hyp + said
+            continue
+        ref, hyp = ref + _bare(said, has_marks), hyp + _bare(heard, has_marks)
+    return Characters(len(ref), edit_distance(ref, hyp))
+
+
+def edit_distance(a: str, b: str) -> int:
+    """The fewest characters to substitute, delete or insert that make `b` of `a`.
+
+    A row of the table of distances is two integers, a bit a character: where it rises by one from one character of `a`
+    to the next, and where it falls (H. Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit
+    distances", Nordic Journal of Computing 10, 2003).
+    """
+    start = len(commonprefix((a, b)))  # noqa: RUF071, these are texts
+    a, b = a[start:], b[start:]
+    end = len(commonprefix((a[::-1], b[::-1])))  # noqa: RUF071
+    a, b = a[: len(a) - end], b[: len(b) - end]
+    if not a or not b:
+        return len(a) + len(b)
+    places: defaultdict[str, int] = defaultdict(int)
+    for place, character in enumerate(a):
+        places[character] |= 1 << place
+    every, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
+    rises, falls, distance = every, 0, len(a)
+    for character in b:
+        equal = places.get(character, 0)
+        diagonal = ((((equal & rises) + rises) ^ rises) | equal | falls) & every
+        down = falls | (every & ~(diagonal | rises))
+        up = rises & diagonal
+        distance += bool(down & last) - bool(up & last)
+        down = (down << 1) | 1
+        up <<= 1
+        rises = (up | ~(diagonal | down)) & every
+        falls = down & diagonal & every
+    return distance
+
+
+def _bare(word: str, has_marks: bool) -> str:
+    return word[1:-1] if has_marks and len(word) > 1 and word[0] == "(" and word[-1] == ")" else word

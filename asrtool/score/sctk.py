@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.formats.lines import lower
+from asrtool.score.lines import lower
 from asrtool.score.result import Counts, Result, total
 
 DEBIAN_FOLDER = "/usr/lib/sctk/bin"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
-from asrtool.score.formats.lines import Place, read_lines, split
+from asrtool.score.lines import Location, read_lines, split
 from asrtool.score.result import Result, Segment
 
 # An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.
@@ -58,47 +58,47 @@ def read_utterances(path: Path | str) -> dict[str, Utterance]:
     """Read the utterances of a manifest, trn, Kaldi's text or plain text by id."""
     path = Path(path)
     utterances: dict[str, Utterance] = {}
-    for place, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
+    for location, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
         if utterance.id in utterances:
-            place.fail(f"second line for {utterance.id}", "each id once")
+            location.fail(f"second line for {utterance.id}", "each id once")
         utterances[utterance.id] = utterance
     if not utterances:
         raise AsrtoolError(f"{path}: no utterance", "expected .jsonl, .jsonl.gz, trn, ID TEXT or plain lines")
     return utterances
 
 
-def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
-    lines = [(place, line) for place, line in read_lines(path) if not line.startswith(";;")]
-    spoken = [(place, line, _TRN.fullmatch(line)) for place, line in lines if line.strip(" \t")]
+def _read_text(path: Path) -> Iterator[tuple[Location, Utterance]]:
+    lines = [(location, line) for location, line in read_lines(path) if not line.startswith(";;")]
+    spoken = [(location, line, _TRN.fullmatch(line)) for location, line in lines if line.strip(" \t")]
     if 2 * sum(match is not None for _, _, match in spoken) > len(spoken):
-        for place, line, match in spoken:
+        for location, line, match in spoken:
             if not match:
-                place.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
-            yield place, _of_speaker(match[2], match[1])
+                location.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
+            yield location, _of_speaker(match[2], match[1])
         return
-    kaldi = [(place, match) for place, line, _ in spoken if (match := _KALDI.fullmatch(line))]
+    kaldi = [(location, match) for location, line, _ in spoken if (match := _KALDI.fullmatch(line))]
     if len(kaldi) == len(spoken) > 1:
-        for place, match in kaldi:
-            yield place, _of_speaker(match[1], match[2])
+        for location, match in kaldi:
+            yield location, _of_speaker(match[1], match[2])
         return
-    for number, (place, line) in enumerate(lines, 1):
-        yield place, Utterance(f"line {number}", "all", line)
+    for number, (location, line) in enumerate(lines, 1):
+        yield location, Utterance(f"line {number}", "all", line)
 
 
 def _of_speaker(id_: str, text: str) -> Utterance:
     return Utterance(id_, re.split("[-_]", id_)[0], text)
 
 
-def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
+def _read_manifest(path: Path) -> Iterator[tuple[Location, Utterance]]:
     opener = gzip.open if path.suffix == ".gz" else open
     number, has_text = 0, False
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                place = Place(path, number)
+                location = Location(path, number)
                 for supervision in _supervisions(json.loads(line)):
                     has_text = has_text or "text" in supervision
-                    yield place, _utterance(supervision)
+                    yield location, _utterance(supervision)
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error}", "check the path and that the file is whole") from error
     except (ValueError, EOFError, zlib.error, AttributeError, KeyError, TypeError, RecursionError) as error:

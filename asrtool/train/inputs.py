@@ -21,7 +21,7 @@ from asrtool.data.storage.index_columns import index_digest
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own, digest_of, locked, move_aside, write_text
-from asrtool.lang.tokens.tokenizer import tokenizer_file
+from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.decision_tree import FILE as TREE
 from asrtool.settings.config import Config, defaults_of, select
 from asrtool.settings.data import Augment

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asrtool.data.storage.alignment import check_made_of
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import tokenizer_file
+from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
@@ -110,7 +110,7 @@ def build_components(
     missing, or a set cannot be trained on.
     """
     from asrtool.data.features.ivectors.speaker_vectors import extractor_digest
-    from asrtool.lang.tokens.tokenizer import Tokenizer
+    from asrtool.lang.tokenizer import Tokenizer
     from asrtool.train.batches.batch import in_two_views, on_bins, one_by_one
     from asrtool.train.batches.sequence_noise import adding
     from asrtool.train.batches.source import SourceContext

@@ -9,7 +9,7 @@ import numpy as np
 from asrtool.data.features.from_samples import frames_of
 from asrtool.decode.align.align import Aligner, tokenize
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Recogniser

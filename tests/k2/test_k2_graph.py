@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from toy_graph import accept, arcs_of, make_sentences, make_toy_tree, write_language, write_toy
 
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.graph.graph_file import load_graph
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.models.objectives.hybrid_topology import LeafTopology
 from asrtool.models.objectives.topology import Topology

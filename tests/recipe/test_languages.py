@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from warm import run_asrtool
 
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.local.mini.espeak import Espeak, Voice
 
 ROOT = Path(__file__).resolve().parents[2]

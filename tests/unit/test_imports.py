@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "settings": set(),
 }
 LATE = [
-    ("asrtool.lang.tokens.tokenizer", "asrtool.lang.tokens.phones")
+    ("asrtool.lang.tokenizer", "asrtool.lang.phones")
 ]  # a base that opens a file of the derived class, in a function
 # heavy dependency -> where it may be imported, as path prefixes
 OWNERS = {

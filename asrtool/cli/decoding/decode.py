@@ -92,7 +92,7 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.local.layouts.parquet import in_columns
     from asrtool.local.layouts.rows import is_manifest
     from asrtool.local.text.references import set_name
-    from asrtool.score.output.table import format_table
+    from asrtool.score.tables import format_table
 
     if not (data.is_dir() or is_manifest(data) or in_columns(data) or is_cuts(data)):
         raise AsrtoolError(

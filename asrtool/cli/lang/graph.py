@@ -27,7 +27,7 @@ def graph(lang: Path, arpa: Path, out: Path, targets: Path | None, config: Confi
     \b
     Example: asrtool graph exp/lang exp/lm/G.arpa exp/graph
     """
-    from asrtool.lang.graph.build import build_graph
+    from asrtool.lang.graph import build_graph
     from asrtool.models.objectives.decision_tree import FILE, Tree
     from asrtool.models.objectives.topology import load_topology, uses_tree
 

@@ -28,8 +28,8 @@ def lang(sentences: Path, tokenizer: Path, out: Path, extra: Path | None, config
     \b
     Example: asrtool lang exp/manifests/train/sentences.txt exp/tokenizer exp/lang
     """
+    from asrtool.lang.lexicon import build_lang
     from asrtool.lang.text import extra_files
-    from asrtool.lang.tokens.lexicon import build_lang
 
     further = extra_files(extra, config.lm.extra_text) if extra else []
     build_lang(sentences, tokenizer, out, config.lang.max_words, further)

@@ -24,6 +24,6 @@ def tokenizer(sentences: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool tokenizer exp/manifests/train/sentences.txt exp/tokenizer --set tokenizer.vocab_size=0
     """
-    from asrtool.lang.tokens.tokenizer import make_tokenizer
+    from asrtool.lang.tokenizer import make_tokenizer
 
     make_tokenizer(sentences, out, config.tokenizer)

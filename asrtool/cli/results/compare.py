@@ -26,7 +26,7 @@ def compare(a: Path, b: Path, seed: int, as_json: bool) -> None:
     \b
     Example: asrtool compare exp/score/own/greedy exp/score/own/graph
     """
-    from asrtool.score.significance.compare import compare_scores, format_comparison
+    from asrtool.score.significance import compare_scores, format_comparison
 
     comparison = compare_scores(a, b, seed)
     click.echo(json.dumps(comparison.to_dict()) + "\n" if as_json else format_comparison(comparison), nl=False)

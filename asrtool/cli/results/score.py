@@ -33,8 +33,8 @@ def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
     Example: asrtool score all exp/decode exp/manifests exp/score
     """
     from asrtool.data.manifests.sets import read_sets
-    from asrtool.score.output.files import score_all
-    from asrtool.score.output.table import format_table
+    from asrtool.score.output import score_all
+    from asrtool.score.tables import format_table
 
     names = read_sets(manifests).scored
     for (name, method), result in score_all(decode_dir, manifests, out, names, sctk).items():
@@ -55,8 +55,8 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     Example: asrtool score hub5 --ref ref.stm --hyp hyp.ctm --glm en.glm --out scored
     """
     from asrtool.score.hub5 import score_hub5
-    from asrtool.score.output.files import format_json, warn_of_no_words, write_score
-    from asrtool.score.output.table import format_table
+    from asrtool.score.output import format_json, warn_of_no_words, write_score
+    from asrtool.score.tables import format_table
     from asrtool.score.utterances import with_names
 
     result = score_hub5(ref, hyp, glm)
@@ -81,8 +81,8 @@ def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
     \b
     Example: asrtool score wer ref.trn hyp.trn
     """
-    from asrtool.score.output.files import format_json, warn_of_no_words, write_score
-    from asrtool.score.output.table import format_table
+    from asrtool.score.output import format_json, warn_of_no_words, write_score
+    from asrtool.score.tables import format_table
     from asrtool.score.wer import score_wer
 
     result = score_wer(ref, hyp)

@@ -21,7 +21,7 @@ from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_p
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.objectives.topology import Span, Topology
 from asrtool.settings.decode import Decode

@@ -37,7 +37,7 @@ from asrtool.decode.forward import (
 from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.decode.words import Word, is_spoken, place_words
 from asrtool.files import write_folder
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.objectives.topology import Topology
 from asrtool.settings.data import Data

@@ -32,7 +32,7 @@ from asrtool.decode.forward import (
 from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokens.tokenizer import Tokenizer, tokenizer_file
+from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
 from asrtool.log import progress
 from asrtool.models.objectives.decision_tree import SILENCE, Tree, contexts
 from asrtool.models.objectives.topology import Span, Topology

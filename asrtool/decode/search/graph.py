@@ -23,7 +23,7 @@ from asrtool.decode.parameters import (
 )
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.errors import require_k2
-from asrtool.lang.graph.graph_file import load_fst, read_graph
+from asrtool.lang.graph_file import load_fst, read_graph
 
 with contextlib.suppress(ImportError):  # an optional package; Graph calls require_k2 before it makes a K2Search
     import k2

@@ -16,7 +16,7 @@ import numpy as np
 
 from asrtool.decode.parameters import Weights
 from asrtool.decode.search.nbest import FINAL, SLACK, Arc, Entry, find_nbest
-from asrtool.lang.graph.graph_file import GraphArrays
+from asrtool.lang.graph_file import GraphArrays
 
 MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
 BEAM_DELTA = 0.5

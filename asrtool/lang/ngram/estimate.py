@@ -11,13 +11,11 @@ import numpy as np
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_file_name, make_folder_of
 from asrtool.lang.ngram.arpa import write_arpa
-from asrtool.lang.ngram.counts import number_words, read_text
 from asrtool.lang.ngram.disk_arrays import Scratch
-from asrtool.lang.ngram.kneser_ney import estimate_text
+from asrtool.lang.ngram.kneser_ney import estimate_text, number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
 from asrtool.lang.ngram.model import Ints
-from asrtool.lang.ngram.prune import prune
-from asrtool.lang.ngram.trie import Trie
+from asrtool.lang.ngram.trie import Trie, prune
 from asrtool.lang.text import read_symbols
 from asrtool.settings.lang import Lm
 

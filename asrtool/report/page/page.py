@@ -63,7 +63,7 @@ from asrtool.report.systems import (
     speaker_table,
     systems_on,
 )
-from asrtool.score.output.html import format_words
+from asrtool.score.html import format_words
 
 MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
 

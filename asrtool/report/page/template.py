@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asrtool.score.output.html import WORD_STYLE
+from asrtool.score.html import WORD_STYLE
 
 # Colours of figures are those of Okabe and Ito, lighter where the page is dark.
 STYLE = (

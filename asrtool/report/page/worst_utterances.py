@@ -15,8 +15,8 @@ import soundfile
 
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.systems import KINDS, System, shown_labels
-from asrtool.score.formats.segments import ScoredSegment
 from asrtool.score.result import Pair
+from asrtool.score.segments import ScoredSegment
 
 MAX_CLIP_S = 15.0  # of a longer utterance this much is heard
 MAX_RATE_HZ = 16_000

@@ -11,7 +11,7 @@ PATCHES = (
     # Tokens
     Patch(
         "chosen-size-by-running-words-alone",
-        "asrtool/lang/tokens/tokenizer.py",
+        "asrtool/lang/tokenizer.py",
         "min(len(said) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)",
         "len(said) // WORDS_A_PIECE",
         ("tests/unit/lang/test_tokenizer.py",),
@@ -41,21 +41,21 @@ PATCHES = (
     ),
     Patch(
         "word-penalty-on-the-first-arcs-alone",
-        "asrtool/lang/graph/graph_file.py",
+        "asrtool/lang/graph_file.py",
         "for first in range(0, len(self.arcs), CHUNK_ARCS):",
         "for first in [0] * -(-len(self.arcs) // CHUNK_ARCS):",
         ("tests/unit/decode/test_graph_search.py",),
     ),
     Patch(
         "word-penalty-on-arcs-without-words",
-        "asrtool/lang/graph/graph_file.py",
+        "asrtool/lang/graph_file.py",
         """arcs["cost"][arcs["output"] > 0] += np.float32(word_penalty)""",
         """arcs["cost"] += np.float32(word_penalty)""",
         ("tests/unit/decode/test_graph_search.py",),
     ),
     Patch(
         "rare-characters-are-no-bytes",
-        "asrtool/lang/tokens/tokenizer.py",
+        "asrtool/lang/tokenizer.py",
         "coverage = BYTE_COVERAGE if byte_fallback else 1.0",
         "coverage = 0.999999999 if byte_fallback else 1.0",
         ("tests/unit/lang/test_tokenizer.py",),

@@ -2,7 +2,7 @@
 
 from . import Patch
 
-GLM = "asrtool/score/formats/glm.py"
+GLM = "asrtool/score/glm.py"
 FILTER = "asrtool/score/filter.py"
 TEST_HUB5 = "tests/unit/score/test_hub5.py"
 
@@ -26,21 +26,21 @@ PATCHES = (
     Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_HUB5,)),
     Patch(
         "segments-drawn-of-several-speakers",
-        "asrtool/score/significance/bootstrap.py",
+        "asrtool/score/significance.py",
         'return "speaker" if len({segment.speaker for segment in segments}) > 1',
         'return "speaker" if len({segment.speaker for segment in segments}) > 3',
         ("tests/unit/score/test_bootstrap.py",),
     ),
     Patch(
         "characters-of-words-that-may-be-missed",
-        "asrtool/score/characters.py",
+        "asrtool/score/result.py",
         "            if said and heard:\n",
         "            if said or heard:\n",
         ("tests/unit/score/test_characters.py",),
     ),
     Patch(
         "distance-without-falls",
-        "asrtool/score/characters.py",
+        "asrtool/score/result.py",
         "distance += bool(down & last) - bool(up & last)",
         "distance += bool(down & last)",
         ("tests/unit/score/test_characters.py",),

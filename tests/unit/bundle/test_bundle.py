@@ -22,7 +22,7 @@ from asrtool.cli.main import cli
 from asrtool.cli.options import MODEL_FILE, TOKENIZER
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import load_model
 from asrtool.models.files.file_info import read_info
 from asrtool.models.files.safetensors_file import model_in

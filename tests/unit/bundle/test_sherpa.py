@@ -19,8 +19,8 @@ from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
 from asrtool.data.features.from_samples import frames_of
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.phones import write_phones
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.phones import write_phones
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import Encoder, build_model, load_model, save_model
 from asrtool.settings.config import Config, format_toml, to_table
 from asrtool.settings.data import Features

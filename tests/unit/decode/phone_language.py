@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.arpa import write_arpa
 from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.phones import write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang
-from asrtool.lang.tokens.phones import write_phones
 
 
 def write_phone_language(work: Path, sentences: Sequence[str]) -> None:

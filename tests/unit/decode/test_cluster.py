@@ -26,9 +26,9 @@ from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.tokens.lexicon import build_lang
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.graph import build_graph
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.settings.config import to_table

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
-from asrtool.score.formats.ctm import read_ctm
+from asrtool.score.stm_ctm import read_ctm
 
 
 def words(*times: tuple[str, float, float]) -> tuple[Word, ...]:

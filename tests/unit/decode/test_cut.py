@@ -24,7 +24,7 @@ from asrtool.decode.align import cut as cut_module
 from asrtool.decode.align.cut import Cutter, Lengths, Piece, cut_run
 from asrtool.decode.forward import AcousticModel
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.local.sets.duplicates import check_same_audio
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.settings.data import Data, Features

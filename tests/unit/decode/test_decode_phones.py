@@ -16,8 +16,8 @@ from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer
+from asrtool.lang.graph import build_graph
+from asrtool.lang.phones import TOKENS, PhoneTokenizer
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import Choice

@@ -29,9 +29,9 @@ from asrtool.decode.search.graph import GraphSearch
 from asrtool.decode.search.method import make_methods
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.tokens.lexicon import build_lang
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.graph import build_graph
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import SEARCHED, Choice

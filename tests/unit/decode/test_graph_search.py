@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import graph_file
-from asrtool.lang.graph.graph_file import GraphArrays, load_fst, read_graph
+from asrtool.lang import graph_file
+from asrtool.lang.graph_file import GraphArrays, load_fst, read_graph
 
 # Words of one token each: token 1 costs 0.5, token 2 costs 1.0; a sentence's end costs 0.1. State = token before.
 COSTS = {1: 0.5, 2: 1.0}

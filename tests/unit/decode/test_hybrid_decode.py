@@ -19,7 +19,7 @@ from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer
+from asrtool.lang.phones import TOKENS, PhoneTokenizer
 from asrtool.models.acoustic import tree_to_info
 from asrtool.models.objectives.decision_tree import Tree
 from asrtool.settings.config import Config, Decode

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asrtool.decode.parameters import Weights
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.decode.search.lattice import LatticeSearch, Path
-from asrtool.lang.graph.graph_file import GraphArrays, read_graph
+from asrtool.lang.graph_file import GraphArrays, read_graph
 
 # State 0 is between words, with a silent arc to a word of its own (state 3); words 1, 2, 3 are begun by tokens 1, 2, 2.
 ARCS = [

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from asrtool.decode.word_parse import WordParser
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.graph.graph_file import load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
+from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
 from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.phones import TOKENS, write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang, read_lexicon
-from asrtool.lang.tokens.phones import TOKENS, write_phones
 from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.models.objectives.topology import Span
 

@@ -17,14 +17,13 @@ import pytest
 from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sentences, write_language, write_toy
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph.automata import make_grammar_fst
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.graph.graph_file import HEADER, load_graph, read_graph
+from asrtool.lang.graph import build_graph, make_grammar_fst
+from asrtool.lang.graph_file import HEADER, load_graph, read_graph
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
 from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.model import NgramLm, Ngrams
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.ctc_topology import CtcTopology
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
+from asrtool.lang.lexicon import build_lang, disambiguate, read_lexicon
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang, disambiguate, read_lexicon
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "a and an a i in [noise]\nand i know kn- uh-huh a\n"
 
@@ -144,6 +144,6 @@ def test_no_token_is_a_disambiguation_symbol(vocab_size: int, tmp_path: Path, mo
     tokenizer = make()
     assert [tokenizer.decode(tokenizer.encode(word)) for word in words] == words
     assert "#1" in (tmp_path / "lang" / "tokens.txt").read_text()
-    monkeypatch.setattr("asrtool.lang.tokens.tokenizer.HASH", "")  # as an earlier asrtool trained it
+    monkeypatch.setattr("asrtool.lang.tokenizer.HASH", "")  # as an earlier asrtool trained it
     with pytest.raises(AsrtoolError, match=r"has the token #1, .*run `asrtool tokenizer` again"):
         make()

@@ -9,8 +9,8 @@ import pytest
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa
-from asrtool.lang.ngram.counts import number_words, read_text
 from asrtool.lang.ngram.disk_arrays import Scratch
+from asrtool.lang.ngram.kneser_ney import number_words, read_text
 from asrtool.lang.ngram.model import NgramLm
 
 ARPA = """\\data\\

@@ -25,9 +25,8 @@ from ngram_oracle import (
     write_text,
 )
 
-from asrtool.lang.ngram.counts import number_words, read_text
 from asrtool.lang.ngram.disk_arrays import Scratch
-from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.ngram.kneser_ney import estimate, number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.ngram.trie import Trie

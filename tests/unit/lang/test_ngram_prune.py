@@ -28,8 +28,7 @@ from asrtool.lang.ngram.disk_arrays import Column, Scratch
 from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.mixture import mix
 from asrtool.lang.ngram.model import NgramLm
-from asrtool.lang.ngram.prune import prune
-from asrtool.lang.ngram.trie import Trie
+from asrtool.lang.ngram.trie import Trie, prune
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 THRESHOLD = st.sampled_from([1e-6, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from toy_graph import accept
 
-from asrtool.lang.graph.build import build_graph
-from asrtool.lang.graph.graph_file import load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
+from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
 from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.phones import write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang
-from asrtool.lang.tokens.phones import write_phones
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.ctc_topology import CtcTopology
 
 # to, too, two and there, their sound alike; a and the have variants; "a way" is "away"; "i scream" is "ice cream".

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from asrtool.cli.lang.tokenizer import tokenizer as command
 from asrtool.errors import AsrtoolError
+from asrtool.lang.lexicon import build_lang, read_lexicon
+from asrtool.lang.phones import TOKENS, PhoneTokenizer, write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.lang.tokens.lexicon import build_lang, read_lexicon
-from asrtool.lang.tokens.phones import TOKENS, PhoneTokenizer, write_phones
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.settings.config import check_conflicts
 from asrtool.settings.toml_files import load_config
 

@@ -12,10 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens import letter_to_sound
-from asrtool.lang.tokens.letter_to_sound import LETTER_NAMES, PHONES, RULES, sound_letters
-from asrtool.lang.tokens.phones import SPOKEN_NOISE, pronounce, read_cmudict
-from asrtool.lang.tokens.tokenizer import ALPHABET
+from asrtool.lang import phones
+from asrtool.lang.phones import LETTER_NAMES, PHONES, RULES, SPOKEN_NOISE, pronounce, read_cmudict, sound_letters
+from asrtool.lang.tokenizer import ALPHABET
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +106,9 @@ WORD = st.text(st.sampled_from(ALPHABET), min_size=1, max_size=10)
 @example("a-'")
 @example("'-'")
 def test_every_word_of_letters_apostrophes_and_hyphens_has_a_sound(word: str) -> None:
-    for phones in pronounce(word, {"a": [("AH",)]}):
-        assert phones
-        assert set(phones) <= {*PHONES, SPOKEN_NOISE}
+    for pronunciation in pronounce(word, {"a": [("AH",)]}):
+        assert pronunciation
+        assert set(pronunciation) <= {*PHONES, SPOKEN_NOISE}
     if re.search("[a-z]", word):
         assert SPOKEN_NOISE not in pronounce(word, {})[0]
 
@@ -139,7 +138,7 @@ def test_the_rules_are_wrong_in_at_most_a_fifth_of_the_phones_of_the_dictionary(
 def test_every_rule_is_used_by_some_word(cmudict: dict[str, list[tuple[str, ...]]]) -> None:
     """A rule behind one that always matches first would be dead."""
     words = ["th-", "i-", *(word for word in cmudict if word.isalpha())]
-    for number, (pattern, _) in enumerate(letter_to_sound.parse_rules(RULES)):
+    for number, (pattern, _) in enumerate(phones.parse_rules(RULES)):
         candidates = filter(re.compile(pattern).search, words)
         assert any(number in rules_of(word) for word in candidates), pattern
 
@@ -147,7 +146,7 @@ def test_every_rule_is_used_by_some_word(cmudict: dict[str, list[tuple[str, ...]
 def rules_of(word: str) -> set[int]:
     position, used = 0, set()
     while position < len(word):
-        match = letter_to_sound._PATTERN.match(word, position)
+        match = phones._PATTERN.match(word, position)
         assert match is not None, word
         assert match.lastindex is not None, word
         used.add(match.lastindex - 1)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import BpeTokenizer, Tokenizer, make_tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import BpeTokenizer, Tokenizer, make_tokenizer, train_tokenizer
 from asrtool.settings.toml_files import load_config
 
 SENTENCES = [

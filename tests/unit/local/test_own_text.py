@@ -19,8 +19,8 @@ from asrtool.local.sets.split import split_manifests
 from asrtool.local.text.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
 from asrtool.local.text.references import NO_RULES_GLM, format_reference
 from asrtool.local.text.text_rules import TAGS, Unusable, normalise_plain
-from asrtool.score.formats.ctm import read_ctm
 from asrtool.score.hub5 import score_hub5
+from asrtool.score.stm_ctm import read_ctm
 from asrtool.settings.data import Data
 from asrtool.settings.lang import NOT_IN_WORDS
 from asrtool.settings.toml_files import load_config

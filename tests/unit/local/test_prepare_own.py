@@ -24,7 +24,7 @@ from asrtool.local.layouts.folder import prepare_folder
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.prepare import prepare_all
-from asrtool.score.formats.stm import read_stm
+from asrtool.score.stm_ctm import read_stm
 from asrtool.score.utterances import unescape
 from asrtool.settings.data import Data
 

@@ -20,9 +20,9 @@ from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.local.text.references import NO_RULES_GLM, Reference, format_reference
 from asrtool.score.align import align_words
-from asrtool.score.formats.segments import read_segments
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.output.files import score_all
+from asrtool.score.output import score_all
+from asrtool.score.segments import read_segments
 from asrtool.score.utterances import file_of
 
 SCTK = Path("/usr/lib/sctk/bin")

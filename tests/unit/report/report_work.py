@@ -15,7 +15,7 @@ from run_files import write_training
 
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.report.results import SETTINGS
-from asrtool.score.output.files import score_all
+from asrtool.score.output import score_all
 from asrtool.settings.config import format_toml
 from asrtool.settings.toml_files import load_config
 

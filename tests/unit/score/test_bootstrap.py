@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from asrtool.score.formats.segments import ScoredSegment
-from asrtool.score.significance.bootstrap import draw_rates, wer_interval
+from asrtool.score.segments import ScoredSegment
+from asrtool.score.significance import draw_rates, wer_interval
 
 
 def segments(outcomes: list[str], speakers: str) -> list[ScoredSegment]:

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 import asrtool
 from asrtool.cli.results.score import score
 from asrtool.score.align import align_words
-from asrtool.score.characters import Characters, count_characters, edit_distance
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.result import Pair
+from asrtool.score.result import Characters, Pair, count_characters, edit_distance
 from asrtool.score.wer import score_wer
 
 SCLITE = Path("/usr/lib/sctk/bin/sclite")

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 
 from asrtool.cli.results.compare import compare
 from asrtool.errors import AsrtoolError
+from asrtool.score import significance
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.output.files import write_result
+from asrtool.score.output import write_result
 from asrtool.score.result import Result
-from asrtool.score.significance import bootstrap
-from asrtool.score.significance.compare import compare_scores, draw_differences
-from asrtool.score.significance.mapsswe import count_stretches, mapsswe
+from asrtool.score.significance import compare_scores, count_stretches, draw_differences, mapsswe
 from asrtool.score.wer import score_wer
 
 ONE = '{"id": "a", "speaker": "s", "reference": "x", "outcomes": "C"}'
@@ -116,7 +115,7 @@ def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.Mo
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6  # a count for each unit and sample would take 160 MB
-    monkeypatch.setattr(bootstrap, "MAX_DRAWS", 1 << 30)
+    monkeypatch.setattr(significance, "MAX_DRAWS", 1 << 30)
     assert np.array_equal(draw_differences(errors, words, seed=3), drawn)
 
 

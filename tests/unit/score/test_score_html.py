@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chromium import chromium
 
-from asrtool.score.output.html import format_html
+from asrtool.score.html import format_html
 from asrtool.score.result import Alignment, Pair, Result, Segment
 
 VOID = ("meta", "br", "input")

@@ -13,11 +13,11 @@ from hub5_cases import GLM, write
 from asrtool.cli.results.score import score
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
-from asrtool.score.formats.segments import read_segments
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.output.files import score_all, write_result
-from asrtool.score.output.table import name_of
+from asrtool.score.output import score_all, write_result
 from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.segments import read_segments
+from asrtool.score.tables import name_of
 
 STM = """;; LABEL "O" "Overall" "all"
 ;; LABEL "EN" "Callhome" "CallHome"

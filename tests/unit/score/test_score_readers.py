@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.formats.ctm import read_ctm
-from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.formats.stm import read_stm, read_titles
+from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.hub5 import score_hub5
+from asrtool.score.stm_ctm import read_ctm, read_stm, read_titles
 
 LABELS = ';; LABEL "O" "" ""\n;; LABEL "SW" "" ""\n'
 STM = f"{LABELS}f A spk 0 1 <O,SW> hello\n"
@@ -36,7 +35,7 @@ def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
         0.5,
         1.25,
     )
-    assert (segment.labels, segment.text, segment.place.line) == (("O", "SW"), "i { a / @ }", 3)
+    assert (segment.labels, segment.text, segment.location.line) == (("O", "SW"), "i { a / @ }", 3)
     assert read_titles(path) == {"SW": "Switchboard"}
 
 

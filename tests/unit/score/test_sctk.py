@@ -9,11 +9,10 @@ import pytest
 from hub5_cases import GLM, SPECIAL, Case, Scores, hubscr
 
 from asrtool.score.filter import CtmFilter, filter_segment
-from asrtool.score.formats.ctm import read_ctm
-from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.formats.stm import read_stm
+from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Result
+from asrtool.score.stm_ctm import read_ctm, read_stm
 
 
 def scores(result: Result) -> Scores:

@@ -14,7 +14,7 @@ from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts,
 
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.decode.align.frame_targets import targets_run
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import save_model
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.settings.decode import Decode

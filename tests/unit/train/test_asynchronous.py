@@ -24,7 +24,7 @@ from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.world import World
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
 from asrtool.train.loop.loop import Training

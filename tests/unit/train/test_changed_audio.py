@@ -22,7 +22,7 @@ from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import VECTORS, read_feature_settings, write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.models.objectives.decision_tree import FIRST, SILENCE, Tree

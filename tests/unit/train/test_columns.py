@@ -22,7 +22,7 @@ from asrtool.data.storage.index_columns import open_index_columns, write_columns
 from asrtool.data.storage.text_columns import number_words
 from asrtool.data.storage.transcripts import number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.models import Ctc as CtcSettings

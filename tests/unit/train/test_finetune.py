@@ -16,8 +16,8 @@ from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
 from asrtool.cli.training.finetune import finetune
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.phones import write_phones
-from asrtool.lang.tokens.tokenizer import train_tokenizer
+from asrtool.lang.phones import write_phones
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.files.file_info import read_info
 from asrtool.settings import registry

@@ -20,7 +20,7 @@ from asrtool.decode.align import frame_targets as grown
 from asrtool.decode.align.frame_targets import _grow, find_segments, targets_run
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
 from asrtool.models.objectives.decision_tree import Tree, contexts
 from asrtool.models.objectives.topology import load_topology

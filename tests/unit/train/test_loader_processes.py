@@ -14,7 +14,7 @@ import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice

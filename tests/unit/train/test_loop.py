@@ -22,7 +22,7 @@ from asrtool.data.storage.reader import FeatureReader
 from asrtool.distributed.work.work_queue import Assignment
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice

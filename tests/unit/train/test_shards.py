@@ -16,7 +16,7 @@ from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 from asrtool.data.storage.index import read_index, write_index
 from asrtool.data.storage.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.models import Model

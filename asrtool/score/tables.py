@@ -1,12 +1,12 @@
-"""Tables of counts as text."""
+"""Tables of counts, confusions and alignments as text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from asrtool.score.characters import Characters
-from asrtool.score.result import Counts, Result
+from asrtool.score.lines import upper
+from asrtool.score.result import Characters, Counts, Pair, Result, Segment
 
 # Segments and words of NIST's test sets, over all and by label, as Kaldi's recipes count them with sclite.
 SIZES = {
@@ -67,3 +67,39 @@ def _format(rows: Iterable[tuple[str, Counts, Characters]], result: Result) -> s
         cells = (*counts.to_dict().values(), format_rate(counts.wer), format_rate(characters.cer))
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines) + "\n"
+
+
+class _Columns(dict[Pair, tuple[str, str, str]]):
+    """Reference, hypothesis and outcome of a pair, one below another."""
+
+    def __missing__(self, pair: Pair) -> tuple[str, str, str]:
+        kind, ref, hyp = pair
+        width = max(len(ref), len(hyp), 1)
+        if kind == "C":
+            kind = ""
+        else:
+            ref, hyp = upper(ref), upper(hyp)
+        nothing = "*" * width
+        self[pair] = column = ((ref or nothing).ljust(width), (hyp or nothing).ljust(width), kind.ljust(width))
+        return column
+
+
+def format_alignments(result: Result) -> str:
+    """One block a segment, in the order of scoring."""
+    columns = _Columns()
+    return "\n".join([_format_segment(segment, columns) for segment in result.segments])
+
+
+def _format_segment(segment: Segment, columns: _Columns) -> str:
+    counts = segment.alignment.counts
+    lines = [f"id: ({segment.id})"]
+    if segment.labels:
+        lines.append(f"Labels: <{','.join(segment.labels)}>")
+    if segment.start_s is not None:
+        lines.append(f"Time: {segment.file} {segment.channel} {segment.start_s:.2f} {segment.end_s:.2f}")
+    lines.append(f"Scores: (#C #S #D #I) {counts.corr} {counts.sub} {counts.del_} {counts.ins}")
+    refs, hyps, marks = zip(
+        ("REF: ", "HYP: ", "Eval:"), *[columns[pair] for pair in segment.alignment.pairs], strict=True
+    )
+    lines += [" ".join(refs).rstrip(), " ".join(hyps).rstrip(), " ".join(marks).rstrip(), ""]
+    return "\n".join(lines)

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 
-from asrtool.score.characters import Characters
-from asrtool.score.output.table import format_rate
-from asrtool.score.result import Counts, Pair, Result, Segment
+from asrtool.score.result import Characters, Counts, Pair, Result, Segment
+from asrtool.score.tables import format_rate
 
 # Of words that stand over one another, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;

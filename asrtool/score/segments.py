@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.formats.lines import read_lines
+from asrtool.score.lines import read_lines
 from asrtool.score.result import Counts, Pair, Result, Segment
 
 FILE = "segments.jsonl"
@@ -82,13 +82,13 @@ def read_segments(score: Path | str) -> list[ScoredSegment]:
     if not path.is_file():
         raise AsrtoolError(f"{path} is missing", "name a folder that asrtool score wrote, or score again")
     segments = []
-    for place, line in read_lines(path):
+    for location, line in read_lines(path):
         try:
             segment = _parse(json.loads(line))
         except (ValueError, TypeError, RecursionError):
-            place.fail("malformed segment", f"a JSON object with {', '.join(COMPARED)}")
+            location.fail("malformed segment", f"a JSON object with {', '.join(COMPARED)}")
         if set(segment.outcomes) - set("CSDI"):
-            place.fail(f"outcomes {segment.outcomes!r}", "the letters C, S, D and I")
+            location.fail(f"outcomes {segment.outcomes!r}", "the letters C, S, D and I")
         segments.append(segment)
     return segments
 

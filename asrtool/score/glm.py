@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from asrtool.score.formats.lines import Place, read_lines, upper
+from asrtool.score.lines import Location, read_lines, upper
 
 REFERENCE = ("stm", "ref")  # what sections of a GLM call the two inputs
 HYPOTHESIS = ("ctm", "hyp")
@@ -37,18 +37,18 @@ class _Options(NamedTuple):
     case_sensitive: bool = True
     max_rules: int = 400
 
-    def changed_by(self, place: Place, line: str) -> _Options:
+    def changed_by(self, location: Location, line: str) -> _Options:
         """Read a line ``* NAME = 'VALUE'``."""
         quoted = _QUOTED.search(line)
         if not quoted:
-            place.fail("option without value", "* NAME = 'VALUE'")
+            location.fail("option without value", "* NAME = 'VALUE'")
         value, name = quoted[1], upper(line)
         if "FORMAT" in name and value != "NIST1":
-            place.fail(f"format {value!r}", "NIST1")
+            location.fail(f"format {value!r}", "NIST1")
         if "COPY_NO_HIT" in name and not _is_true(value):
-            place.fail(f"copy_no_hit is {value!r}", "'T': without it every word that no rule names is lost")
+            location.fail(f"copy_no_hit is {value!r}", "'T': without it every word that no rule names is lost")
         if "MAX_NRULES" in name and not value.isdecimal():
-            place.fail(f"max_nrules is {value!r}", "a number")
+            location.fail(f"max_nrules is {value!r}", "a number")
         return _Options(
             _is_true(value) if "CASE_SENSITIVE" in name else self.case_sensitive,
             int(value) if "MAX_NRULES" in name else self.max_rules,
@@ -141,51 +141,51 @@ def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
     """
     options, rules = _Options(), []
     flag = None  # what begins a comment: the first word of the first line
-    place = Place(Path(path), 1)
-    for place, line in _applying(path, inputs):
+    location = Location(Path(path), 1)
+    for location, line in _applying(path, inputs):
         if flag is None:
             flag = line.split(" ")[0]
         elif not line or (flag and line.startswith(flag)):
             continue
         elif line.startswith("*"):
-            options = options.changed_by(place, line)
+            options = options.changed_by(location, line)
         else:
-            rules.append(_parse_rule(place, line.split(flag)[0] if flag else line))
+            rules.append(_parse_rule(location, line.split(flag)[0] if flag else line))
             if len(rules) > options.max_rules:
-                place.fail(f"more than max_nrules = {options.max_rules} rules", "* max_nrules = 'N' with a larger N")
+                location.fail(f"more than max_nrules = {options.max_rules} rules", "* max_nrules = 'N' with a larger N")
     if flag is None:
-        place.fail("empty file", "a line that begins with the comment sign, ;;")
+        location.fail("empty file", "a line that begins with the comment sign, ;;")
     return RuleSet([rule for rule in rules if rule.source], options.case_sensitive)
 
 
-def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Place, str]]:
+def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Location, str]]:
     applies = True
-    for place, line in read_lines(path):
+    for location, line in read_lines(path):
         if section := _SECTION.match(line):
-            applies = any(_kind(place, section[1]).search(name) for name in inputs)
+            applies = any(_kind(location, section[1]).search(name) for name in inputs)
         if applies:
             line = line.rstrip(" \t")
             if (num_bytes := len(line.encode())) > MAX_BYTES:
                 what = f"{num_bytes} bytes, and SCTK reads what follows {MAX_BYTES} as a line of its own"
-                place.fail(what, f"at most {MAX_BYTES} bytes a line")
-            yield place, line
+                location.fail(what, f"at most {MAX_BYTES} bytes a line")
+            yield location, line
 
 
-def _kind(place: Place, text: str) -> re.Pattern[str]:
+def _kind(location: Location, text: str) -> re.Pattern[str]:
     """Return the pattern of inputs that a section is for, as NIST's filter reads it."""
     try:
         if re.fullmatch(r"[A-Za-z|.*+?^$()]+", text):  # these mean the same to Python
             return re.compile(text.lower())
     except re.error:
         pass
-    return place.fail(f"INPUT_DEPENDENT_APPLICATION is {text!r}", "stm, ctm, ref, hyp, or several with | between")
+    return location.fail(f"INPUT_DEPENDENT_APPLICATION is {text!r}", "stm, ctm, ref, hyp, or several with | between")
 
 
 def _is_true(value: str) -> bool:
     return upper(value) in ("T", "YES", "TRUE")
 
 
-def _parse_rule(place: Place, text: str) -> Rule:
+def _parse_rule(location: Location, text: str) -> Rule:
     """Parse a rule as NIST's rfilter1 does.
 
     The last slash begins the contexts unless it is in brackets.
@@ -193,7 +193,7 @@ def _parse_rule(place: Place, text: str) -> Rule:
     text = text.rstrip(" \t")
     arrow = text.find("=>")
     if arrow < 0:
-        place.fail(f"no rule in {text.strip()!r}", "SOURCE => TARGET / LEFT __ RIGHT")
+        location.fail(f"no rule in {text.strip()!r}", "SOURCE => TARGET / LEFT __ RIGHT")
     source = _unbracket(text[:arrow].strip(" \t"))
     slash = text.rfind("/")
     if slash >= 0 and _in_brackets(text[slash:]):

@@ -1,7 +1,8 @@
 """Phones as tokens: the CMU dictionary's ARPAbet without stress, and tags.
 
 Writes ``pronunciations.txt``: a word and its phones, one pronunciation a line, the usual one first. It holds the
-whole dictionary and further words of the training text.
+whole dictionary and further words of the training text. Letter-to-sound rules give a pronunciation, however rough, to
+words that the dictionary lacks: names, coinages, words broken off.
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import read_sentences, read_table, write_symbols
-from asrtool.lang.tokens.letter_to_sound import LETTER_NAMES, PHONES, sound_letters
-from asrtool.lang.tokens.tokenizer import ALPHABET, BPE_FILE, NO_TOKEN, PHONE_FILE, TAGS, UNK, Tokenizer
+from asrtool.lang.tokenizer import ALPHABET, BPE_FILE, NO_TOKEN, PHONE_FILE, TAGS, UNK, Tokenizer
+
+# ARPAbet as the CMU Pronouncing Dictionary has it, without stress.
+PHONES: tuple[str, ...] = (
+    "AA", "AE", "AH", "AO", "AW", "AY", "B", "CH", "D", "DH", "EH", "ER", "EY", "F", "G", "HH", "IH", "IY", "JH", "K",
+    "L", "M", "N", "NG", "OW", "OY", "P", "R", "S", "SH", "T", "TH", "UH", "UW", "V", "W", "Y", "Z", "ZH",
+)  # fmt: skip
+TOKENS = (NO_TOKEN, UNK, *TAGS, *PHONES)
+NUM_NAMED = 10  # words named in the log
 
 Phones = tuple[str, ...]
 Dictionary = Mapping[str, list[Phones]]  # the first pronunciation of a word is the usual one
@@ -32,6 +40,104 @@ ENDINGS = {
     "n't": "AH N T", "ing": "IH NG", "in'": "AH N", "er": "ER", "ly": "L IY", "ish": "IH SH", "able": "AH B AH L",
     "ness": "N AH S", "less": "L AH S",
 }  # fmt: skip
+
+LETTER_NAMES = {
+    "a": "EY", "b": "B IY", "c": "S IY", "d": "D IY", "e": "IY", "f": "EH F", "g": "JH IY", "h": "EY CH", "i": "AY",
+    "j": "JH EY", "k": "K EY", "l": "EH L", "m": "EH M", "n": "EH N", "o": "OW", "p": "P IY", "q": "K Y UW",
+    "r": "AA R", "s": "EH S", "t": "T IY", "u": "Y UW", "v": "V IY", "w": "D AH B AH L Y UW", "x": "EH K S",
+    "y": "W AY", "z": "Z IY",
+}  # fmt: skip
+
+# Letters and their phones, the first row that matches wins. In the patterns @ is a silent e: one consonant and e,
+# then perhaps an ending. A word broken off ends in -, so that what is said of its end ($) does not hold.
+RULES = r"""
+^aa AA ; augh AO ; au|aw AO ; air|aer EH R ; are$ EH R ; ai|ay EY ; a$ AH ; (?<=w)ar AO R ; (?<=.)ard$ ER D
+(?<=...)ar$ ER ; arr(?=[aeiou]) EH R ; ar(?=[eiy]) EH R ; ar AA R ; al(?=k) AO ; (?<=..)ally$ AH L IY ; all AO L
+al(?=[dt]) AO L ; (?<=.[^aeiou])al$ AH L ; (?<=..)als$ AH L Z ; (?<=[aeiouy][^aeiou])age$ IH JH
+(?<=[^aeiou][^aeiou])ant$ AH N T ; (?<=..)ance$ AH N S ; (?<=..)able$ AH B AH L ; (?<=[^aeiou])ably$ AH B L IY
+(?<=...)man$ M AH N
+(?<=..[^aeiou])an$ AH N ; (?<=..[^aeiou])ans$ AH N Z
+(?<=..)ia$ IY AH
+ated$ EY T AH D ; ate(?=s?$) EY T ; a(?=ti[ov]) EY ; a(?=cious) EY ; a@ EY ; (?<=[wq])a(?=[^aeioukgxf]) AA
+(?<=qu)a AA ; ae EY ; ao AW ; a(?=[^aeiou][aeiou]$) AA ; a AE
+bb B ; (?<=m)b(?=s?$) ; bt$ T ; ^bi(?=[aeiou]) B AY ; b B
+^chr K R ; ch(?=[lr]) K ; ch CH ; cc(?=[eiy]) K S ; ck|cc|cqu? K ; ci(?=[aou]) SH ; c(?=[eiy]) S ; cz CH
+^com(?=[bmp]) K AH M ; ^con(?=[^aeiou]) K AH N ; c K
+dg(?=e) JH ; dd D ; dj JH ; dt T ; d D
+eau OW ; eigh EY ; ear(?=[ltn]) ER ; ear IH R ; eer IH R ; ere$ IH R ; ea(?=d$|th|lth|ns|sur) EH ; ee|ea IY
+ei(?=[nl]) AY ; ei IY ; ^eu Y UW ; eu UW ; ew UW ; ey$ IY ; eys$ IY Z ; ey EY ; eo IY OW ; (?<=..)er(?=s?$) ER
+err(?=[aeiouy]) EH R ; er(?=[aeiy]) ER ; er ER ; (?<=..)el$ AH L ; (?<=..)els$ AH L Z ; (?<=..)en(?=s?$) AH N
+(?<=..)ent AH N T ; (?<=..)ence$ AH N S ; (?<=[td])ed$ AH D ; (?<=[pkfshcx])ed$ T ; (?<=[^aeiou])ed$ D
+(?<=[scxzg])es$ AH Z ; (?<=sh)es$ AH Z ; (?<=ch)es$ AH Z ; (?<=[^aeiou])es$ Z ; (?<=..)ess$ AH S
+(?<=..)est$ AH S T ; (?<=..)et$ AH T ; ^e(?=[xmnls][^aeiou]) EH
+^re(?=[^aeiou][aeiou]) R IY
+(?<=[aeiouy][^aeiou])e(?=ly$|ments?$|ful|less) ; (?<=[aeiouy].[^aeiou])e(?=ly$|ments?$|ful|less)
+(?<=[^aeiou])le$ AH L ; (?<=[^aeiou])les$ AH L Z
+(?<=[aeiouylr][^aeiouy])e$ ; (?<=[^aeiou][^aeiou])e$ ; (?<=.[aeiouy])e$ ; e$ IY ; e@ IY ; e(?=[^aeiouy][aiou]) EH
+e EH
+ff F ; f F
+^gh G ; ght T ; gh ; ^gn N ; gn$ N ; gg G ; ^ge(?=[ts]) G EH ; ^gi(?=[rvl]) G IH ; g(?=[eiy]) JH ; gu(?=[eiy]) G
+g G
+^h HH ; (?<=[aeiou])h(?=[^aeiou]|$) ; h HH
+igh AY ; ier$ IY ER ; iers$ IY ER Z ; ies$ IY Z ; ied$ IY D ; ie(?=[ltrvfzgn]) IY ; ie$ IY ; ie IY ; io$ IY OW
+ious IY AH S ; (?<=[^aeiou])ion Y AH N ; ind$ AY N D ; ild$ AY L D ; irr IH R ; ir(?=e) AY ; ir(?=[aiou]) IH R
+ir ER ; ing IH NG ; ique IY K ; (?<=..)ine$ IY N ; (?<=..)ice$ AH S ; (?<=..)ive$ IH V ; (?<=..)ite$ AY T
+ize(?=[ds]?$) AY Z ; i@ AY ; ^i(?=-) AY ; i$ IY ; i(?=[ao]) IY ; i IH
+j JH
+^kn N ; kk K ; kh K ; k K
+ll L ; l L
+mm M ; ^mc M AH K ; m M
+ngue$ NG ; (?<=[ae])ng(?=er) N JH ; ng(?=[aeiouly]) NG G ; ng(?=th|s|$) NG ; ng NG ; n(?=[kxq]) NG
+n(?=c[^eiyh]|c$) NG ; nn N ; n N
+oa OW ; oor AO R ; ook UH K ; ood UH D ; oo UW ; ough(?=t) AO ; ough OW ; ould UH D ; ous$ AH S ; our AO R
+ou(?=p) UW ; ou AW ; ow(?=[nls]?$|er|e$) OW ; ow AW ; oi|oy OY ; oe(?=s?$) OW ; old OW L D ; oll(?=s?$) OW L
+olk OW K ; ost OW S T ; ^one W AH N ; (?<=[^aeiou])ory$ ER IY ; (?<=..)or(?=s?$) ER ; (?<=w)or ER ; or AO R
+ology AA L AH JH IY ; (?<=..)on(?=s?$) AH N
+(?<=..)som S AH M
+ome$ AH M ; o@ OW ; o(?=s?$) OW ; o(?=[^aeiouyw][ioau]) OW ; o AA
+ph F ; ^ps S ; pp P ; ^pn N ; p P
+qu(?=e$) K ; qu K W ; q K
+rr R ; rh R ; r R
+sch SH ; sh SH ; ssion SH AH N ; sion(?=s?$) ZH AH N ; (?<=[^aeiou])sion SH AH N ; (?<=[aeiou])s(?=ure|ual) ZH
+sc(?=[eiy]) S ; ss S ; (?<=[aeiou])s(?=m$) Z ; (?<=[aeiou])s(?=[aeiouy][a-z]) Z ; (?<=[aeiou])se$ Z ; ^s S
+(?<=[bdglmnrvw])s$ Z ; (?<=[aeo])s$ Z ; st(?=le|en) S ; s S
+^th(?=-) DH ; th(?=er) DH ; thm$ DH AH M ; th TH ; tion SH AH N ; tious SH AH S ; ti(?=[ae]) SH ; ture(?=s?$) CH ER
+tu(?=[ao]) CH UW ; tch CH ; tt T ; tz T S ; t T
+^un AH N ; ^u(?=[^aeiou][aeiou]) Y UW ; uy AY ; ui UW ; ue(?=s?$) UW ; ur(?=[aeiou]) UH R ; urr ER ; ur ER
+(?<=..)um$ AH M ; (?<=..)us$ AH S ; ull UH L ; (?<=[rljs])u@ UW ; u@ Y UW ; (?<=[bcfhmpv])u(?=[^aeiou][aiou]) Y UW
+u(?=[^aeiou][aiou]) UW ; ua W AA ; u$ UW ; (?<=g)u(?=[aeio]) W ; u AH
+v V
+^wh(?=o) HH ; wh W ; ^wr R ; w(?=$|[^aeiouhyr-]) ; w W
+^x Z ; x K S
+^y Y ; y@ AY ; (?<=^[^aeiou])y(?=$|-) AY ; (?<=[aeiou])y Y ; y$ IY ; ys$ IY Z ; ying$ IY IH NG
+(?<=[^aeiou])y(?=[^aeiou][aeiou]) AY ; y IH
+zz Z ; zh ZH ; z Z
+-
+"""
+
+
+def parse_rules(rules: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Pattern and phones of each rule, in order."""
+    silent_e = "(?=[^aeiouywx]e(?:s|d|ly|ful|less|ments?)?$)"
+    rows = [rule.split() for rule in rules.replace("\n", ";").split(";") if rule.strip()]
+    return [(row[0].replace("@", silent_e), tuple(row[1:])) for row in rows]
+
+
+_RULES = parse_rules(RULES)
+_PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _RULES))  # a group for each rule
+
+
+def sound_letters(letters: str) -> tuple[str, ...]:
+    """The phones of a word of a-z and -, as it is read; none where no letter sounds."""
+    phones: list[str] = []
+    position = 0
+    while position < len(letters):
+        match = _PATTERN.match(letters, position)
+        assert match is not None, f"no rule for {letters[position:]!r}"
+        assert match.lastindex is not None, match
+        phones += _RULES[match.lastindex - 1][1]
+        position = match.end()
+    return tuple(phones)
 
 
 def read_cmudict() -> dict[str, list[Phones]]:
@@ -98,10 +204,6 @@ def _read(word: str) -> Phones:
 def _name_letters(word: str) -> Phones:
     """The names of the letters in `word`."""
     return tuple(" ".join(LETTER_NAMES.get(letter, "") for letter in word).split()) or (SPOKEN_NOISE,)
-
-
-TOKENS = (NO_TOKEN, UNK, *TAGS, *PHONES)
-NUM_NAMED = 10  # words named in the log
 
 
 class PhoneTokenizer(Tokenizer):

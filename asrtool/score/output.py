@@ -11,12 +11,11 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own, not_own, write_folder, write_text, writing
 from asrtool.log import progress
-from asrtool.score.formats import segments
+from asrtool.score import segments
+from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.output.html import format_html
-from asrtool.score.output.pra import format_alignments
-from asrtool.score.output.table import format_confusions, format_speakers, format_table
 from asrtool.score.result import Result
+from asrtool.score.tables import format_alignments, format_confusions, format_speakers, format_table
 from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"

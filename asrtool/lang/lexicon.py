@@ -15,7 +15,7 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, RESERVED, UNK, read_sentences, read_table, write_symbols
-from asrtool.lang.tokens.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer
 
 Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens
 

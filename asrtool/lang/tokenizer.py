@@ -54,7 +54,7 @@ class Tokenizer(ABC):
         """Load the tokenizer in `directory`; AsrtoolError if it is missing or broken."""
         path = tokenizer_file(Path(directory))
         if path.name == PHONE_FILE:
-            from asrtool.lang.tokens.phones import PhoneTokenizer
+            from asrtool.lang.phones import PhoneTokenizer
 
             return PhoneTokenizer.read(path)
         return BpeTokenizer.read(path)
@@ -128,7 +128,7 @@ class BpeTokenizer(Tokenizer):
 def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> None:
     """Write the tokenizer of `settings` for the lines of `sentences` to `out`."""
     if settings.unit == "phone":
-        from asrtool.lang.tokens.phones import write_phones
+        from asrtool.lang.phones import write_phones
 
         write_phones(sentences, out)
     else:

@@ -1,4 +1,4 @@
-"""Lines of the public text formats: reading, and saying where one is wrong."""
+"""Read the lines of public text formats, with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TO_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVW
 _TO_LOWER = {upper: lower for lower, upper in _TO_UPPER.items()}
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A line of a file; lines count from 1."""
 
     path: Path
@@ -35,14 +35,14 @@ class Side(NamedTuple):
     channel: str
 
 
-def read_lines(path: Path | str) -> Iterator[tuple[Place, str]]:
-    """Yield the lines of a UTF-8 file with their places, without line ends.
+def read_lines(path: Path | str) -> Iterator[tuple[Location, str]]:
+    """Yield the lines of a UTF-8 file with their locations, without line ends.
 
     Raises AsrtoolError as `read_text` does.
     """
     path = Path(path)
     for number, line in enumerate(to_lines(read_text(path)), 1):
-        yield Place(path, number), line
+        yield Location(path, number), line
 
 
 def to_lines(text: str) -> list[str]:
@@ -57,7 +57,8 @@ def check_end(path: Path | str, text: str, is_moved: Callable[[], bool]) -> None
     """
     if not text.endswith("\n") and is_moved():
         lines = to_lines(text)
-        Place(Path(path), len(lines)).fail(f"no line feed behind {lines[-1].strip()!r}", "one at the end of the file")
+        what = f"no line feed behind {lines[-1].strip()!r}"
+        Location(Path(path), len(lines)).fail(what, "one at the end of the file")
 
 
 def read_text(path: Path | str) -> str:
@@ -75,14 +76,14 @@ def read_text(path: Path | str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         start = data.rfind(b"\n", 0, error.start) + 1
-        place = Place(path, data.count(b"\n", 0, start) + 1)
-        place.fail(f"byte {error.start - start + 1} is not UTF-8", "UTF-8 text")
+        location = Location(path, data.count(b"\n", 0, start) + 1)
+        location.fail(f"byte {error.start - start + 1} is not UTF-8", "UTF-8 text")
     if data.startswith(codecs.BOM_UTF8):
-        Place(path, 1).fail("a byte-order mark before the first character", "UTF-8 text without one")
+        Location(path, 1).fail("a byte-order mark before the first character", "UTF-8 text without one")
     if len(data.translate(None, _CONTROLS)) < len(data):
         start, control = min((index, chr(byte)) for index, byte in enumerate(data) if byte in _CONTROLS)
-        place = Place(path, data.count(b"\n", 0, start) + 1)
-        place.fail(f"control character {control!r}", "text lines that end in a line feed alone")
+        location = Location(path, data.count(b"\n", 0, start) + 1)
+        location.fail(f"control character {control!r}", "text lines that end in a line feed alone")
     return text
 
 
@@ -92,10 +93,10 @@ def split(line: str) -> list[str]:
     return line.split() if line.isascii() else _TOKEN.findall(line)
 
 
-def to_number(text: str, place: Place, what: str) -> float:
+def to_number(text: str, location: Location, what: str) -> float:
     """A finite decimal number; raises AsrtoolError."""
     if not _NUMBER.fullmatch(text) or abs(float(text)) > 1e9:
-        place.fail(f"{what} is {text!r}", "a decimal number of seconds")
+        location.fail(f"{what} is {text!r}", "a decimal number of seconds")
     return float(text)
 
 

@@ -1,1 +1,0 @@
-"""Files of a score: counts, tables, alignments (text and HTML), confusions."""

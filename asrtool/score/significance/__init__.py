@@ -1,1 +1,0 @@
-"""Intervals and tests: bootstrap, MAPSSWE, comparison of two scores."""
