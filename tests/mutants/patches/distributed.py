@@ -60,7 +60,7 @@ PATCHES = (
         "asrtool/distributed/members/members.py",
         "self.joined.get(rank, 0) < cut)",
         "self.joined.get(rank, 0) == 0 < cut)",
-        (TEST_JOINING, TEST_PARTS),
+        (TEST_MEMBERS,),
     ),
     # Learners that are lost
     Patch(

@@ -1,10 +1,11 @@
-"""Who is taken for lost: a learner that stands still, not one that was suspended with all others."""
+"""Which learners are taken for lost: those that stand still, not those suspended with all others."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -19,60 +20,68 @@ from asrtool.distributed.members.supervisor import report_lost, why_lost
 from asrtool.distributed.transport.sockets import NUM_WAITS, wait_for_answer
 from asrtool.distributed.world import World
 
+NUM_BEATS = 60
+TIMEOUT_BEATS = 10
+SILENT = "has given no sign of life for 0.01 s"
+KILLED = "was ended by SIGKILL"
 
-class Beside(HashStore):
-    """Where learner 0 of two looks: `beats` are those of learner 1 by then, and at the last of them 0 ends."""
 
-    def __init__(self, own: Heartbeat, beats: Iterator[int]) -> None:
+@pytest.fixture(autouse=True)
+def short_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an hour between any two looks at the clock, as when all are suspended and resumed."""
+    hours = itertools.count(0, 3600)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
+    monkeypatch.setattr(time, "monotonic", lambda: next(hours))
+
+
+class Beats(HashStore):
+    """The store of a learner with whom others beat along, as `count` has it: (rank, beat) -> beats by then."""
+
+    def __init__(self, own: Heartbeat, count: Callable[[int, int], int]) -> None:
         super().__init__()
-        self.own, self.beats = own, beats
-        self.set("host1", "node7")
+        self.own, self.count, self.num = own, count, 0
 
     def add(self, key: str, number: int) -> int:
-        if key != "beat1":
-            return super().add(key, number)
-        count = next(self.beats, None)
-        if count is None:
+        rank = int(key.removeprefix("beat"))
+        if rank != self.own.rank:
+            return self.count(rank, self.num)
+        self.num += 1
+        if self.num == NUM_BEATS:
             self.own._end.set()
-        return count or 0
+        return self.num
 
 
-def reported(monkeypatch: pytest.MonkeyPatch, beats: Iterator[int]) -> list[str]:
-    """Why learner 0 gave up, if it did."""
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    own, why = Heartbeat(World(0, 2), timeout_s=10 * heartbeat.BEAT_S), []
-
-    def give_up(reason: str) -> None:
-        why.append(reason)
-        own._end.set()
-
-    monkeypatch.setattr(own, "_give_up", give_up)
-    own._beat(Beside(own, beats))
+def beat(
+    monkeypatch: pytest.MonkeyPatch,
+    own: Heartbeat,
+    count: Callable[[int, int], int],
+    hosts: Mapping[int, str] | None = None,
+    change: Callable[[HashStore], object] = lambda store: None,
+) -> list[str]:
+    """Why the learner gave up, if it did."""
+    why: list[str] = []
+    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
+    store = Beats(own, count)
+    for rank, host in (hosts or {}).items():
+        store.set(host_key(rank), host)
+    change(store)
+    own._beat(store)
     return why
 
 
-def test_a_learner_that_stands_still_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    (why,) = reported(monkeypatch, iter([1, 2] + 30 * [3]))
-    assert why.startswith("learner 1 on node7 has given no sign of life")
-
-
-def test_one_that_never_beats_is_named_and_one_that_begins_late_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(reported(monkeypatch, iter(30 * [0]))) == 1
-    assert reported(monkeypatch, iter(5 * [0] + [1, 2, 3])) == []
-
-
-def test_after_a_pause_of_all_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after Ctrl-Z and fg: much time has passed, and the other has had no time to beat yet."""
-    now = time.monotonic()
-
-    def beats() -> Iterator[int]:
-        nonlocal now
-        yield 1
-        now += 3600
-        yield from (1, 2, 3)
-
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert reported(monkeypatch, beats()) == []
+@pytest.mark.parametrize(
+    ("count", "is_lost"),
+    [
+        (lambda _, num: min(num, 3), True),  # stands still
+        (lambda _, num: 0, True),  # never began
+        (lambda _, num: max(0, num - TIMEOUT_BEATS + 2), False),  # begins late
+    ],
+)
+def test_without_survival_a_learner_that_stands_still_ends_all(
+    count: Callable[[int, int], int], is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = beat(monkeypatch, Heartbeat(World(0, 2), 0.01), count, {1: "node7"})
+    assert why == [f"learner 1 on node7 {SILENT}"] * is_lost
 
 
 def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
@@ -82,154 +91,83 @@ def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
     assert len(answers) == NUM_WAITS
 
 
-def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, timeout_s: float) -> str:
-    """What a learner of `world` says when nothing that it asks of the store returns; empty where it waits on."""
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.01)
+@pytest.mark.parametrize(("local_size", "gives_up"), [(2, True), (4, False)])
+def test_learners_of_several_machines_alone_exit_if_the_store_no_longer_answers(
+    local_size: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one machine they wait for a launcher that was suspended."""
     monkeypatch.setenv("MASTER_ADDR", "node7")
     monkeypatch.setenv("MASTER_PORT", "29500")
-    answered, why = threading.Event(), SimpleQueue()
+    answered, why = threading.Event(), SimpleQueue[str]()
     monkeypatch.setattr(Heartbeat, "_run", lambda own: answered.wait())
     monkeypatch.setattr(Heartbeat, "_give_up", lambda own, reason: why.put(reason))
-    try:
-        with Heartbeat(world, timeout_s=10 * heartbeat.BEAT_S):
-            return str(why.get(timeout=timeout_s))
-    except Empty:
-        return ""
-    finally:
+    with Heartbeat(World(2, 4, local_size=local_size), 0.01):
+        if gives_up:
+            assert why.get(timeout=60).startswith("the rendezvous store, node7:29500, has not answered for ")
+        else:
+            with pytest.raises(Empty):
+                why.get(timeout=0.3)
         answered.set()
 
 
-def test_learners_exit_when_the_machine_of_the_store_no_longer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    why = give_up_without_store(World(2, 4, local_size=2), monkeypatch, timeout_s=60)
-    assert why.startswith("the rendezvous store, node7:29500, has not answered for ")
+NODE_LOST = {2: KILLED, 3: "lost learner 2 of its node"}
+ON_HOSTS = {0: "h1", 1: "h1", 2: "h1", 3: "h2"}  # learner 0 is on the host of those that are lost
 
 
-def test_learners_of_one_machine_wait_for_a_launcher_that_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert give_up_without_store(World(1, 2, local_size=2), monkeypatch, timeout_s=0.3) == ""
-
-
-class Fading(HashStore):
-    """Where a learner of four looks. Others beat along with it, but for those that a dict of `last` beats has."""
-
-    def __init__(self, own: Heartbeat, last: dict[int, int], num_beats: int) -> None:
-        super().__init__()
-        self.own, self.last, self.left = own, last, num_beats
-
-    def add(self, key: str, number: int) -> int:
-        rank = int(key.removeprefix("beat"))
-        if rank == self.own.rank:
-            self.left -= 1
-            if not self.left:
-                self.own._end.set()
-        beats = super().add(f"beat{rank}", 1)
-        return min(beats, self.last.get(rank, beats))
-
-
-def survive(
-    monkeypatch: pytest.MonkeyPatch,
-    out: Path,
+@pytest.mark.parametrize(
+    ("own_rank", "node_size", "last", "killed", "hosts", "lost", "reported"),
+    [
+        # The next one, and the one after it.
+        (0, 1, {1: 3, 2: 3}, (), {}, {1: SILENT, 2: SILENT}, {1, 2}),
+        # All of a host in one change, not one after each timeout.
+        (0, 1, {1: 3, 2: 3}, (), ON_HOSTS, {1: SILENT, 2: SILENT}, {1, 2}),
+        # A report counts before the timeout, but not for one that beats: it is of an earlier learner.
+        (0, 1, {1: 55}, (1,), {}, {1: KILLED}, {1}),
+        (0, 1, {}, (1,), {}, {}, {1}),
+        # A node is lost in one change, once all of it stand still; until then the others are to be ended.
+        (1, 2, {2: 3, 3: 3}, (2,), {}, NODE_LOST, {2, 3}),
+        (1, 2, {2: 50, 3: 3}, (2,), {}, NODE_LOST, {2, 3}),
+        (1, 2, {2: 3, 3: 50}, (2,), {}, NODE_LOST, {2, 3}),
+        (1, 2, {2: 3}, (), {}, {}, {2, 3}),
+        # One whose own node loses a learner is to be ended itself.
+        (0, 2, {1: 3}, (), {}, {}, {0, 1}),
+    ],
+)
+def test_survivors_lose_those_that_stand_still(
+    own_rank: int,
+    node_size: int,
     last: dict[int, int],
-    own_rank: int = 0,
-    node_size: int = 1,
-    hosts: Mapping[int, str] | None = None,
-) -> tuple[Members, list[str]]:
-    """The members that learner `own_rank` of four sees after 60 beats, and why it gave up, if it did."""
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    world, why = World(own_rank, 4, members=Members(4)), []
-    own = Heartbeat(world, 0.01, Survival(out, lambda out, rank, reason: Loss(rank, reason, 0), node_size))
-    monkeypatch.setattr(own, "_give_up", why.append)
-    store = Fading(own, last, 60)
-    for rank, host in (hosts or {}).items():
-        store.set(host_key(rank), host)
-    own._beat(store)
-    assert world.members
-    return world.members, why
-
-
-def test_survivors_close_the_ring_around_all_that_are_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The next one, and the one behind it."""
-    members, why = survive(monkeypatch, tmp_path, {1: 3, 2: 3})
-    assert members.live == (0, 3)
-    assert members.losses[1].why == members.losses[2].why == "has given no sign of life for 0.01 s"
-    assert why == []
-
-
-def test_all_silent_learners_of_a_host_are_lost_in_one_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not one after each timeout. Learner 0 is on their host as well, and learner 3 on another that stands still."""
-    hosts = {0: "h1", 1: "h1", 2: "h1", 3: "h2"}
-    members, why = survive(monkeypatch, tmp_path, {1: 3, 2: 3}, hosts=hosts)
-    assert members.live == (0, 3)
-    assert members._num_read == 1
-    assert why == []
-
-
-def test_of_a_learner_that_was_killed_there_is_word_before_the_timeout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    killed: tuple[int, ...],
+    hosts: dict[int, str],
+    lost: dict[int, str],
+    reported: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    report_lost(tmp_path, 1, "was ended by SIGKILL")
-    members, _ = survive(monkeypatch, tmp_path, {1: 55})
-    assert members.losses[1].why == "was ended by SIGKILL"
+    """One of four learners, who beat until their `last`; supervisors have reported the `killed`."""
+    for rank in killed:
+        report_lost(tmp_path, rank, KILLED)
+    members, num_changes = Members(4), []
+    survival = Survival(tmp_path, lambda out, rank, why: Loss(rank, why, 0), node_size)
+    lose = members.lose
+    monkeypatch.setattr(members, "lose", lambda *args: num_changes.append(args) or lose(*args))
+    own = Heartbeat(World(own_rank, 4, members=members), 0.01, survival)
+    assert beat(monkeypatch, own, lambda rank, num: min(num, last.get(rank, num)), hosts) == []
+    assert {rank: loss.why for rank, loss in members.losses.items()} == lost
+    assert {rank for rank in range(4) if why_lost(tmp_path, rank)} == reported
+    assert len(num_changes) == (bool(lost) if hosts or node_size > 1 else len(lost))
 
 
-def test_word_of_a_learner_that_lives_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It was of an earlier one, or its supervisor is about to end it."""
-    report_lost(tmp_path, 1, "was ended by SIGKILL")
-    members, _ = survive(monkeypatch, tmp_path, {})
-    assert members.live == (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize("last", [{2: 3, 3: 3}, {2: 50, 3: 3}, {2: 3, 3: 50}])
-def test_a_node_is_lost_in_one_change_once_all_of_it_stand_still(
-    last: dict[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda store: Members(2).lose(store, Loss(0, SILENT, 0)), f"the others took it for lost: it {SILENT}"),
+        (lambda store: Members(2).close(store, (0, 1)), f"learner 1 on node7 {SILENT}"),  # at the end all are needed
+    ],
+)
+def test_a_learner_that_is_lost_and_one_at_the_end_exit(
+    change: Callable[[HashStore], object], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    report_lost(tmp_path, 2, "was ended by SIGKILL")
-    members, _ = survive(monkeypatch, tmp_path, last, own_rank=1, node_size=2)
-    assert {rank: loss.why for rank, loss in members.losses.items()} == {
-        2: "was ended by SIGKILL",
-        3: "lost learner 2 of its node",
-    }
-    assert members._num_read == 1
-
-
-def test_of_a_node_that_loses_a_learner_the_others_are_to_be_ended_before_it_is_lost(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    members, _ = survive(monkeypatch, tmp_path, {2: 3}, own_rank=1, node_size=2)
-    assert members.live == (0, 1, 2, 3)
-    assert why_lost(tmp_path, 2) == "has given no sign of life for 0.01 s"
-    assert why_lost(tmp_path, 3) == "lost learner 2 of its node"
-    assert why_lost(tmp_path, 0) == why_lost(tmp_path, 1) == ""
-
-
-def test_a_learner_whose_own_node_loses_one_leaves_the_rest_to_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It is to be ended itself."""
-    members, _ = survive(monkeypatch, tmp_path, {1: 3}, node_size=2)
-    assert members.live == (0, 1, 2, 3)
-    assert why_lost(tmp_path, 0) == "lost learner 1 of its node"
-
-
-def test_a_learner_that_the_others_took_for_lost_exits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    world, why = World(0, 4, members=Members(4)), []
-    own = Heartbeat(world, 0.01, Survival(tmp_path, lambda out, rank, reason: Loss(rank, reason, 0)))
-    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
-    assert world.members
-    store = HashStore()
-    Members(4).lose(store, Loss(0, "has given no sign of life for 20 s", 0))
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    own._beat(store)
-    assert why == ["the others took it for lost: it has given no sign of life for 20 s"]
-
-
-def test_once_a_training_ends_a_loss_ends_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    world, why = World(0, 2, members=Members(2)), []
-    own = Heartbeat(world, 0.01, Survival(tmp_path, lambda out, rank, reason: Loss(rank, reason, 0)))
-    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
-    store = HashStore()
-    store.set("host1", "node7")
-    assert world.members
-    world.members.close(store, (0, 1))
-    own._beat(store)
-    assert why == ["learner 1 on node7 has given no sign of life for 0.01 s"]
+    survival = Survival(tmp_path, lambda out, rank, why: Loss(rank, why, 0))
+    own = Heartbeat(World(0, 2, members=Members(2)), 0.01, survival)
+    assert beat(monkeypatch, own, lambda rank, num: 0, {1: "node7"}, change) == [why]

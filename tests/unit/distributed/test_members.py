@@ -2,57 +2,95 @@
 
 from __future__ import annotations
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.members import Loss, Members
 
-
-def loss(rank: int) -> Loss:
-    return Loss(rank, "was ended by SIGKILL", 10 * rank, [(rank, 0, 100 + rank)])
-
-
-def test_a_loss_counts_once_and_as_the_first_one_reports_it() -> None:
-    store, members, other = HashStore(), Members(3), Members(3)
-    members.lose(store, loss(1))
-    other.lose(store, Loss(1, "has given no sign of life", 99))
-    for one in (members, other):
-        one.refresh(store)
-        assert one.live == (0, 2)
-        assert one.losses[1].record_bytes == 10
-        assert one.lost_batches == [(1, 0, 101)]
+SIZE = 3
+learners = st.integers(0, SIZE + 2)
+views = st.integers(0, SIZE - 1)
 
 
-def test_a_training_ends_only_with_the_members_that_it_was_to_end_with() -> None:
-    store, members = HashStore(), Members(3)
-    Members(3).lose(store, loss(2))
-    assert not members.close(store, (0, 1, 2))
-    assert members.close(store, (0, 1))
-    Members(3).lose(store, loss(1))
-    members.refresh(store)
-    assert members.live == (0, 1)
-    members.reassign(store, [(0, 0, 7)])
-    assert members.lost_batches == [(2, 0, 102)]
+def loss(rank: int, why: str = "was ended by SIGKILL") -> Loss:
+    return Loss(rank, why, 10 * rank, [(rank, 0, 100 + rank)])
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 6), st.lists(st.integers(0, 5), max_size=6))
-def test_all_agree_after_changes_at_the_same_time(size: int, lost: list[int]) -> None:
-    store, lost = HashStore(), [rank for rank in lost if rank < size]
-    everyone = [Members(size) for _ in range(size)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda rank: random.choice(everyone).lose(store, loss(rank)), lost))
+class Changes(RuleBasedStateMachine):
+    """Changes by any learner, as far as it knows, against a plain list of the members."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = HashStore()
+        self.views = [Members(SIZE) for _ in range(SIZE)]  # of which one may know less than others
+        self.live = list(range(SIZE))
+        self.joined: dict[int, int] = {}
+        self.whys: dict[int, str] = {}
+        self.left: list[tuple[int, int, int]] = []
+        self.closed = False
+
+    @rule(view=views, rank=learners, second=learners, why=st.sampled_from(["was killed", "is silent"]))
+    def lose(self, view: int, rank: int, second: int, why: str) -> None:
+        """One learner, or two of a node; the first report counts."""
+        lost = [other for other in dict.fromkeys((rank, second)) if other in (*range(SIZE), *self.joined)]
+        if lost:
+            self.views[view].lose(self.store, *(loss(other, why) for other in lost))
+        if lost and lost[0] not in self.whys and not self.closed:
+            new = [other for other in lost if other not in self.whys]
+            self.whys |= dict.fromkeys(new, why)
+            self.left += [(other, 0, 100 + other) for other in new]
+            self.live = [other for other in self.live if other not in new]
+
+    @rule(view=views, rank=st.integers(SIZE, SIZE + 2), cut=st.integers(0, 3))
+    def join(self, view: int, rank: int, cut: int) -> None:
+        has_joined = self.views[view].join(self.store, rank, cut)
+        if rank not in self.joined and not self.closed:
+            self.joined[rank] = cut
+            self.live.append(rank)
+        assert has_joined == (rank in self.live)
+
+    @rule(view=views, position=st.integers(0, 9))
+    def reassign(self, view: int, position: int) -> None:
+        self.views[view].reassign(self.store, [(0, 0, position)])
+        self.left += [] if self.closed else [(0, 0, position)]
+
+    @rule(view=views)
+    def close(self, view: int) -> None:
+        """The training ends with the members that the learner knows, or it does not end."""
+        known = self.views[view].live
+        self.closed = self.closed or known == tuple(self.live)
+        assert self.views[view].close(self.store, known) == self.closed
+
+    @invariant()
+    def all_agree(self) -> None:
+        newest = Members(SIZE)
+        newest.refresh(self.store)
+        assert newest.live == tuple(self.live)
+        assert {rank: lost.why for rank, lost in newest.losses.items()} == self.whys
+        assert newest.lost_batches == self.left
+        assert sorted(newest.ever) == sorted([*range(SIZE), *self.joined])
+        assert newest.closed == self.closed
+        for cut in range(4):
+            assert newest.at(cut) == tuple(rank for rank in self.live if self.joined.get(rank, 0) < cut)
+
+
+Changes.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestChanges = Changes.TestCase
+
+
+def test_all_agree_after_changes_at_the_same_time() -> None:
+    store, everyone = HashStore(), [Members(6) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda members, rank: members.lose(store, loss(rank)), everyone, [0, 1, 2, 3, 1, 2]))
     for members in everyone:
         members.refresh(store)
-    assert {members.live for members in everyone} == {tuple(rank for rank in range(size) if rank not in lost)}
-    assert all(
-        sorted(members.lost_batches) == [(rank, 0, 100 + rank) for rank in sorted(set(lost))] for members in everyone
-    )
+    assert {members.live for members in everyone} == {(4, 5)}
+    assert all(sorted(members.lost_batches) == [(rank, 0, 100 + rank) for rank in range(4)] for members in everyone)
 
 
 def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) -> None:

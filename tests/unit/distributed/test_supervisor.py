@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,9 @@ WAIT_S = 240  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
-from asrtool.distributed.members.supervisor import supervise, holding_lock
+from asrtool.distributed.members.supervisor import holding_lock, supervise, supervise_joining
 out = Path({out!r})
-supervise(out, 1, out / "train.json", {node})
+{supervise}
 assert "torch" not in sys.modules
 signal.signal(signal.SIGTERM, lambda number, _: ((out / "ended").write_text("by a signal"), os._exit(77)))
 with holding_lock(out, 1):
@@ -29,22 +29,38 @@ with holding_lock(out, 1):
     {act}
 """
 WAITS = "time.sleep(600)"
+KILLED = "was ended by SIGKILL"
+LOSES = f"os._exit({LOST})"
 
 
-def start(out: Path, act: str, node: Sequence[int] = (1,)) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act, node=node)])
+def script(out: Path, act: str, node: tuple[int, ...] = (1,)) -> str:
+    return LEARNER.format(out=str(out), act=act, supervise=f"supervise(out, 1, out / 'train.json', {node})")
 
 
-def wait_for(path: Path) -> None:
+def start(*args: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", script(*args)])  # type: ignore[arg-type]
+
+
+def start_joining(out: Path, act: str, draw: str = "1") -> subprocess.Popen[bytes]:
+    supervise = f"supervise_joining(out, lambda: {draw}, out / 'train.json')"
+    return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act, supervise=supervise)])
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
     until = time.monotonic() + WAIT_S
-    while not path.exists() or not path.stat().st_size:
-        assert time.monotonic() < until, f"no {path}"
+    while not is_so():
+        assert time.monotonic() < until
         time.sleep(0.01)
 
 
 def learner_of(out: Path) -> int:
-    wait_for(out / "began")
-    return int((out / "began").read_text())
+    began = out / "began"
+    wait_until(lambda: began.exists() and began.stat().st_size)
+    return int(began.read_text())
+
+
+def has_ended(learner: int) -> bool:
+    return not Path(f"/proc/{learner}").exists()
 
 
 @pytest.mark.parametrize(
@@ -52,27 +68,45 @@ def learner_of(out: Path) -> int:
     [
         ("pass", 0),
         ("sys.exit(1)", 1),
-        (f"os._exit({LOST})", LOST),
+        (LOSES, LOST),
         ("signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", -signal.SIGTERM),
+        ("os.unlink(out / 'learners' / '1.lock'); os.kill(os.getpid(), 9)", -signal.SIGKILL),  # before it trains
     ],
 )
 def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
     act: str, code: int, tmp_path: Path
 ) -> None:
+    """A report of an earlier learner does not count."""
+    report_lost(tmp_path, 1, KILLED)
     with holding_lock(tmp_path, 0):
         assert start(tmp_path, act).wait(WAIT_S) == code
     assert why_lost(tmp_path, 1) == ""
 
 
-@pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, -signal.SIGKILL)])
-def test_a_supervisor_stays_while_others_train_and_ends_by_whether_they_finish(
-    finished: bool, code: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("act", "node", "finished", "code", "why"),
+    [
+        (WAITS, (1,), True, 0, KILLED),
+        (WAITS, (1,), False, -signal.SIGKILL, KILLED),
+        (WAITS, (0, 1, 2), True, 0, KILLED),
+        (LOSES, (0, 1, 2), True, 0, "lost the others of its node"),
+    ],
+)
+def test_the_supervisor_of_a_lost_learner_stays_while_others_train_and_ends_by_whether_they_finish(
+    act: str, node: tuple[int, ...], finished: bool, code: int, why: str, tmp_path: Path
 ) -> None:
-    with holding_lock(tmp_path, 0):
-        supervisor = start(tmp_path, WAITS)
-        os.kill(learner_of(tmp_path), signal.SIGKILL)
-        wait_for(tmp_path / "learners" / "1.lost")
-        assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
+    """A learner that is killed takes the others of its node with it."""
+    with holding_lock(tmp_path, 3):
+        supervisor = start(tmp_path, act, node)
+        learner = learner_of(tmp_path)
+        if act == WAITS:
+            os.kill(learner, signal.SIGKILL)
+        others = [rank for rank in node if rank != 1 and act == WAITS]
+        for rank in (1, *others):
+            wait_until(lambda rank=rank: why_lost(tmp_path, rank))
+        assert why_lost(tmp_path, 1) == why
+        assert all(why_lost(tmp_path, rank) == "lost learner 1 of its node" for rank in others)
+        assert why_lost(tmp_path, 3) == ""
         time.sleep(1)
         assert supervisor.poll() is None
         if finished:
@@ -80,114 +114,66 @@ def test_a_supervisor_stays_while_others_train_and_ends_by_whether_they_finish(
     assert supervisor.wait(WAIT_S) == code
 
 
-def test_a_learner_that_is_killed_before_it_trains_ends_its_supervisor(tmp_path: Path) -> None:
-    with holding_lock(tmp_path, 0):
-        killed = start(tmp_path, "os.unlink(out / 'learners' / '1.lock'); os.kill(os.getpid(), 9)")
-        assert killed.wait(WAIT_S) == -signal.SIGKILL
-
-
 def test_a_learner_that_the_others_took_for_lost_is_killed(tmp_path: Path) -> None:
     with holding_lock(tmp_path, 0):
         supervisor = start(tmp_path, WAITS)
-        os.kill(learner_of(tmp_path), signal.SIGSTOP)
+        learner = learner_of(tmp_path)
+        os.kill(learner, signal.SIGSTOP)
         report_lost(tmp_path, 1, "has given no sign of life for 20 s")
         (tmp_path / "train.json").touch()
-        until = time.monotonic() + WAIT_S
-        while Path(f"/proc/{learner_of(tmp_path)}").exists():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: has_ended(learner))
     assert supervisor.wait(WAIT_S) == 0
     assert why_lost(tmp_path, 1) == "has given no sign of life for 20 s"
 
 
-def test_signals_reach_the_learner_and_a_supervisor_that_is_killed_ends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 77), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_signal_reaches_the_learner_and_a_supervisor_that_is_killed_ends_it(
+    number: int, code: int, tmp_path: Path
+) -> None:
     supervisor = start(tmp_path, WAITS)
     learner_of(tmp_path)
-    supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(WAIT_S) == 77
-
-    for name in ("began", "ended"):
-        (tmp_path / name).unlink()
-    supervisor = start(tmp_path, WAITS)
-    learner_of(tmp_path)
-    supervisor.kill()
-    supervisor.wait(WAIT_S)
-    wait_for(tmp_path / "ended")
-
-
-def test_word_of_an_earlier_learner_does_not_count(tmp_path: Path) -> None:
-    report_lost(tmp_path, 1, "was ended by SIGKILL")
-    assert start(tmp_path, "sys.exit(3)").wait(WAIT_S) == 3
-
-
-@pytest.mark.parametrize(("act", "why"), [(WAITS, "was ended by SIGKILL"), (f"os._exit({LOST})", "lost the others")])
-def test_a_learner_of_a_node_that_is_killed_or_loses_the_others_is_survived(act: str, why: str, tmp_path: Path) -> None:
-    """One that is killed takes the others of its node with it."""
-    with holding_lock(tmp_path, 3):
-        supervisor = start(tmp_path, act, (0, 1, 2))
-        learner = learner_of(tmp_path)
-        if act == WAITS:
-            os.kill(learner, signal.SIGKILL)
-            for rank in (0, 2):
-                wait_for(tmp_path / "learners" / f"{rank}.lost")
-                assert why_lost(tmp_path, rank) == "lost learner 1 of its node"
-        wait_for(tmp_path / "learners" / "1.lost")
-        assert why_lost(tmp_path, 1).startswith(why)
-        assert why_lost(tmp_path, 3) == ""
-        (tmp_path / "train.json").touch()
-    assert supervisor.wait(WAIT_S) == 0
+    supervisor.send_signal(number)
+    assert supervisor.wait(WAIT_S) == code
+    wait_until((tmp_path / "ended").exists)
 
 
 LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
 
 @pytest.mark.parametrize(("size", "is_killed"), [("1", False), ("2", True)])
-def test_with_its_launcher_a_learner_is_killed_where_others_survive_it_and_asked_to_stop_where_all_are_of_that(
+def test_with_its_launcher_a_learner_is_killed_if_others_survive_it_else_asked_to_stop(
     size: str, is_killed: bool, tmp_path: Path
 ) -> None:
-    act = LEARNER.format(out=str(tmp_path), act=WAITS, node=(1,))
     environment = {**os.environ, "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": size}
-    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, act], env=environment)
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, script(tmp_path, WAITS)], env=environment)
     learner_of(tmp_path)
     launcher.kill()
     launcher.wait(WAIT_S)
-    if is_killed:
-        wait_for(tmp_path / "learners" / "1.lost")
-        assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
-    else:
-        wait_for(tmp_path / "ended")
+    wait_until(lambda: why_lost(tmp_path, 1) if is_killed else (tmp_path / "ended").exists())
+    assert why_lost(tmp_path, 1) == KILLED * is_killed
     assert (tmp_path / "ended").exists() != is_killed
 
 
-JOINS = (
-    LEARNER.replace("supervise(out, 1,", "supervise_joining(out, lambda: {draw},")
-    .replace(", {node}", "")
-    .replace("import supervise,", "import supervise_joining,")
+@pytest.mark.parametrize(
+    ("number", "code", "why"),
+    [
+        (signal.SIGTERM, 128 + signal.SIGTERM, "left"),
+        (signal.SIGINT, 128 + signal.SIGINT, "left"),
+        (signal.SIGKILL, -signal.SIGKILL, KILLED),
+    ],
 )
-
-
-def start_joining(out: Path, act: str, draw: str = "1") -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", JOINS.format(out=str(out), act=act, draw=draw)])
-
-
-def test_one_that_joined_is_lost_where_it_is_killed_and_nobody_waits_for_the_others(tmp_path: Path) -> None:
+def test_one_that_joined_is_lost_alone_if_it_is_killed_or_asked_to_stop(
+    number: int, code: int, why: str, tmp_path: Path
+) -> None:
+    """It sees no signal at which all would stop, and its supervisor waits for nobody."""
     with holding_lock(tmp_path, 0):
         supervisor = start_joining(tmp_path, WAITS)
-        os.kill(learner_of(tmp_path), signal.SIGKILL)
-        assert supervisor.wait(WAIT_S) == -signal.SIGKILL
-    assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_that_joined_and_is_asked_to_stop_leaves_alone(number: int, tmp_path: Path) -> None:
-    """The learner itself sees no signal at which all would stop."""
-    supervisor = start_joining(tmp_path, WAITS)
-    learner = learner_of(tmp_path)
-    supervisor.send_signal(number)
-    assert supervisor.wait(WAIT_S) == 128 + number
-    assert why_lost(tmp_path, 1) == "left"
+        learner = learner_of(tmp_path)
+        os.kill(learner if number == signal.SIGKILL else supervisor.pid, number)
+        assert supervisor.wait(WAIT_S) == code
+    assert why_lost(tmp_path, 1) == why
     assert not (tmp_path / "ended").exists()
-    assert not Path(f"/proc/{learner}").exists()
+    assert has_ended(learner)
 
 
 @pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, LOST)])
@@ -196,20 +182,20 @@ def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(
 ) -> None:
     if finished:
         (tmp_path / "train.json").touch()
-    assert start_joining(tmp_path, f"os._exit({LOST})").wait(WAIT_S) == code
+    assert start_joining(tmp_path, LOSES).wait(WAIT_S) == code
 
 
-def test_one_that_gets_no_number_ends_as_it_does_and_leaves_no_word(tmp_path: Path) -> None:
+def test_one_that_gets_no_number_ends_as_it_does_and_is_not_reported(tmp_path: Path) -> None:
     assert start_joining(tmp_path, WAITS, "sys.exit(3)").wait(WAIT_S) == 3
     assert not (tmp_path / "learners").exists()
 
 
 def test_before_learners_start_again_those_that_had_joined_are_ended(tmp_path: Path) -> None:
-    """Their numbers are behind those of the others."""
+    """Their numbers come after those of the others."""
     joined = start_joining(tmp_path, WAITS)
     learner = learner_of(tmp_path)
     end_joined(tmp_path, 2)
     assert joined.poll() is None
     end_joined(tmp_path, 1)
     assert joined.wait(WAIT_S) == -signal.SIGKILL
-    assert not Path(f"/proc/{learner}").exists()
+    assert has_ended(learner)
