@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import time
 from collections.abc import Iterator
@@ -14,9 +13,7 @@ import pytest
 import torch
 import zmq
 from cut_schedule import NUM_LEARNERS, run_schedule
-from hypothesis import given
-from hypothesis import strategies as st
-from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
+from learner_threads import Net, at_once, give_gradients, started, synchronise, weights_of
 from torch import nn
 
 from asrtool.distributed.baselines.parameter_server import PUSH, SynchronousServer
@@ -24,7 +21,6 @@ from asrtool.distributed.baselines.weight_server import Slice, split_evenly
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.transport import sockets
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.errors import AsrtoolError
 from asrtool.train.optimisation.optimizer import set_learning_rate
 
 TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner pushes next
@@ -145,54 +141,6 @@ def rounded(values: np.ndarray) -> np.ndarray:
     return torch.from_numpy(values).float().bfloat16().double().numpy()
 
 
-def test_a_server_that_fails_before_a_record_is_settled_ends_the_writing_of_it() -> None:
-    models = [Net(), Net()]
-    learners = started("ps-async", models)
-    snapshot = learners[0].snapshot(1)
-    assert not snapshot.settled()
-    learners[0].server.error = ZeroDivisionError()  # type: ignore[attr-defined]
-    with pytest.raises(ZeroDivisionError):
-        snapshot.settled()
-    close(learners)
-
-
-def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
-    def train(stop: int) -> np.ndarray:
-        models = [Net(), Net()]
-        settings = {"num_servers": 2}
-        random = np.random.default_rng(0)
-        learners = started("ps-async", models, settings)
-        for step in range(8):
-            if step == stop:
-                synchronise(learners)
-                states = [learner.snapshot(0) for learner in learners]
-                close(learners)
-                learners = started("ps-async", models, settings, states)
-                assert [learner.client.counts for learner in learners] == [[stop, stop]] * 2  # type: ignore[attr-defined]
-            give_gradients(models[step % 2], random)
-            learners[step % 2].step()
-        synchronise(learners)
-        close(learners)
-        return weights_of(models[0])
-
-    np.testing.assert_array_equal(train(stop=3), train(stop=-1))
-
-
-@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
-def test_gradients_that_are_zero_or_not_finite_are_not_pushed(value: float) -> None:
-    model = Net()
-    (learner,) = started("ps-async", [model])
-    before = weights_of(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, value)
-    _, cost = learner.step()
-    learner.synchronise()
-    np.testing.assert_array_equal(weights_of(model), before)
-    assert cost.num_bytes == 0
-    assert learner.snapshot(0).recorded["server"]["num_steps"] == 0
-    close([learner])
-
-
 def test_a_parameter_without_a_gradient_counts_as_one_of_gradient_zero() -> None:
     model = Net()
     (learner,) = started("ps-async", [model], momentum=0.0, peak_lr=1.0, **SGD)
@@ -212,16 +160,41 @@ def test_a_parameter_without_a_gradient_counts_as_one_of_gradient_zero() -> None
     close([learner])
 
 
-@pytest.mark.parametrize("name", ["ps-async", "ps-sync"])
-def test_more_servers_than_learners_are_refused(name: str) -> None:
-    with pytest.raises(AsrtoolError, match=rf"distributed\.{name}\.num_servers is 3, with 2 learners"):
-        build(name, worlds(2)[0], Net(), {"num_servers": 3})
+def test_runs_are_about_even_and_have_each_parameter_once() -> None:
+    assert split_evenly([4] * 12, 3) == [slice(0, 4), slice(4, 8), slice(8, 12)]
+    assert split_evenly([100, 1, 1, 98], 2) == [slice(0, 1), slice(1, 4)]
+    assert split_evenly([1, 1, 1, 97], 3) == [slice(0, 2), slice(2, 3), slice(3, 4)]
 
 
-def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def two() -> Iterator[list[Any]]:
+    """Learners of two servers; the first has gradients, and a snapshot that is not settled."""
     models = [Net() for _ in range(2)]
-    learners = started("ps-async", models, {"num_servers": 2})
-    client = learners[0].client  # type: ignore[attr-defined]
+    learners: list[Any] = started("ps-async", models, {"num_servers": 2})
+    give_gradients(models[0], np.random.default_rng(0))
+    yield learners
+    close(learners)
+
+
+def test_an_error_in_a_server_is_raised_by_its_learner_and_by_what_writes_a_checkpoint(
+    two: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = two[0].snapshot(1)
+    assert not snapshot.settled()
+    monkeypatch.setattr(two[0].server, "_step", lambda *_: 1 / 0)
+    for raises in (two[0].step, snapshot.settled):
+        with pytest.raises(ZeroDivisionError):
+            raises()
+
+
+def test_a_server_that_has_died_is_named_at_once(two: list[Any]) -> None:
+    two[1].server.close()
+    with pytest.raises(ConnectionError, match="server 1 has ended its connection"):
+        two[0].step()
+
+
+def test_a_server_that_does_not_answer_is_named(two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    client = two[0].client
     wait = client.wait
 
     def time_out_once_the_other_has_answered() -> None:
@@ -231,46 +204,9 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
             wait()
 
     monkeypatch.setattr(client, "wait", time_out_once_the_other_has_answered)
-    monkeypatch.setattr(learners[1].server, "_answer", lambda *_: None)  # type: ignore[attr-defined]
-    give_gradients(models[0], np.random.default_rng(0))
+    monkeypatch.setattr(two[1].server, "_answer", lambda *_: None)
     with pytest.raises(ConnectionError, match="server 1 has not answered"):
-        learners[0].step()
-    close(learners)
-
-
-def test_a_server_that_has_died_is_named_at_once() -> None:
-    models = [Net() for _ in range(2)]
-    learners = started("ps-async", models, {"num_servers": 2})
-    learners[1].server.close()  # type: ignore[attr-defined]
-    give_gradients(models[0], np.random.default_rng(0))
-    with pytest.raises(ConnectionError, match="server 1 has ended its connection"):
-        learners[0].step()
-    close(learners)
-
-
-def test_an_error_in_a_server_is_raised_by_its_learner(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Net()
-    (learner,) = started("ps-async", [model])
-    monkeypatch.setattr(learner.server, "_step", lambda *_: 1 / 0)  # type: ignore[attr-defined]
-    give_gradients(model, np.random.default_rng(0))
-    with pytest.raises(ZeroDivisionError):
-        learner.step()
-    close([learner])
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.data())
-def test_every_parameter_is_in_one_run_and_no_run_is_empty(sizes: list[int], data: st.DataObject) -> None:
-    num_runs = data.draw(st.integers(1, len(sizes)))
-    runs = [sizes[run] for run in split_evenly(sizes, num_runs)]
-    assert [size for run in runs for size in run] == sizes
-    assert len(runs) == num_runs
-    assert all(runs)
-
-
-def test_runs_are_about_even() -> None:
-    assert split_evenly([4] * 12, 3) == [slice(0, 4), slice(4, 8), slice(8, 12)]
-    assert split_evenly([100, 1, 1, 98], 2) == [slice(0, 1), slice(1, 4)]
-    assert split_evenly([1, 1, 1, 97], 3) == [slice(0, 2), slice(2, 3), slice(3, 4)]
+        two[0].step()
 
 
 def close(learners: list[Strategy]) -> None:
@@ -373,54 +309,3 @@ class Frames:
 
     def recv(self, copy: bool) -> zmq.Frame:
         return zmq.Frame(self.gradient_P.numpy().tobytes())
-
-
-@pytest.mark.parametrize("bad", [0.0, float("nan")])
-def test_a_mean_that_is_zero_or_not_finite_is_no_step_and_the_next_round_is_as_ever(bad: float) -> None:
-    models, others = [Net() for _ in range(2)], [Net() for _ in range(2)]
-    with running(models, {}) as learners, running(others, {}) as undisturbed:
-        before = weights_of(models[0])
-        for model in models:
-            for parameter in model.parameters():
-                parameter.grad = torch.full_like(parameter, bad)
-        at_once(lambda learner: learner.step(), learners)
-        np.testing.assert_array_equal(weights_of(models[1]), before)
-        step_all(learners, models, 3)
-        step_all(undisturbed, others, 3)
-        np.testing.assert_array_equal(weights_of(models[1]), weights_of(others[1]))
-
-
-def test_after_resuming_synchronous_servers_train_as_undisturbed() -> None:
-    def train(message_type: str, stop: int) -> np.ndarray:
-        """With a synchronisation that changes nothing, or after which all resume."""
-        models = [Net() for _ in range(3)]
-        settings = {"num_servers": 2, "message_type": message_type}
-        with contextlib.ExitStack() as stack:
-            learners = stack.enter_context(running(models, settings))
-            for step in range(6):
-                if step == abs(stop):
-                    synchronise(learners)
-                if step == stop:
-                    states = [copy.deepcopy(learner.snapshot(0)) for learner in learners]
-                    weights = at_once(exact_weights, learners, models)
-                    models = [Net(seed=8) for _ in range(3)]
-                    for model in models:
-                        model.load_state_dict(weights[0])
-                    learners = started("ps-sync", models, settings, states, **SGD_SYNC)
-                step_all(learners, models, step)
-            synchronise(learners)
-            at_once(lambda learner: learner.close(), learners)
-            return np.concatenate(at_once(lambda *both: flat(exact_weights(*both)), learners, models))
-
-    for message_type in ("fp32", "bf16"):
-        np.testing.assert_array_equal(train(message_type, stop=3), train(message_type, stop=-3))
-        np.testing.assert_array_equal(train(message_type, stop=-3), train(message_type, stop=-9))
-
-
-def exact_weights(learner: Strategy, model: Net) -> dict[str, torch.Tensor]:
-    with learner.consensus():
-        return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def flat(weights: dict[str, torch.Tensor]) -> np.ndarray:
-    return np.concatenate([value.numpy().ravel() for value in weights.values()])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_threads import Net, NormalisedNet, at_once, give_gradients, started, train_alone, weights_of
+from learner_threads import Net, NormalisedNet, at_once, build, give_gradients, started, train_alone, weights_of
 
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import NamedParameters, StepCost, Strategy, StrategyContext
@@ -51,6 +51,40 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
 @pytest.mark.parametrize("name", OWN_KEYS)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
     np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", OWN_KEYS)
+def test_gradients_that_are_zero_or_not_finite_are_no_step(name: str, value: float) -> None:
+    model = Net()
+    (learner,) = started(name, [model])
+    before = weights_of(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, value)
+    norm, cost = learner.step()
+    learner.synchronise()
+    assert str(norm) == str(value)
+    np.testing.assert_array_equal(weights_of(model), before)
+    assert learner.update.num_steps == 0
+    assert cost.num_bytes == 0 or name == "ps-sync"  # servers find the norm of the mean
+    learner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "learners", "settings", "message"),
+    [
+        ("ps-async", World(0, 2, 2), {"num_servers": 3}, r"distributed\.ps-async\.num_servers is 3, with 2 learners"),
+        ("ps-sync", World(0, 2, 2), {"num_servers": 3}, r"distributed\.ps-sync\.num_servers is 3, with 2 learners"),
+        ("hogwild", World(0, 4, 2), {}, "4 learners, 2 of them on this machine"),
+        ("hogwild", World(), {}, "GPU"),
+        ("single", World(0, 2, 2), {}, "strategy single with 2 learners"),
+    ],
+)
+def test_learners_that_a_strategy_cannot_have_are_refused(
+    name: str, learners: World, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        build(name, learners, Net().to("meta") if message == "GPU" else Net(), settings)
 
 
 class Unrecorded(MixingRule):
