@@ -349,14 +349,14 @@ PATCHES = (
         "asrtool/distributed/strategies/gossip.py",
         "        self.staging.wait()\n        waited_s",
         "        waited_s",
-        ("tests/unit/distributed/test_pairs.py",),
+        (TEST_GOSSIP,),
     ),
     Patch(
         "pairs-by-the-weight-of-a-ring",
         "asrtool/distributed/strategies/gossip.py",
         "    weight = PAIR_WEIGHT\n",
         "",
-        ("tests/unit/distributed/test_pairs.py",),
+        (TEST_GOSSIP,),
     ),
     Patch(
         "active-learners-all-draw-the-same",
@@ -617,13 +617,6 @@ PATCHES = (
         "            self.staging.begin(None)\n",
         "",
         (f"{TEST_GOSSIP}::test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs",),
-    ),
-    Patch(
-        "ready-before-the-trip-ends",
-        "asrtool/distributed/transport/staging.py",
-        "        with self.copying:\n            self._fetch_pulls()\n",
-        "        with self.copying:\n            self._fetch_pulls()\n            self.trips.idle.set()\n",
-        ("tests/unit/distributed/test_staging.py",),
     ),
     Patch(
         "publishing-forgets-pulls",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from fake_gpu import fake_gpu
-from learner_threads import Net, at_once, build, give_gradients, weights_of, worlds
+from learner_threads import Net, at_once, build, give_gradients, started, weights_of, worlds
 from torch import nn
 from torch.distributed import HashStore
 
@@ -163,22 +164,6 @@ def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed(name: 
     assert answered == [False]
 
 
-def test_the_last_learner_left_exchanges_with_nobody() -> None:
-    members = Members(2)
-    members.lose(HashStore(), Loss(1, "was ended by SIGKILL", 0))
-    begun: list[int] = []
-    gossip: Any = object.__new__(Gossip)
-    gossip.world, gossip.partner, gossip.num_steps, gossip.seed = (
-        World(0, 2, members=members),
-        on_ring(fixed_ring),
-        0,
-        0,
-    )
-    gossip.exchanger, gossip.staging = SimpleNamespace(addresses={0: "", 1: ""}), SimpleNamespace(begin=begun.append)
-    gossip.begin()
-    assert begun == []
-
-
 def test_others_never_read_the_buffers_of_a_node_as_a_sum_on_the_way_to_their_mean() -> None:
     model = torch.nn.BatchNorm1d(4)
     flat = FlatWeights(model, slices=2)
@@ -203,3 +188,58 @@ def test_others_never_read_the_buffers_of_a_node_as_a_sum_on_the_way_to_their_me
     hierarchical.Sliced(flat, flat.weights_P[:1], Node(), outer)._average_buffers()
     assert torch.equal(locked[0], 2 * before_B)
     assert before_B.any()
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Any]]:
+    """An active learner and a passive one, of other weights."""
+    learners: list[Any] = started("adpsgd-pairs", [Net(0), Net(1)])
+    pair = [learner.mixing for learner in learners]
+    yield pair
+    for mixing in pair:
+        mixing.staging.wait()
+    for mixing in pair:
+        mixing.close()
+
+
+def test_the_update_of_an_active_learner_waits_for_the_answer_however_late(pair: list[Any]) -> None:
+    """The weights of both are then their mean, as if they had exchanged at one instant."""
+    active, passive = pair
+    mean_P = (active.weights_P + passive.weights_P) / 2
+    with passive.view.lock:  # keeps it from answering
+        active.begin()
+        while active.view._asked_at is None:  # the thread has not begun it
+            assert active.exchanger.thread.is_alive()
+            time.sleep(0.001)
+        active.weights_P += 10  # the step meanwhile
+        step = threading.Thread(target=active.mix)
+        step.start()
+        time.sleep(0.05)
+        assert step.is_alive()
+    step.join(60)
+    torch.testing.assert_close(active.weights_P, mean_P + 10)
+    torch.testing.assert_close(passive.view.copy(), mean_P)
+
+
+def test_a_passive_learner_begins_nothing_and_waits_for_nobody(pair: list[Any]) -> None:
+    active, passive = pair
+    before_P = passive.weights_P.clone()
+    passive.begin()
+    with active.view.lock:
+        cost = passive.mix()
+    assert torch.equal(passive.view.copy(), before_P)
+    assert cost.partners == []
+
+
+def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
+    """The last one left exchanges with nobody."""
+    store, world, begun = HashStore(), World(2, 5, members=Members(5)), []
+    assert world.members
+    gossip: Any = Gossip(torch.zeros(3), world, on_ring(fixed_ring), "fp32", 1)
+    gossip.exchanger = SimpleNamespace(addresses=dict.fromkeys(range(5)))
+    gossip.staging = SimpleNamespace(begin=lambda partner: begun.append(partner) or True)
+    for rank in (3, 4, 0, 1):
+        gossip.begin()
+        world.members.lose(store, Loss(rank, "was ended by SIGKILL", 0))
+    gossip.begin()
+    assert begun == [3, 4, 0, 1]

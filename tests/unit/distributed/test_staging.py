@@ -46,14 +46,18 @@ class Direct:
         return True
 
 
-def swaps(num: int) -> list[Any]:
-    """So many learners with other weights each."""
+@pytest.fixture
+def learners(request: pytest.FixtureRequest, gpu: None) -> Iterator[list[Any]]:
+    """Two with other weights each, or as many as `request` has."""
     random = torch.Generator().manual_seed(0)
-    weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
+    weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(getattr(request, "param", 2))]
     views = [View(own_P.clone(), torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
     parts = zip(views, weights, exchangers, map(device.side_stream, weights), strict=True)
-    return [GpuStaging(*of_one) for of_one in parts]  # type: ignore[arg-type]
+    found: list[Any] = [GpuStaging(*of_one) for of_one in parts]  # type: ignore[arg-type]
+    yield found
+    for learner in found:
+        learner.close()
 
 
 def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
@@ -99,24 +103,22 @@ def test_an_update_in_two_halves_has_the_bits_of_one_in_one() -> None:
         assert torch.equal(halves.copy(), whole.copy())
 
 
+@pytest.mark.parametrize("learners", [3], indirect=True)
 @pytest.mark.parametrize("drain", [True, False])
-def test_the_mean_moves_by_the_updates_alone_however_late_copies_are(drain: bool) -> None:
-    learners = swaps(3)
+def test_the_mean_moves_by_the_updates_alone_however_late_copies_are(drain: bool, learners: list[Any]) -> None:
     before_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
     updates_P = train(learners, 25, drain)
     settle(learners)  # as at a synchronisation, after which they train on
     updates_P += train(learners, 25, drain)
     settle(learners)
-    for learner in learners:
-        learner.close()
     after_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
     np.testing.assert_allclose(after_P, before_P + updates_P, atol=1e-4)
     for learner in learners:
         np.testing.assert_allclose(learner.view.copy(), learner.weights_P, atol=1e-5)
 
 
-def test_the_computing_thread_waits_for_no_copy() -> None:
-    learner, other = swaps(2)
+def test_the_computing_thread_waits_for_no_copy(learners: list[Any]) -> None:
+    learner, other = learners
     learner.stream.free.clear()
     other_P = other.view.copy()
     assert learner.apply_pulls() == 0
@@ -133,12 +135,10 @@ def test_the_computing_thread_waits_for_no_copy() -> None:
     assert learner.begin(1)
     learner.wait()
     assert learner.apply_pulls() == 1  # the first exchange counts no more
-    for each in (learner, other):
-        each.close()
 
 
-def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_lack() -> None:
-    learner, other = swaps(2)
+def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_lack(learners: list[Any]) -> None:
+    learner, _ = learners
     learner.apply_pulls()
     learner.begin(1)
     learner.wait()
@@ -151,12 +151,10 @@ def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_l
     learner.apply_pulls()
     assert not torch.equal(learner.weights_P, weights_P)
     assert torch.equal(recorded.values_P, learner.weights_P)
-    for each in (learner, other):
-        each.close()
 
 
-def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
-    learner, other = swaps(2)
+def test_a_record_does_not_wait_for_the_exchange_under_way(learners: list[Any]) -> None:
+    learner, other = learners
     learner.exchanger.idle.clear()
     learner.apply_pulls()
     learner.begin(1)
@@ -165,36 +163,11 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
     np.testing.assert_allclose(learner.view.weights_P, learner.weights_P)
     learner.exchanger.idle.set()
     settle([learner, other])
-    for each in (learner, other):
-        each.close()
     np.testing.assert_allclose(learner.view.copy(), learner.weights_P, rtol=1e-6)
 
 
-def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
-    """Else the end of one would pass for that of the next, which would then wait for a lock taken for a third."""
-    learner, other = swaps(2)
-    trip, done, ends = learner.trips.work, threading.Event(), threading.Event()
-
-    def held(neighbour: int) -> None:
-        trip(neighbour)
-        done.set()
-        assert ends.wait(60)
-
-    learner.trips.work = held
-    learner.apply_pulls()
-    learner.begin(1)
-    assert done.wait(60)
-    applied, begun = learner.apply_pulls(), learner.begin(1)
-    ends.set()
-    assert (applied, begun) == (0, False)
-    learner.wait()
-    assert learner.apply_pulls() == 1
-    for each in (learner, other):
-        each.close()
-
-
-def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() -> None:
-    learner, other = swaps(2)
+def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled(learners: list[Any]) -> None:
+    learner, other = learners
     learner.weights_P += 1
     learner.apply_pulls()
     assert learner.begin(None)
@@ -207,34 +180,22 @@ def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() ->
         learner.begin(None)
         learner.wait()
     np.testing.assert_allclose(learner.weights_P, expected_P, rtol=1e-5)
-    for each in (learner, other):
-        each.close()
 
 
-def test_an_error_of_a_trip_is_raised_by_the_next_step() -> None:
-    learner, other = swaps(2)
-    learner.exchanger.error = ConnectionError("gone")
-    learner.apply_pulls()
-    learner.begin(1)
-    with pytest.raises(ConnectionError, match="gone"):
-        learner.wait()
-    with pytest.raises(ConnectionError, match="gone"):
-        learner.apply_pulls()
-    for each in (learner, other):
-        each.close()
-
-
-def test_an_exchange_that_ends_by_an_error_is_reported_by_its_own_trip() -> None:
-    learner, other = swaps(2)
-    begin, begun = learner.exchanger.begin, threading.Event()
-    learner.exchanger.begin = lambda neighbour: (begin(neighbour), begun.set())
-    learner.exchanger.idle.clear()
-    learner.apply_pulls()
-    learner.begin(1)
-    assert begun.wait(60)
-    learner.exchanger.error = ConnectionError("gone")
-    learner.exchanger.idle.set()
-    with pytest.raises(ConnectionError, match="gone"):
-        learner.wait()
-    for each in (learner, other):
-        each.close()
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_error_of_an_exchange_is_raised_by_its_own_step_and_the_next(begins: bool, learners: list[Any]) -> None:
+    """Of one that cannot begin, or that ends by it."""
+    exchanger, error = learners[0].exchanger, ConnectionError("gone")
+    begin, begun = exchanger.begin, threading.Event()
+    exchanger.begin = lambda neighbour: (begin(neighbour), begun.set())
+    exchanger.error = None if begins else error
+    exchanger.idle.clear()
+    learners[0].apply_pulls()
+    learners[0].begin(1)
+    if begins:
+        assert begun.wait(60)
+        exchanger.error = error
+        exchanger.idle.set()
+    for raises in (learners[0].wait, learners[0].apply_pulls):
+        with pytest.raises(ConnectionError, match="gone"):
+            raises()

@@ -13,14 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Loss, Members
-from asrtool.distributed.strategies.gossip import Gossip
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
 from asrtool.distributed.strategies.topology import (
     consensus_rate,
     fixed_ring,
     mixing_matrix,
-    on_ring,
     pair_matrix,
     passive_partner,
     random_ring,
@@ -145,14 +142,3 @@ def test_pairs_mix_by_their_matrix_as_one_after_the_other(pairs: list[tuple[int,
         expected[:, first] = expected[:, second] = (expected[:, first] + expected[:, second]) / 2
     np.testing.assert_allclose(weights @ pair_matrix(5, pairs), expected, atol=1e-12)
     np.testing.assert_allclose(pair_matrix(5, pairs).sum(axis=1), 1)
-
-
-def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
-    store, world = HashStore(), World(2, 5, members=Members(5))
-    assert world.members
-    gossip = Gossip(torch.zeros(3), world, on_ring(fixed_ring), "fp32", 1)
-    assert gossip._partner() == 3
-    for rank, neighbour in ((3, 4), (4, 0), (0, 1), (1, 2)):
-        Members(5).lose(store, Loss(rank, "was ended by SIGKILL", 0))
-        world.members.refresh(store)
-        assert gossip._partner() == neighbour  # at last itself

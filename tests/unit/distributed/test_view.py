@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import zmq
+from learner_threads import at_once
 
 from asrtool.distributed.strategies.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
 from asrtool.distributed.transport.exchange import Exchanger, Message, map_message
@@ -22,7 +22,24 @@ from asrtool.settings import registry
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
 ANSWER_S = 120  # bounds a hang
 
+Connect = Callable[[list[View]], list[Exchanger]]
 every_message = pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])
+
+
+@pytest.fixture
+def connected() -> Iterator[Connect]:
+    """Connect the exchangers of views."""
+    exchangers: list[Exchanger] = []
+
+    def connect(views: list[View]) -> list[Exchanger]:
+        exchangers.extend(Exchanger(view, EDGE_WEIGHT) for view in views)
+        for exchanger in exchangers:
+            exchanger.addresses = {learner: other.address for learner, other in enumerate(exchangers)}
+        return exchangers
+
+    yield connect
+    for exchanger in exchangers:
+        exchanger.close()
 
 
 def test_exchanges_of_the_same_weights_mix_by_the_matrix_of_the_ring() -> None:
@@ -82,80 +99,44 @@ def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
 
 @every_message
 @pytest.mark.parametrize("ring", registry.names("ring"))
-def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, message_type: torch.dtype) -> None:
-    starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
-    views = [View(start.clone(), message_type) for start in starts]
-    exchangers = connected(views)
-    updates = torch.zeros(NUM_LEARNERS, NUM_PARAMETERS, dtype=torch.float64)
-
-    def learn(learner: int) -> None:
-        random = np.random.default_rng(learner)
-        for step in range(NUM_STEPS):
-            exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
-            time.sleep(random.exponential(0.001))
-            if step % 2:
-                exchangers[learner].idle.wait(ANSWER_S)
-            updates[learner] += update_at_random(views[learner], random)
-        exchangers[learner].wait()
-
-    run_all(learn)
-    for exchanger in exchangers:
-        exchanger.close()
-    assert min(len(exchanger.partners) for exchanger in exchangers) > NUM_STEPS / 20
-    weights = torch.stack([view.copy() for view in views]).double()
-    expected = (starts.double() + updates).mean(dim=0)
-    assert (weights.mean(dim=0) - expected).norm() < 1e-6 * expected.norm()
-    apart = (starts.double() + updates).std(dim=0).mean()
-    assert weights.std(dim=0).mean() < apart / 2
-
-
-def test_while_an_exchange_is_under_way_no_other_begins() -> None:
-    view, silent = View(torch.zeros(10), torch.float32), View(torch.zeros(10), torch.float32)
-    first, second = connected([view, silent])
-    with silent.lock:  # keeps the second from answering
-        assert first.begin(1)
-        assert not first.begin(1)
-    first.wait()
-    assert first.begin(1)
-    first.wait()
-    first.close()
-    second.close()
-
-
-@every_message
-def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type: torch.dtype) -> None:
-    """The mean of it has moved by the updates before the cut of each, at each of three cuts."""
+def test_the_mean_moves_by_the_updates_alone_whatever_the_delays_also_as_recorded_at_cuts(
+    ring: str, message_type: torch.dtype, connected: Connect
+) -> None:
+    """Each learner records at steps of its own, which are a consistent cut, three times."""
     starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
     views = [View(start.clone(), message_type) for start in starts]
     exchangers = connected(views)
     recorded: dict[tuple[int, int], tuple[Recorded, torch.Tensor]] = {}
+    updated = starts.double()
 
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
         cuts = {20 + 60 * cut + int(random.integers(30)): cut + 1 for cut in range(3)}
-        updated = starts[learner].double()
         for step in range(NUM_STEPS):
-            exchangers[learner].begin(right_neighbour(random_ring(NUM_LEARNERS, step, 7), learner))
+            exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             if step in cuts:
-                recorded[cuts[step], learner] = views[learner].record(cuts[step]), updated.clone()
+                recorded[cuts[step], learner] = views[learner].record(cuts[step]), updated[learner].clone()
             else:
                 time.sleep(random.exponential(0.001))
                 if step % 2:
                     exchangers[learner].idle.wait(ANSWER_S)
-            updated += update_at_random(views[learner], random)
+            updated[learner] += update_at_random(views[learner], random)
         exchangers[learner].wait()
 
-    run_all(learn)
-    for exchanger in exchangers:
-        exchanger.close()
+    at_once(learn, range(NUM_LEARNERS))
     assert sum(exchanger.num_refused for exchanger in exchangers) > 0
     assert min(len(exchanger.partners) for exchanger in exchangers) > NUM_STEPS / 20
+    assert_same_mean([view.copy() for view in views], updated)
+    assert torch.stack([view.copy() for view in views]).std(dim=0).mean() < updated.std(dim=0).mean() / 2
     for cut in (1, 2, 3):
         of_all = [recorded[cut, learner] for learner in range(NUM_LEARNERS)]
         assert all(found.settled.is_set() for found, _ in of_all)
-        mean_P = torch.stack([found.values_P.double() for found, _ in of_all]).mean(dim=0)
-        expected_P = torch.stack([updated for _, updated in of_all]).mean(dim=0)
-        assert (mean_P - expected_P).norm() < 1e-6 * expected_P.norm()
+        assert_same_mean([found.values_P for found, _ in of_all], torch.stack([updated for _, updated in of_all]))
+
+
+def assert_same_mean(weights: list[torch.Tensor], expected: torch.Tensor) -> None:
+    mean_P, expected_P = torch.stack(weights).double().mean(dim=0), expected.mean(dim=0)
+    assert (mean_P - expected_P).norm() < 1e-6 * expected_P.norm()
 
 
 @every_message
@@ -195,11 +176,15 @@ def test_an_exchange_across_a_cut_is_refused(recorded_first: str) -> None:
 
 
 @pytest.mark.parametrize("recorded_first", [0, 1])
-def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recorded_first: int) -> None:
+def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(
+    recorded_first: int, connected: Connect
+) -> None:
     views = [View(torch.full((10,), 3.0 * i), torch.float32) for i in range(2)]
-    first, second = connected(views)
+    first, _ = connected(views)
     views[recorded_first].record(1)
-    assert first.begin(1)
+    with views[1].lock:  # keeps it from answering
+        assert first.begin(1)
+        assert not first.begin(1)  # one is under way
     first.wait()
     assert (first.partners, first.num_refused) == ([], 1)
     assert [view.copy()[0].item() for view in views] == [0.0, 3.0]
@@ -208,11 +193,9 @@ def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recor
     first.wait()
     assert (first.partners, first.num_refused) == ([1], 1)
     assert [view.copy()[0].item() for view in views] == pytest.approx([1.0, 2.0])
-    first.close()
-    second.close()
 
 
-def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_settles() -> None:
+def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_settles(connected: Connect) -> None:
     views = [View(torch.full((10,), 3.0 * i), torch.float32) for i in range(3)]
     exchangers = connected(views)
     lost: set[int] = set()
@@ -237,8 +220,6 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     assert [views[rank].copy()[0].item() for rank in (0, 2)] == pytest.approx([2.0, 4.0])
     assert recorded.values_P.tolist() == [0.0] * 10
     assert list(exchangers[0].requests) == [2]
-    for exchanger in exchangers:
-        exchanger.close()
 
 
 def update_at_random(view: View, random: np.random.Generator) -> torch.Tensor:
@@ -251,25 +232,10 @@ def update_at_random(view: View, random: np.random.Generator) -> torch.Tensor:
     return moved_P
 
 
-def connected(views: list[View]) -> list[Exchanger]:
-    exchangers = [Exchanger(view, EDGE_WEIGHT) for view in views]
-    for exchanger in exchangers:
-        exchanger.addresses = {learner: other.address for learner, other in enumerate(exchangers)}
-    return exchangers
-
-
-def run_all(learn: Callable[[int], None]) -> None:
-    threads = [threading.Thread(target=learn, args=(learner,)) for learner in range(NUM_LEARNERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-@pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])
+@every_message
 @pytest.mark.parametrize(("machine", "scheme"), [(None, b"ipc"), ("another", b"tcp"), ("", b"tcp")])
 def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
-    machine: str | None, scheme: bytes, message_type: torch.dtype
+    machine: str | None, scheme: bytes, message_type: torch.dtype, connected: Connect
 ) -> None:
     views = [View(torch.full((10,), float(i)), message_type) for i in range(2)]
     first, second = connected(views)
@@ -284,11 +250,9 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
     assert [view.copy()[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
     assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
     assert len(second.mapped) == (machine is None)
-    first.close()
-    second.close()
 
 
-def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() -> None:
+def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes(connected: Connect) -> None:
     exchangers = connected([View(torch.full((10,), float(i)), torch.float32) for i in range(3)])
     if not exchangers[0].message.path:
         pytest.skip("not on Linux")
@@ -297,15 +261,16 @@ def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() ->
         exchangers[learner].wait()
         assert [path for path, _ in exchangers[1].mapped.values()] == [exchangers[learner].message.path]
         exchangers[learner].close()
-    exchangers[1].close()
 
 
 @pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", "FILE", ""])
-def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(seen_as: str, tmp_path: Path) -> None:
+def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(
+    seen_as: str, tmp_path: Path, connected: Connect
+) -> None:
     (tmp_path / "FILE").touch()
     seen_as = seen_as.replace("FILE", str(tmp_path / "FILE"))
     views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
-    first, second = connected(views)
+    first, _ = connected(views)
     own, first.message.path = first.message.path, seen_as and f"{seen_as}:0-0"
     num_unseen = bool(seen_as)  # of the first try
     for _ in range(num_unseen + 1):
@@ -314,8 +279,6 @@ def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(seen_as: str
     assert (first.partners, first.num_refused) == ([1], num_unseen)
     assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
     first.message.path = own
-    first.close()
-    second.close()
 
 
 def test_the_memory_of_a_message_is_freed_and_another_file_of_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
