@@ -22,7 +22,6 @@ TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
 TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
 TEST_CLUSTER_MODEL = "tests/unit/predict/test_cluster_model.py"
 TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
-TEST_CLAIMS = "tests/unit/distributed/test_shard_claims.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_JOINING = "tests/unit/distributed/test_joining.py"
@@ -34,7 +33,7 @@ TEST_MEMBERS = "tests/unit/distributed/test_members.py"
 TEST_LOST_BATCHES = "tests/unit/distributed/test_lost_batches.py"
 TEST_LAUNCHER = "tests/unit/distributed/test_launcher.py"
 TEST_SUPERVISOR = "tests/unit/distributed/test_supervisor.py"
-TEST_SILENT = "tests/unit/train/test_node_survival.py::test_others_train_without_a_learner_that_is_silent"
+TEST_SURVIVAL = "tests/unit/train/test_survival.py::test_others_train_without_lost_learners"
 TEST_STAGING = "tests/unit/distributed/test_staging.py"
 TEST_FLAT = "tests/unit/distributed/test_flat.py"
 TEST_GOSSIP = "tests/unit/distributed/test_gossip.py"
@@ -139,7 +138,7 @@ PATCHES = (
         HEARTBEAT,
         'report_lost(out, rank, f"has given',
         'self._give_up(f"has given',
-        (TEST_SILENT,),
+        (f"{TEST_SURVIVAL}[silent]",),
     ),
     # What lost learners have left
     Patch(
@@ -524,8 +523,8 @@ PATCHES = (
         (TEST_QUEUE,),
     ),
     # Windows
-    Patch("claims-meet-too-late", CLAIMS, "> len(slots):", "> len(slots) + 1:", (TEST_CLAIMS,)),
-    Patch("help-where-all-help", CLAIMS, "num / (1 + num_learners)", "num", (TEST_CLAIMS,)),
+    Patch("claims-meet-too-late", CLAIMS, "> len(slots):", "> len(slots) + 1:", (TEST_QUEUE,)),
+    Patch("help-where-all-help", CLAIMS, "num / (1 + num_learners)", "num", (TEST_QUEUE,)),
     # Strategies
     Patch(
         "gradients-summed",

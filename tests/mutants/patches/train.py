@@ -24,7 +24,7 @@ TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_ASSIGNED = "tests/unit/train/test_assigned.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
-TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_left_train_what_another_had_left"
+TEST_LOST_NODE = "tests/unit/train/test_survival.py::test_others_train_without_lost_learners[node]"
 TEST_MIXING = "tests/unit/train/test_mixing.py"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 

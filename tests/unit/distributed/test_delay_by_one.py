@@ -103,18 +103,6 @@ def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> N
     assert events[:6] == ["mean", "forward"] * 3
 
 
-def test_with_a_move_weights_and_mean_swap_places() -> None:
-    weights_P, world, moved = torch.ones(5), Doubling(), []
-    world.free.set()
-    mixing = DelayByOne(weights_P, 5, world, move=moved.append)
-    mixing.start()
-    mixing.mix()
-    assert mixing.weights_P is moved[0]
-    assert mixing.mean_P is weights_P
-    assert mixing.weights_P.tolist() == [2.0] * 5
-    mixing.close()
-
-
 @pytest.mark.parametrize("error", [RuntimeError("connection closed"), MemoryError("no room")])
 def test_an_error_is_raised_where_the_mean_is_waited_for(error: Exception) -> None:
     world = Doubling(error)

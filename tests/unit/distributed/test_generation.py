@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from threading import Thread
 
 import pytest
-from learner_threads import InRounds, Wishes, at_once
+from learner_threads import at_once
 from torch.distributed import HashStore, Store, TCPStore
 
 from asrtool.distributed.launch import generation
 from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
-from asrtool.distributed.work.work_queue import AssignmentRule, WorkQueue
-from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 
 SIZE = 3
@@ -51,22 +49,6 @@ def test_learners_that_start_in_any_order_find_one_token_and_each_restart_anothe
         assert generation_store(token, server.connect()).check([host_key(rank) for rank in range(SIZE)])
         tokens.add(token)
     assert len(tokens) == 6
-
-
-def test_what_an_earlier_generation_was_assigned_is_assigned_again() -> None:
-    server = Server()
-
-    def first_batches(rank: int) -> list[int]:
-        store = server.connect()
-        token = join_generation(store, rank, SIZE, TIMEOUT_S)
-        queue = WorkQueue(
-            World(rank, SIZE, SIZE, generation_store(token, store)), AssignmentRule(), InRounds([9], 1), Wishes()
-        )
-        return [one.batch.position for one in itertools.islice(queue.assign(), 2) if one.batch]
-
-    for _ in range(2):
-        assigned = at_once(first_batches, range(SIZE))
-        assert sorted(itertools.chain(*assigned)) == [0, 1, 2, 3, 4, 5]
 
 
 class Killed(Exception):

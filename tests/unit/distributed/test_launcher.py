@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -77,23 +76,6 @@ def test_a_learner_has_its_environment_a_name_and_no_pipe_of_another() -> None:
     )
     ended = run(BEGIN.format(num=3, act=act, launcher=close_first))
     assert sorted(ended.stdout.splitlines()) == ["143", "True learner 1", "True learner 2", "[0, 0]"], ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
-def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin() -> None:
-    shows = "print(*[learner.process for learner in learners], flush=True)\ntime.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", BEGIN.format(num=2, act="pass", launcher=shows)], stdout=subprocess.PIPE, text=True
-    ) as launcher:
-        assert launcher.stdout
-        processes = launcher.stdout.readline().split()
-        launcher.kill()
-    until = time.monotonic() + WAIT_S
-    while any(Path(f"/proc/{process}").exists() for process in processes):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    assert len(processes) == 2
 
 
 @pytest.mark.slow

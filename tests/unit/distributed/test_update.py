@@ -63,17 +63,6 @@ def test_gradients_that_are_zero_or_not_finite_are_cleared_without_a_step(value:
     assert update.num_steps == 0
 
 
-def test_gradients_may_be_applied_elsewhere() -> None:
-    parameter = with_gradient([3.0, 4.0])
-    sent: list[list[float]] = []
-    update = Update(
-        [parameter], torch.optim.SGD([parameter], lr=1.0), 10.0, lambda: sent.append(parameter.grad.tolist())
-    )
-    update.step()
-    assert sent == [[3.0, 4.0]]
-    assert parameter.tolist() == [0.0, 0.0]
-
-
 def test_an_overflow_halves_the_scale_and_many_steps_without_one_double_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "GROWTH_STEPS", 3)
     scale = LossScale()

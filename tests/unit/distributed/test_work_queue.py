@@ -1,19 +1,22 @@
-"""The work queue: every batch once, whatever the speeds, and all stop at the same one."""
+"""The work queue and its claims by windows: each batch once, whatever the speeds."""
 
 from __future__ import annotations
 
 import heapq
-import random
+import itertools
+import random as random_module
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_threads import InRounds, Net, Wishes, started
+from learner_threads import InRounds, Wishes, at_once
 from torch.distributed import HashStore, Store
 
+from asrtool.distributed.work.shard_claims import ShardClaims
 from asrtool.distributed.work.work_queue import COUNTER, NUM_DONE, Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
@@ -49,8 +52,8 @@ def assign_to_all(
             mine.append(assignment)
             if together > 1 and len(mine) % period == 0:
                 waiting[rank // together].wait(timeout=120)
-            if random.random() < 0.2:
-                time.sleep(random.random() / 500)
+            if random_module.random() < 0.2:
+                time.sleep(random_module.random() / 500)
             assignment = following
 
     threads = [threading.Thread(target=learn, args=(rank,)) for rank in range(size)]
@@ -147,15 +150,6 @@ def test_a_stop_beside_a_save_is_not_lost(lockstep: bool) -> None:
     assert len(trained) < 60
 
 
-def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> None:
-    """Here both happen to be equally fast."""
-    (alone,) = started("bmuf", [Net()], {"block_steps": 1000})
-    alone.close()
-    rule = alone.assignment_rule
-    assigned, _ = assign_to_all(2, rule, [200], lambda rank, num_steps: rank == 0 and num_steps >= 3)
-    assert [len(mine) for mine in assigned] in ([4, 4], [5, 5], [6, 6])
-
-
 @pytest.mark.parametrize("rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
 def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_few(rule: AssignmentRule) -> None:
     assigned, _ = assign_to_all(4, rule, [10, 9])
@@ -170,37 +164,35 @@ def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_f
 
 
 def ends_in_virtual_time(
-    seconds: Sequence[float], *num_rounds: int, group_size: int = 1, store: Store | None = None
-) -> tuple[list[float], list[int]]:
-    """When each sync group ends whose steps take so long, and the tickets drawn, in order; epochs have `num_rounds`.
+    seconds: Sequence[float], *num_rounds: int, group_size: int = 1, store: Store | None = None, window: int = 0
+) -> tuple[list[float], list[list[Assignment]]]:
+    """When each sync group ends whose steps take so long, and what it is assigned; epochs have `num_rounds`.
 
     As in a training: a learner draws the next batch when it begins to train one.
     """
     store = store or HashStore()
     size = len(seconds) * group_size
-    rule, plan = AssignmentRule(group_size), InRounds([num * group_size for num in num_rounds], group_size)
+    rule, plan = AssignmentRule(group_size), InRounds([num * group_size for num in num_rounds], group_size, window)
     queues = [WorkQueue(World(rank, size, size, store), rule, plan, Wishes()) for rank in range(0, size, group_size)]
     assigned = [queue.assign() for queue in queues]
-    ahead = [next(one, None) for one in assigned]
-    drawn = [one.number for one in ahead if one]
+    drawn = [[*itertools.islice(one, 1)] for one in assigned]
     ends = [0.0] * len(seconds)
-    begins = [(0.0, group) for group in range(len(seconds)) if ahead[group]]
+    begins = [(0.0, group) for group in range(len(seconds)) if drawn[group]]
     while begins:
         now, group = heapq.heappop(begins)
         ends[group] = now + seconds[group]
-        ahead[group] = next(assigned[group], None)
-        if found := ahead[group]:
-            drawn.append(found.number)
+        if found := next(assigned[group], None):
+            drawn[group].append(found)
             heapq.heappush(begins, (ends[group], group))
     assert not any(queue.stopped for queue in queues)
+    assert sorted(one.number for mine in drawn for one in mine) == list(range(sum(num_rounds)))
     return ends, drawn
 
 
 @pytest.mark.parametrize("group_size", [1, 2])
 @pytest.mark.parametrize("num_rounds", range(300, 320))
 def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size: int) -> None:
-    ends, drawn = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size=group_size)
-    assert sorted(drawn) == list(range(num_rounds))
+    ends, _ = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size=group_size)
     assert max(ends) - min(ends[1:]) < 1.1  # a step, as among equal learners
     assert ends[0] > max(ends) - 12  # and it trains as long as it can
 
@@ -209,16 +201,29 @@ def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size:
 def test_nobody_leaves_before_the_last_epoch(num_rounds: tuple[int, ...], num_left: int) -> None:
     """Who has left would pass the cut between two epochs at the end of the training alone."""
     store = HashStore()
-    _, drawn = ends_in_virtual_time([10.0, *7 * [1.0]], *num_rounds, store=store)
-    assert sorted(drawn) == list(range(sum(num_rounds)))
+    ends_in_virtual_time([10.0, *7 * [1.0]], *num_rounds, store=store)
     assert store.add(NUM_DONE, 0) == num_left
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from([0.1, 0.9, 1.0, 3.0, 30.0]), min_size=1, max_size=6), st.integers(1, 60))
 def test_whatever_the_speeds_all_rounds_are_drawn(seconds: list[float], num_rounds: int) -> None:
-    _, drawn = ends_in_virtual_time(seconds, num_rounds)
-    assert sorted(drawn) == list(range(num_rounds))
+    ends_in_virtual_time(seconds, num_rounds)
+
+
+@pytest.mark.parametrize(("group_size", "slowness"), [(1, 1.0), (1, 10.0), (8, 1.0)])
+def test_the_shards_of_a_window_are_read_by_about_one_of_64_learners(group_size: int, slowness: float) -> None:
+    window, num_windows = 16, 400
+    seconds = np.random.default_rng(1).uniform(0.8, 1.2, 64 // group_size)
+    seconds[0] *= slowness
+    _, drawn = ends_in_virtual_time(seconds, window * num_windows // group_size, group_size=group_size, window=window)
+    readers = {
+        (group, member, batch.position // window)
+        for group, mine in enumerate(drawn)
+        for one in mine
+        for member, batch in enumerate(one.group)
+    }
+    assert num_windows <= len(readers) <= 1.2 * num_windows
 
 
 def test_learners_that_all_seem_slow_leave_one_that_draws_the_rest() -> None:
@@ -241,3 +246,55 @@ def test_a_learner_alone_is_assigned_all_in_order() -> None:
     assert [one.batch for one in found] == all_of([3, 2])
     assert [one.round for one in found] == [(epoch, range(i, i + 1)) for epoch, i in all_of([3, 2])]
     assert [one.num_cuts for one in found] == [0, 0, 1, 1, 2]
+
+
+def windows_of(lengths: list[int]) -> list[range]:
+    return [range(sum(lengths[:i]), sum(lengths[: i + 1])) for i in range(len(lengths))]
+
+
+def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> list[ShardClaims]:
+    store = HashStore()
+    return [ShardClaims(store, 0, windows, group / num_groups, group_size) for group in range(num_groups)]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=12),
+    num_groups=st.integers(1, 5),
+    group_size=st.integers(1, 3),
+    random=st.randoms(use_true_random=False),
+)
+def test_each_batch_is_claimed_once_whoever_comes_when(
+    lengths: list[int], num_groups: int, group_size: int, random: random_module.Random
+) -> None:
+    windows = windows_of(lengths)
+    groups = claims_of(windows, num_groups, group_size)
+    claimed = [random.choice(groups).claim(random.randrange(group_size)) for _ in range(sum(lengths))]
+    assert sorted(claimed) == list(range(sum(lengths)))
+
+
+def test_each_batch_is_claimed_once_by_learners_at_the_same_time() -> None:
+    groups = claims_of(windows_of([7, 1, 9, 4] * 10), 6)
+    claimed = at_once(lambda group: [group.claim(0) for _ in range(35)], groups)
+    assert sorted(slot for of_group in claimed for slot in of_group) == list(range(210))
+
+
+def test_members_of_a_group_have_windows_of_their_own_from_the_first_batch_on() -> None:
+    (group,) = claims_of(windows_of([3, 3, 3, 3]), 1, 2)
+    assert [[group.claim(member) for member in (0, 1)] for _ in range(6)] == [
+        [0, 3],
+        [1, 4],
+        [2, 5],
+        [6, 9],
+        [7, 10],
+        [8, 11],
+    ]
+
+
+def test_who_finds_no_window_helps_where_most_is_left_for_each_from_the_last_batch_on_and_stays_there() -> None:
+    slow, fast, third, fourth = claims_of(windows_of([6, 9, 2]), 4)
+    assert [slow.claim(0), fast.claim(0), fast.claim(0)] == [0, 6, 7]
+    assert [third.claim(0) for _ in range(3)] == [15, 16, 14]  # of the second, where 7 are left for two: 5 of the first
+    assert fourth.claim(0) == 5  # 6 left of the second would be for three
+    assert [third.claim(0) for _ in range(2)] == [13, 12]
+    assert [fast.claim(0) for _ in range(5)] == [8, 9, 10, 11, 4]
+    assert [third.claim(0), slow.claim(0), fourth.claim(0)] == [3, 1, 2]
