@@ -25,7 +25,7 @@ from asrtool.settings.config import Config, chosen_components
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool",)
 FRAME = frozenset(
-    {f"asrtool.settings.{name}" for name in ("config", "toml_files", "values", "registry", "schema")}
+    {f"asrtool.settings.{name}" for name in ("config", "toml_files", "values", "registry", "removed", "schema")}
     | {f"asrtool.settings.{room}" for room in ("data", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
     | {"asrtool.cli.command", "asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}

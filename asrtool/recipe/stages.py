@@ -19,8 +19,8 @@ CORPUS = Stage(
     settings=("paths", "mini", "data.train", "data.dev", "data.test", "lm.extra_text"),
 )
 
-# What part each corpus has is chosen when a model is trained, and where long utterances are cut when there is one.
-PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key not in ("mix", "min_pause_s"))
+# What part each corpus has is chosen when a model is trained.
+PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key != "mix")
 
 PREPARE = Stage(
     name="prepare",
@@ -101,7 +101,7 @@ CUTTING = (
                 " --config {config}"
             ),
         ),
-        settings=("data.max_duration_s", "data.min_pause_s", "decode.batch_s", "decode.num_jobs"),
+        settings=("data.max_duration_s", "decode.batch_s", "decode.num_jobs"),
         when="data.cut_long",
     ),
 )

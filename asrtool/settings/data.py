@@ -24,13 +24,6 @@ from asrtool.settings.schema import (
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
 
-CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
-# Sampling rates that codecs are defined for; vorbis has no such list.
-CODEC_RATES_HZ = {
-    "gsm": (8000,),
-    "opus": (8000, 12000, 16000, 24000, 48000),
-    "mp3": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
-}
 RATES_HZ = (4000, 192_000)  # lowest and highest that features are computed at
 SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
@@ -112,7 +105,6 @@ class Data:
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
     cut_long: bool = False  # these are cut at pauses instead, which a model of the others finds by forced alignment
-    min_pause_s: float = 0.2  # seconds between two words that an utterance may be cut at
     uncertain: str = "keep"  # or drop: utterances with words that their transcriber doubts, (( )), are not trained on
     bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
     same_audio: str = "ignore"  # of one sound in two utterances: ignore, report, or drop from training what is scored
@@ -126,7 +118,6 @@ class Data:
             raise ValueError(f"data.word_marks is {self.word_marks!r}, expected punctuation but {NOT_IN_WORDS}")
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
-        between("data.min_pause_s", self.min_pause_s, 0.05, 10)
         one_of("data.same_audio", self.same_audio, ("ignore", "report", "drop"))
         Mix.parse(self.mix)
 
@@ -246,11 +237,6 @@ class Remote:
         between("remote.cache_gib", self.cache_gib, 0, 1e6)
 
 
-def codecs_for(rate_hz: int) -> tuple[str, ...]:
-    """Return the codecs of a sampling rate; all for 0 (unknown)."""
-    return tuple(codec for codec in CODECS if not rate_hz or rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,)))
-
-
 @dataclass(frozen=True)
 class Augment:
     """Augmentation of training audio, drawn in each epoch; needs features.keep_audio."""
@@ -265,11 +251,9 @@ class Augment:
     snr_db: tuple[float, ...] = (5.0, 20.0)  # lowest and highest ratio of speech to noise
     band_prob: float = 0.0  # of an utterance to be limited to a band
     band_hz: tuple[float, ...] = (300.0, 3400.0)  # narrowest band; its edges are drawn between these and all there is
-    codec_prob: float = 0.0  # of an utterance to go through a codec
-    codecs: tuple[str, ...] = CODECS  # one of them is drawn, and but for gsm how strongly it compresses
 
     def __post_init__(self) -> None:
-        for key in ("reverb_prob", "noise_prob", "band_prob", "codec_prob"):
+        for key in ("reverb_prob", "noise_prob", "band_prob"):
             between(f"augment.{key}", getattr(self, key), 0, 1)
         for key in ("tempo", "snr_db", "band_hz"):
             value = getattr(self, key)
@@ -278,10 +262,6 @@ class Augment:
         for tempo in self.tempo:
             between("augment.tempo", tempo, 0.5, 2)
         between("augment.band_hz", self.band_hz[0], 1, 2000)
-        for codec in self.codecs:
-            one_of("augment.codecs", codec, CODECS)
-        if self.codec_prob and not self.codecs:
-            raise ValueError("augment.codec_prob is above 0 but augment.codecs is empty, expected one or more")
 
     @property
     def stretches(self) -> bool:
@@ -301,7 +281,7 @@ class Augment:
     @property
     def active(self) -> bool:
         """True if anything is changed."""
-        return bool(self.stretches or self.folders or self.band_prob or self.codec_prob)
+        return bool(self.stretches or self.folders or self.band_prob)
 
     def check(self, config: Config) -> None:
         """Check against the features; see check_features."""
@@ -312,12 +292,5 @@ class Augment:
         if self.active and not features.keep_audio:
             raise ValueError("[augment] changes audio but features.keep_audio is false, expected true")
         rate_hz = features.sampling_rate_hz
-        if not rate_hz:  # looked at again where the features are there
-            return
-        if self.band_prob and self.band_hz[1] >= rate_hz / 2:
+        if rate_hz and self.band_prob and self.band_hz[1] >= rate_hz / 2:  # a rate of 0 is checked with the features
             raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
-        fitting = codecs_for(rate_hz)
-        others = [codec for codec in self.codecs if codec not in fitting]
-        if self.codec_prob and others:
-            what = f"augment.codecs has {', '.join(others)}, not defined for {rate_hz} samples a second"
-            raise ValueError(f"{what}, expected some of {', '.join(fitting)}")

@@ -49,8 +49,7 @@ class Lm:
     extra_text: tuple[str, ...] = ()  # more text: corpora, whose transcripts are read, and files of sentences
     order: int = 3  # words of the longest n-gram
     min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
-    mix: bool = True  # one model a text, mixed; false takes all texts as one
-    weights: tuple[float, ...] = ()  # of the texts in the mixture; empty tunes them on held-out text
+    mix: bool = True  # one model a text, mixed by weights tuned on held-out text; false takes all texts as one
     prune: float = 0.0  # an n-gram that alone raises the perplexity by a smaller fraction is left out, for example 1e-8
     large: bool = False  # whether the model is also kept as it was before pruning, to rescore with
     memory_gib: float = 0.5  # held at most, beside the words; the rest lies beside the output until it is done
@@ -59,10 +58,6 @@ class Lm:
         between("lm.order", self.order, 1, 6)
         if not self.min_counts or min(self.min_counts) < 1 or list(self.min_counts) != sorted(self.min_counts):
             raise ValueError(f"lm.min_counts is {self.min_counts}, expected counts of 1 or more that do not fall")
-        if self.weights and (min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-6):
-            raise ValueError(f"lm.weights is {self.weights}, expected numbers that sum to one")
-        if self.weights and not self.mix:
-            raise ValueError(f"lm.weights is {self.weights} but lm.mix is false, expected one of them")
         between("lm.prune", self.prune, 0, 1)
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 

@@ -236,18 +236,14 @@ class LfMmi(Hybrid):
     num_epochs: int = 2  # of the sequence training; the models before it have train.num_epochs
     peak_lr_divisor: float = 6.0  # the highest learning rate of the sequence training is train.peak_lr divided by this
     ce_scale: float = 0.1  # of the loss of frame-ce that is added
-    ngram_order: int = 4  # of the n-gram over tokens
-    max_histories: int = 2000  # of two tokens or more that it has, the most frequent ones
+    max_histories: int = 2000  # histories of two or more tokens in the 4-gram over tokens, the most frequent ones
     leak: float = 0.01  # probability to forget what was said before, after each row, against 1 to keep it
-    tolerance_rows: int = 2  # that a token may begin before or after its place in the alignment
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(0, self.table, self, "ce_scale", "max_histories")
         at_least(1, self.table, self, "num_epochs", "peak_lr_divisor")
-        between("model.lf-mmi.ngram_order", self.ngram_order, 2, 4)
         between("model.lf-mmi.leak", self.leak, 1e-10, 1)
-        between("model.lf-mmi.tolerance_rows", self.tolerance_rows, 0, 1000)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from asrtool.errors import AsrtoolError
+from asrtool.settings.removed import REMOVED_COMPONENTS
 from asrtool.settings.values import nearest
 
 
@@ -50,7 +51,6 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "optimizer": {
         "adamw": ("asrtool.train.optimisation.optimizer:adamw", "asrtool.settings.train:AdamW"),
         "sgd": ("asrtool.train.optimisation.optimizer:sgd", "asrtool.settings.train:Sgd"),
-        "lamb": ("asrtool.train.optimisation.optimizer:lamb", "asrtool.settings.train:Lamb"),
     },
     "schedule": {
         "one-cycle": ("asrtool.train.optimisation.learning_rate:one_cycle", "asrtool.settings.train:OneCycle"),
@@ -188,6 +188,8 @@ def _entry(kind: str, name: str) -> tuple[str, str]:
     entries = {name: (name, "")} if ":" in name else _entries(kind)
     if name not in entries:
         what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
+        if why := REMOVED_COMPONENTS.get((kind, name)):
+            raise AsrtoolError(what, f"{name} was removed: {why}")
         raise AsrtoolError(
             what, f"{nearest(name, entries) or 'choose one of these.'} One of your own is package.module:Name"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ from typing import Any
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, Config, Place, to_table
-from asrtool.settings.data import Data, codecs_for
+from asrtool.settings.data import Data
 from asrtool.settings.decode import suiting_methods
+from asrtool.settings.removed import REMOVED
 from asrtool.settings.schema import Choice, field_types, kinds_of, table_name
 from asrtool.settings.values import (
     ALL,
@@ -20,6 +22,7 @@ from asrtool.settings.values import (
     TextValue,
     check_kind,
     convert,
+    format_value,
     nearest,
     nearest_key,
     parse_override,
@@ -42,9 +45,20 @@ class Given:
     values: dict[Key, Any] = field(default_factory=dict)
     origins: dict[Key, str] = field(default_factory=dict)
     named: dict[str, set[str]] = field(default_factory=dict)  # section -> own components that any of them names
+    removed: list[str] = field(default_factory=list)  # a line for each setting of an earlier version
 
     def add(self, key: Key, value: Any, origin: str) -> None:
-        """`value` of `key`, which `origin` gives."""
+        """Take `value` of `key` from `origin`.
+
+        Raises AsrtoolError for a removed key with another value than the one that is left.
+        """
+        if (name := ".".join(key)) in REMOVED:
+            left, why = REMOVED[name]
+            where = f"{origin}: {name}"
+            if left is not None and convert(value, tuple[float, ...] if left == () else type(left), where) != left:
+                raise AsrtoolError(f"{where} was removed: {why}", f"leave it out; it is {format_value(left)} now")
+            self.removed.append(f"{where} was removed and has no effect: {why}")
+            return
         self.values[key], self.origins[key] = value, origin
         for name in value if isinstance(value, list) else str(value).split(","):
             if ":" in str(name):
@@ -75,6 +89,8 @@ def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
                     given.add(tuple(part for part in (section, key, inner) if part), item, str(file))
     for override in overrides:
         given.add(*parse_override(override), f"{OVERRIDE}{override}")
+    for line in given.removed:
+        logging.info("%s", line)
     return given
 
 
@@ -117,9 +133,6 @@ def _suiting(config: Config, given: Given) -> Iterator[tuple[str, Any, list[str]
             yield f"train.{kept}", config.average.num, [f"average.{key}" for key in ("num", "by")]
     if config.augment.active:
         yield "features.keep_audio", True, ["augment"]
-    codecs = codecs_for(config.features.sampling_rate_hz)
-    if config.augment.codec_prob and codecs != config.augment.codecs:
-        yield "augment.codecs", list(codecs), ["features.sampling_rate_hz"]
 
 
 def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:

@@ -52,7 +52,6 @@ class Optimisation:
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
     clip_norm: float = 5.0  # gradient norm
     ema_decay: float = 0.0  # a step, of the moving average of the weights, which then is evaluated and kept; 0: none
-    weight_noise: float = 0.0  # standard deviation of what is added to the weights that a batch is computed with
     precision: str = "auto"  # of matrix products: fp32, bf16, fp16, or auto: bf16 where CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
@@ -66,7 +65,7 @@ class Optimisation:
         positive(self.section, self, "peak_lr", "clip_norm")
         at_least(1, self.section, self, "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")
-        at_least(0, self.section, self, "weight_noise", "early_stop")
+        at_least(0, self.section, self, "early_stop")
         if self.early_stop and not self.keep_best:
             what = f"{self.section}.early_stop is {self.early_stop} but {self.section}.keep_best is 0"
             raise ValueError(f"{what}, so the best epoch might not be kept: set it to 1 or more")
@@ -135,25 +134,13 @@ class Sgd:
 
 
 @dataclass(frozen=True)
-class Lamb:
-    """LAMB: Adam with steps relative to the norm of a tensor, for large batches."""
-
-    weight_decay: float = 0.01  # of matrices, not of biases and gains
-
-    def __post_init__(self) -> None:
-        at_least(0, "lamb", self, "weight_decay")
-
-
-@dataclass(frozen=True)
 class OneCycle:
     """A line up to the peak, then half a cosine down."""
 
     warmup_fraction: float = 0.15  # of all samples
-    final_lr_fraction: float = 0.01  # last learning rate / peak
 
     def __post_init__(self) -> None:
         between("one-cycle.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        between("one-cycle.final_lr_fraction", self.final_lr_fraction, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -187,13 +174,11 @@ class Plateau:
     warmup_fraction: float = 0.05  # of all samples
     factor: float = 0.5  # that the rate is multiplied by
     patience: int = 2  # evaluations in a row without a lower loss than before, upon which it is
-    least_lr_fraction: float = 0.01  # least learning rate / peak
 
     def __post_init__(self) -> None:
         between("plateau.warmup_fraction", self.warmup_fraction, 0, 0.9)
         between("plateau.factor", self.factor, 0, 1)
         at_least(1, "plateau", self, "patience")
-        between("plateau.least_lr_fraction", self.least_lr_fraction, 0, 1)
 
 
 @dataclass(frozen=True)

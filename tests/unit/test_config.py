@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import typing
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from asrtool.settings.config import (
     to_table,
 )
 from asrtool.settings.data import Data
+from asrtool.settings.removed import REMOVED
 from asrtool.settings.schema import Choice, changed_key, field_types, kinds_of
 from asrtool.settings.toml_files import CLASSES, known_keys, known_paths, load_config, load_section
 from asrtool.settings.values import OTHER_NAMES, flatten, format_value
@@ -98,13 +100,13 @@ CONFIGS = [Config(), *(chosen(*component) for component in COMPONENTS)]
 # value of every key -> another one that the checks accept; numbers are moved a little unless they are named here
 OTHERS: dict[str, Any] = {
     "average.by": "best", "features.cmvn": "none", "features.storage": "shar",
-    "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2", "lm.weights": [0.25, 0.75],
+    "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2",
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
     "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
-    "train.frozen": ["encoder.*"], "augment.codecs": ["gsm"], "augment.noise_dir": "noise",
+    "train.frozen": ["encoder.*"], "augment.noise_dir": "noise",
     "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc", "model.attention.kernel_size": 17,
-    "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc", "model.lf-mmi.ngram_order": 3,
+    "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc",
     "data.same_audio": "drop", "data.text_rules": "none", "data.word_marks": "'-", "data.mix": "temperature:2",
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
     "decode.executor": "dask:tcp://node:8786",
@@ -388,7 +390,7 @@ def test_components_are_named_in_a_list(text: str) -> None:
         # components by name
         (
             "train.optimizer=adam",
-            "--set train.optimizer=adam: train.optimizer: unknown optimizer 'adam', expected one of adamw, sgd, lamb;"
+            "--set train.optimizer=adam: train.optimizer: unknown optimizer 'adam', expected one of adamw, sgd;"
             " did you mean adamw? One of your own is package.module:Name",
         ),
         ("data.train=swbd,timit", "data.train: unknown corpus 'timit', expected one of "),
@@ -522,10 +524,6 @@ def test_a_conflict_names_both_keys(overrides: list[str], keys: tuple[str, ...])
         (["average.by=best"], {"average.num": 3, "train.keep_best": 3}),
         (["train.keep_last=2"], {"average.num": 2, "train.keep_last": 2}),
         (["augment.band_prob=1"], {"features.keep_audio": True}),
-        (
-            ["augment.codec_prob=1", "features.sampling_rate_hz=16000"],
-            {"features.keep_audio": True, "augment.codecs": ["opus", "mp3", "vorbis"]},
-        ),
     ],
 )
 def test_what_nothing_sets_suits_what_is_set(overrides: list[str], chosen: dict[str, Any]) -> None:
@@ -553,6 +551,32 @@ def test_a_stored_section_is_read_back_and_a_missing_key_is_its_default() -> Non
     assert load_section("model", {"encoder": "lstm"}, "model.pt") == Config().model
     with pytest.raises(AsrtoolError, match=r"^model\.pt: unknown key model\.lstm\.width"):
         load_section("model", {"lstm": {"width": 7}}, "model.pt")
+
+
+# Settings of earlier versions
+
+
+@pytest.mark.parametrize(
+    "override", [f"{key}={format_value(left)}" for key, (left, _) in REMOVED.items() if left is not None]
+)
+def test_a_removed_setting_with_the_value_that_is_left_is_read_with_a_line(
+    override: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert load_config(overrides=[override]) == Config()
+    assert f"--set {override}: {override.partition('=')[0]} was removed and has no effect: " in caplog.text
+
+
+def test_a_removed_setting_with_another_value_is_an_error(tmp_path: Path) -> None:
+    said = "nnlm.weight_noise was removed: no recipe set it and no gain was measured; leave it out; it is 0.0 now"
+    assert message("nnlm.weight_noise=0.1") == f"--set nnlm.weight_noise=0.1: {said}"
+    assert message(file=written(tmp_path, "[lm]\nweights = [0.3, 0.7]\n")).endswith("leave it out; it is [] now")
+    assert "lamb was removed: large batches train with" in message("train.optimizer=lamb")
+
+
+def test_a_stored_section_of_an_earlier_version_is_read() -> None:
+    stored = {"objective": "lf-mmi", "lf-mmi": {"ngram_order": 4, "leak": 0.02, "tolerance_rows": 2}}
+    assert load_section("model", stored, "model.pt").objective == Choice.of("objective", "lf-mmi", leak=0.02)
 
 
 # Whether something is made of the same settings

@@ -22,8 +22,7 @@ def cut(model: Path, manifests: Path, features: Path, tokenizer: Path, out: Path
     """Cut the utterances of MANIFESTS/long at pauses, which MODEL finds by forced alignment.
 
     Writes OUT/features, which are FEATURES with the pieces behind the training set, OUT/pieces.tsv and OUT/dropped.tsv
-    (utterances that could not be cut). Settings: data.max_duration_s, data.min_pause_s, decode.batch_s,
-    decode.num_jobs.
+    (utterances that could not be cut). Settings: data.max_duration_s, decode.batch_s, decode.num_jobs.
 
     \b
     Example: asrtool cut exp/cutter/model.pt exp/manifests exp/features exp/tokenizer exp/cut

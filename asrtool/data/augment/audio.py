@@ -1,4 +1,4 @@
-"""Augment audio: tempo, reverberation, noise, band, codec, in a call's order.
+"""Augment audio: tempo, reverberation, noise, band, in a call's order.
 
 Each is drawn by a random generator of one utterance in one epoch. Only tempo changes the length and times.
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lhotse.audio.mixer import AudioMixer
-from lhotse.augmentation import Compress, convolve1d
+from lhotse.augmentation import convolve1d
 
 from asrtool.data.augment.sound_folder import open_sounds
 from asrtool.settings.data import Augment
@@ -56,7 +56,6 @@ def _best_begin(padded: np.ndarray, wanted: int, natural: int, size: int, shift:
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 FILTER_ORDER = 4
 MAX_EDGE = 0.499  # of the sampling rate: a filter has its edge below half of it
-MOST_COMPRESSION = 0.9999  # LAME refuses more
 
 
 class Augmentation:
@@ -87,7 +86,6 @@ class Augmentation:
             (settings.reverb_prob if self._rooms else 0.0, self._reverberate),
             (settings.noise_prob if self._noises else 0.0, self._add_noise),
             (settings.band_prob, self._limit_band),
-            (settings.codec_prob, self._transmit),
         ]
 
     def _reverberate(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -105,10 +103,6 @@ class Augmentation:
         low_hz = random.uniform(0, self._settings.band_hz[0])
         high_hz = random.uniform(self._settings.band_hz[1], self._rate_hz / 2)
         return limit_band(samples_S, low_hz, high_hz, self._rate_hz)
-
-    def _transmit(self, samples_S: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        codec = self._settings.codecs[random.integers(len(self._settings.codecs))]
-        return transmit(samples_S, codec, random.random(), self._rate_hz)
 
 
 def reverberate(samples_S: np.ndarray, room: np.ndarray) -> np.ndarray:
@@ -143,13 +137,7 @@ def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: in
     return samples_S.astype(np.float32)
 
 
-def transmit(samples_S: np.ndarray, codec: str, compression: float, rate_hz: int) -> np.ndarray:
-    """Code and decode by `codec` at a compression of 0 to 1; same length and timing."""
-    coded_S = Compress(codec, min(compression, MOST_COMPRESSION))(samples_S[None], rate_hz)[0, : len(samples_S)]
-    return np.pad(coded_S, (0, len(samples_S) - len(coded_S)))
-
-
 def _in_range(samples_S: np.ndarray) -> np.ndarray:
-    """Softer where samples are outside [-1, 1]: a codec would cut them off."""
+    """Scale down samples outside [-1, 1]."""
     peak = float(np.abs(samples_S).max(initial=0.0))
     return samples_S / np.float32(peak) if peak > 1 else samples_S

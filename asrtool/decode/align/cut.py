@@ -111,6 +111,7 @@ def _span(words: Sequence[Word], begin: int, end: int, duration_s: float) -> tup
 
 PIECES = "pieces.tsv"
 LEAST_S = 1.0  # of a piece
+PAUSE_S = 0.2  # shortest pause to cut at
 WORST_NATS = 2.0  # a token, by which the best path of the text may fall behind the best of all
 
 
@@ -156,7 +157,7 @@ def cut_run(
     computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)
     acoustic = load_acoustic_model(model)
     loaded = load_tokenizer(tokenizer, acoustic)
-    cutter = Cutter(acoustic.topology, acoustic.frame_s, Lengths(LEAST_S, data.max_duration_s, data.min_pause_s))
+    cutter = Cutter(acoustic.topology, acoustic.frame_s, Lengths(LEAST_S, data.max_duration_s, PAUSE_S))
     train = features / sets.train
     with write_folder(out, PIECES) as folder:
         target = folder / "features"

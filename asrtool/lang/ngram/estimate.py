@@ -27,24 +27,19 @@ def build_lm(
 ) -> None:
     """Estimate an n-gram on `texts`, a sentence a line, and write `arpa`.
 
-    A folder among `texts` stands for its ``sentences.CORPUS.txt``. Several texts are mixed with weights that are given
-    or tuned on the text `held_out`; without either, or without ``lm.mix``, they are one text. `words` is a symbol
+    A folder among `texts` stands for its ``sentences.CORPUS.txt``. Several texts are mixed with weights that are
+    tuned on the text `held_out`; without it, or without ``lm.mix``, they are one text. `words` is a symbol
     table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning
     is written as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
 
-    Raises AsrtoolError when a file cannot be read, weights do not fit the texts, a file to write is one that is read or
-    a folder, or the disk is full.
+    Raises AsrtoolError when a file cannot be read, a file to write is one that is read or a folder, or the disk is
+    full.
     """
     files = _find_texts(texts)
     for out in (arpa, arpa.parent / LARGE) if settings.large else (arpa,):
         _check_place(out, [*files, *filter(None, (words, held_out))])
-    mixes = settings.mix and len(files) > 1 and bool(held_out or settings.weights)
+    mixes = settings.mix and len(files) > 1 and held_out is not None
     corpora = [[file] for file in files] if mixes else [files]
-    if settings.weights and len(settings.weights) != len(corpora):
-        raise AsrtoolError(
-            f"lm.weights: {len(settings.weights)} weights, expected {len(corpora)}: {', '.join(map(str, files))}",
-            "give one weight a text, or none to tune them with --heldout",
-        )
     make_folder_of(arpa)
     scratch = Scratch.of_size(arpa.parent, settings.memory_gib * 2**30)
     ids = number_words(read_symbols(words, "lang") if words else None)
@@ -54,7 +49,7 @@ def build_lm(
     for corpus, text in zip(corpora, numbered, strict=True):
         logging.info("model of %s", ", ".join(map(str, corpus)))
         models.append(estimate_text(text, list(ids), settings.order, settings.min_counts, scratch))
-    model = _mix(models, files, settings.weights, held) if mixes else models[0]
+    model = _mix(models, files, held) if mixes and held is not None else models[0]
     if settings.large:
         write_arpa(arpa.with_name(LARGE), model)
     if settings.prune:
@@ -81,13 +76,10 @@ def _check_place(out: Path, read: Sequence[Path]) -> None:
             raise AsrtoolError(f"{out}: is read as {path} and would be overwritten", "choose another file for --arpa")
 
 
-def _mix(models: Sequence[Trie], files: Sequence[Path], given: Sequence[float], held: Ints | None) -> Trie:
-    if given:
-        weights = list(given)
-    else:
-        assert held is not None, "weights are given or tuned"
-        probs = [word_probs(model, held) for model in models]
-        weights = find_weights(probs)
-        for file, weight, prob in zip(files, weights, probs, strict=True):
-            logging.info("%s: weight %.4f, perplexity of its own model %.2f", file, weight, perplexity(prob))
+def _mix(models: Sequence[Trie], files: Sequence[Path], held: Ints) -> Trie:
+    """Mix the models of `files` with weights tuned on the held-out text."""
+    probs = [word_probs(model, held) for model in models]
+    weights = find_weights(probs)
+    for file, weight, prob in zip(files, weights, probs, strict=True):
+        logging.info("%s: weight %.4f, perplexity of its own model %.2f", file, weight, perplexity(prob))
     return mix(models, weights)

@@ -28,6 +28,9 @@ from asrtool.models.objectives.graph_loss import Chains, Denominator, chain_log_
 from asrtool.models.objectives.token_ngrams import TokenNgrams, estimate_ngrams
 from asrtool.settings.models import LfMmi as LfMmiSettings
 
+ORDER = 4  # of the n-gram over tokens
+TOLERANCE = 2  # rows that a token may begin before or after its position in the alignment
+
 
 class LfMmi(FrameCe):
     """LF-MMI loss in nats a row; also reports `cross_entropy` and `errors`."""
@@ -43,7 +46,7 @@ class LfMmi(FrameCe):
     def prepare(self, sequences: Iterable[np.ndarray]) -> None:
         """Estimate the n-gram and make the graph of the denominator."""
         settings, num_tokens = self.settings, len(self.tree.leaves_VV2)
-        self.ngrams = estimate_ngrams(sequences, num_tokens, settings.ngram_order, settings.max_histories)
+        self.ngrams = estimate_ngrams(sequences, num_tokens, ORDER, settings.max_histories)
         self.graph = compose(self.ngrams, self.tree)
         sizes = len(self.ngrams.histories), len(self.graph.first_S), len(self.graph.sources_A)
         logging.info("denominator: %d histories, %d states, %d arcs", *sizes)
@@ -64,14 +67,14 @@ class LfMmi(FrameCe):
 
     def _batch(self, chains: Sequence[Chain], num_rows: int, device: torch.device) -> Chains:
         longest = max(len(chain.tokens) for chain in chains)
-        tolerance, row_T = self.settings.tolerance_rows, np.arange(num_rows)[:, None]
+        row_T = np.arange(num_rows)[:, None]
         leaves_2NI = np.zeros((2, len(chains), longest), dtype=np.int64)
         is_allowed_NTI = np.zeros((len(chains), num_rows, longest), dtype=bool)
         for n, chain in enumerate(chains):
             num = len(chain.tokens)
             leaves_2NI[:, n, :num] = chain.first_I, chain.further_I
             ends_I = np.append(chain.begins_I[1:], num_rows)
-            is_allowed_NTI[n, :, :num] = (chain.begins_I - tolerance <= row_T) & (row_T < ends_I + tolerance)
+            is_allowed_NTI[n, :, :num] = (chain.begins_I - TOLERANCE <= row_T) & (row_T < ends_I + TOLERANCE)
         lens_N = torch.tensor([len(chain.tokens) for chain in chains])
         parts = (torch.from_numpy(leaves_2NI[0]), torch.from_numpy(leaves_2NI[1]), lens_N)
         return Chains(*(part.to(device) for part in (*parts, torch.from_numpy(is_allowed_NTI))))

@@ -22,7 +22,7 @@ from asrtool.settings.train import Nnlm
 from asrtool.train.auto_settings import fit
 from asrtool.train.chain_settings import aligner_settings, hybrid_settings, last_settings
 
-OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
+OPTIMIZER_STATES = {"adamw": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 PHONES_A_WORD = 3.2  # of the mini corpus
 PIECES_A_WORD = {60: 3.5, 250: 2.3, 500: 1.7, 1000: 1.3, 2000: 1.1}  # by tokenizer.vocab_size, of English

@@ -122,7 +122,7 @@ class VirtualLearners:
         self.precision = fix_arithmetic(settings, self.state, World())
         self.model = components.model.to(self.precision.device)
         self.dev_set = components.dev_set
-        task = Task(self.model, self.precision, settings.weight_noise)
+        task = Task(self.model, self.precision)
         node_size = job.distributed.node_size(num_learners)
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
         rates = LearningRates(

@@ -62,7 +62,7 @@ def make_task(job: Job, model: AcousticModel, precision: Precision, world: World
         devices = choose_devices(precision.device, job.num_stages, world.local_size)
         pipeline = Pipeline(model, devices, job.num_micro_batches, precision)
         logging.info("%d stages on %s", len(devices), ", ".join(map(str, devices)))
-    return Task(model, precision, job.optimisation.weight_noise, pipeline)
+    return Task(model, precision, pipeline)
 
 
 def make_strategy(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel, Loss
-from asrtool.models.precision import Precision, functional_call
+from asrtool.models.precision import Precision
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.source import DevSet, Planned
 from asrtool.train.loop.pipeline import Pipeline
@@ -53,42 +53,23 @@ def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision)
 
 
 class Task(nn.Module):
-    """Model with its loss, as strategies train it; parameters are the model's.
+    """Model with its loss, as strategies train it; parameters are the model's."""
 
-    With `weight_noise` a batch is computed with Gaussian noise of that standard deviation added to each trained
-    weight (after Graves, 2011). The weights themselves stay, since others may read them meanwhile.
-    """
-
-    def __init__(
-        self,
-        model: AcousticModel,
-        precision: Precision,
-        weight_noise: float = 0.0,
-        pipeline: Pipeline | None = None,
-    ) -> None:
+    def __init__(self, model: AcousticModel, precision: Precision, pipeline: Pipeline | None = None) -> None:
         """Take the model; `pipeline` computes its loss if given."""
         super().__init__()
         self.model = model
         self.precision = precision
-        self.weight_noise = weight_noise
         self.pipeline = pipeline
         self.figures: Mapping[str, float] = {}  # of the last batch
 
-    def forward(self, batch: TrainingBatch | None, has_noise: bool = False) -> Tensor:
+    def forward(self, batch: TrainingBatch | None) -> Tensor:
         """Return the loss of a batch in nats, summed over utterances.
 
-        None gives a zero that touches every parameter. `has_noise`: internal; the weights already have noise.
+        None gives a zero that touches every parameter.
         """
         if batch is None:
             return zero_loss(self.model)
-        if self.weight_noise and not has_noise:
-            noisy = {
-                name: weight + self.weight_noise * torch.randn_like(weight)
-                for name, weight in self.named_parameters()
-                if weight.requires_grad
-            }
-            loss_of_noisy: Tensor = functional_call(self, noisy, (batch, True))
-            return loss_of_noisy
         loss = self.pipeline.loss(batch) if self.pipeline else batch_loss(self.model, batch, self.precision)
         self.figures = loss.figures
         return loss.total

@@ -1,5 +1,5 @@
 """Optimizers and learning-rate schedules.
 
 - learning_rate: settings and the fraction of the training that is done -> learning rate
-- optimizer: settings and parameters -> AdamW, SGD, LAMB or a custom optimizer
+- optimizer: settings and parameters -> AdamW, SGD or a custom optimizer
 """

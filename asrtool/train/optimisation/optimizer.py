@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from asrtool.distributed.strategies.update import NamedParameters
 from asrtool.settings.registry import check_returned
 from asrtool.settings.train import AdamW, Optimisation, Sgd
-from asrtool.settings.train import Lamb as LambSettings
-
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # as in the paper
 
 
 class Eager(torch.optim.Optimizer):
@@ -42,44 +37,6 @@ class FastSGD(Eager, torch.optim.SGD):
     step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
-class Lamb(Eager):
-    """LAMB (You et al., arXiv 1904.00962, algorithm 2), with the identity as phi.
-
-    For m and v, corrected for their zero start, and each tensor w,
-
-        u = m / (sqrt(v) + epsilon) + weight_decay w
-        w <- w - lr |w| / |u| u
-
-    If w or u is 0, the ratio of norms is 1.
-    """
-
-    def __init__(self, groups: Iterable[dict[str, Any]], lr: float) -> None:
-        """Take `groups`, which name their ``params`` and ``weight_decay``."""
-        super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all parameters that have a gradient."""
-        assert closure is None, "a loss is not computed again"
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, parameter.grad, group)
-
-    def _step(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[weights]
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(weights), square=torch.zeros_like(weights))
-        state["step"] += 1
-        mean = state["mean"].mul_(BETA_1).add_(gradient, alpha=1 - BETA_1)
-        square = state["square"].mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
-        deviation = (square / (1 - BETA_2 ** state["step"])).sqrt_().add_(EPSILON)
-        change = (mean / (1 - BETA_1 ** state["step"])).div_(deviation).add_(weights, alpha=group["weight_decay"])
-        norms = weights.norm() / change.norm()
-        fraction = torch.where((norms > 0) & norms.isfinite(), norms, torch.ones_like(norms))  # stays on the device
-        weights.sub_(change.mul_(group["lr"] * fraction))
-
-
 # torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
 # Fused: one pass over the memory of a parameter.
 FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
@@ -103,11 +60,6 @@ def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) 
     groups = decay_groups(named_parameters, settings.weight_decay)
     momentum, nesterov = settings.momentum, settings.nesterov
     return FastSGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
-
-
-def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rate: float) -> torch.optim.Optimizer:
-    """Build LAMB (You et al., arXiv 1904.00962)."""
-    return Lamb(decay_groups(named_parameters, settings.weight_decay), learning_rate)
 
 
 def decay_groups(named_parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:

@@ -90,13 +90,6 @@ PATCHES = (
         ("tests/unit/models/test_attention.py",),
     ),
     Patch(
-        "denominator-of-another-order",
-        "asrtool/models/objectives/lf_mmi.py",
-        "num_tokens, settings.ngram_order, settings.max_histories)",
-        "num_tokens, 4, settings.max_histories)",
-        ("tests/unit/models/test_lf_mmi.py",),
-    ),
-    Patch(
         "denominator-of-another-leak",
         "asrtool/models/objectives/lf_mmi.py",
         "self.tree.num_leaves, self.settings.leak, device)",

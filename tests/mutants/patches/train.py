@@ -534,27 +534,6 @@ PATCHES = (
     ),
     # Decoding
     Patch(
-        "lamb-without-correction-for-its-beginning",
-        "asrtool/train/optimisation/optimizer.py",
-        '(square / (1 - BETA_2 ** state["step"])).sqrt_()',
-        "square.sqrt()",
-        ("tests/unit/train/test_optimizer.py",),
-    ),
-    Patch(
-        "lamb-steps-a-copy-of-the-weights",
-        "asrtool/train/optimisation/optimizer.py",
-        "weights.sub_(change",
-        "weights.data = weights.sub(change",
-        ("tests/unit/train/test_optimizer.py",),
-    ),
-    Patch(
-        "lamb-as-far-in-all-tensors",
-        "asrtool/train/optimisation/optimizer.py",
-        'group["lr"] * fraction',
-        'group["lr"]',
-        ("tests/unit/train/test_optimizer.py",),
-    ),
-    Patch(
         "outputs-of-other-tokens-kept",
         "asrtool/train/finetune.py",
         'if found.get("tokenizer") != info["tokenizer"]:',
@@ -597,20 +576,6 @@ PATCHES = (
         (
             "tests/unit/train/test_frame_targets.py::test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order",
         ),
-    ),
-    Patch(
-        "noise-on-frozen-weights",
-        "asrtool/train/loop/loss.py",
-        "                if weight.requires_grad\n",
-        "",
-        ("tests/unit/train/test_weight_noise.py",),
-    ),
-    Patch(
-        "noise-without-its-deviation",
-        "asrtool/train/loop/loss.py",
-        "weight + self.weight_noise * torch.randn_like(weight)",
-        "weight + torch.randn_like(weight)",
-        ("tests/unit/train/test_weight_noise.py",),
     ),
     Patch(
         "ema-of-a-learner-begins-again-from-the-mean",

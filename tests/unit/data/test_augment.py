@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import soundfile
 from lhotse import Recording
 from lhotse.augmentation import ReverbWithImpulseResponse
 
-from asrtool.data.augment.audio import Augmentation, add_noise, limit_band, reverberate, transmit
+from asrtool.data.augment.audio import Augmentation, add_noise, limit_band, reverberate
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import CODECS, Augment, Features
+from asrtool.settings.data import Augment
 
 RATE_HZ = 8000
 RANDOM = np.random.default_rng(0)
@@ -44,7 +43,7 @@ def everything(tmp_path: Path) -> dict[str, Any]:
         tmp_path / "noise", 0.1 * RANDOM.standard_normal(3000), 0.1 * RANDOM.standard_normal(20000)
     )
     reverb_dir = write_sounds(tmp_path / "rooms", room)
-    return {"noise_dir": noise_dir, "reverb_dir": reverb_dir, "band_prob": 0.5, "codec_prob": 0.5}
+    return {"noise_dir": noise_dir, "reverb_dir": reverb_dir, "band_prob": 0.5}
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 12.5])
@@ -95,44 +94,6 @@ def test_a_band_lets_through_what_is_in_it(low_hz: float, high_hz: float) -> Non
         assert gain_db == pytest.approx(-below - above, abs=0.5)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("num_samples", [200, 7999])
-def test_a_codec_changes_samples_and_neither_their_number_nor_their_time(codec: str, num_samples: int) -> None:
-    samples = voice(num_samples) + 0.01 * RANDOM.standard_normal(num_samples).astype(np.float32)
-    coded = transmit(samples, codec, 0.5, RATE_HZ)
-    assert len(coded) == num_samples
-    assert coded.dtype == np.float32
-    assert not np.array_equal(coded, samples)
-    if num_samples > 1000:
-        shifts = range(-40, 41)
-        like = [np.dot(np.roll(coded, -shift)[50:-50], samples[50:-50]) for shift in shifts]
-        assert abs(shifts[int(np.argmax(like))]) <= 1
-        assert np.corrcoef(coded, samples)[0, 1] > 0.8
-    np.testing.assert_array_equal(transmit(samples, codec, 0.5, RATE_HZ), coded)
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("compression", [0.0, np.nextafter(1.0, 0.0)])
-def test_a_codec_takes_whatever_compression_is_drawn(codec: str, compression: float) -> None:
-    assert np.isfinite(transmit(voice(400), codec, compression, RATE_HZ)).all()
-
-
-@pytest.mark.parametrize("rate_hz", [8000, 11025, 44100, 96000])
-def test_codecs_are_refused_at_the_rates_that_they_are_not_defined_for(rate_hz: int) -> None:
-    features, fitting = Features(sampling_rate_hz=rate_hz, keep_audio=True), {"vorbis"}
-    for codec in ("opus", "mp3"):  # libsndfile has gsm at any rate, lhotse at one
-        with contextlib.suppress(soundfile.LibsndfileError):
-            transmit(voice(400), codec, 0.5, rate_hz)
-            fitting.add(codec)
-    fitting |= {"gsm"} if rate_hz == 8000 else set()
-    Augment(codec_prob=1.0, codecs=tuple(fitting)).check_features(features)
-    for codec in set(CODECS) - fitting:
-        with pytest.raises(
-            ValueError, match=rf"augment\.codecs has {codec}, not defined for {rate_hz} .* expected some"
-        ):
-            Augment(codec_prob=1.0, codecs=(codec, "vorbis")).check_features(features)
-
-
 def test_the_same_generator_draws_the_same_in_a_copy_that_was_pickled(everything: dict[str, Any]) -> None:
     augmentation = Augmentation(Augment(**everything), RATE_HZ)
     copy = pickle.loads(pickle.dumps(augmentation))
@@ -148,10 +109,10 @@ def test_other_generators_draw_other_changes(everything: dict[str, Any]) -> None
     assert len(set(changed)) > 20
 
 
-@pytest.mark.parametrize("kind", ["noise", "reverb", "band", "codec"])
+@pytest.mark.parametrize("kind", ["noise", "reverb", "band"])
 def test_a_change_is_drawn_as_often_as_its_probability_says(everything: dict[str, Any], kind: str) -> None:
-    probs = {f"{other}_prob": 0.0 for other in ("noise", "reverb", "band", "codec")}
-    augmentation = Augmentation(Augment(**(everything | probs | {f"{kind}_prob": 0.3, "codecs": ("gsm",)})), RATE_HZ)
+    probs = {f"{other}_prob": 0.0 for other in ("noise", "reverb", "band")}
+    augmentation = Augmentation(Augment(**(everything | probs | {f"{kind}_prob": 0.3})), RATE_HZ)
     samples = voice(400)
     num = sum(augmentation.change(samples, 400, np.random.default_rng(seed)) is not samples for seed in range(500))
     assert num == pytest.approx(150, abs=4 * np.sqrt(500 * 0.3 * 0.7))
@@ -185,8 +146,6 @@ def test_a_sum_that_is_too_loud_is_softer_and_not_cut_off(tmp_path: Path) -> Non
         ({"tempo": (1.1, 0.9)}, r"augment\.tempo is \[1\.1, 0\.9\], expected two numbers, the lower one first"),
         ({"tempo": (0.1, 1.0)}, r"augment\.tempo is 0\.1, expected 0\.5 to 2"),
         ({"snr_db": (5.0,)}, r"augment\.snr_db is \[5\.0\], expected two numbers"),
-        ({"codecs": ("amr",)}, r"augment\.codecs is 'amr', expected one of gsm, opus, mp3, vorbis"),
-        ({"codecs": (), "codec_prob": 0.1}, r"augment\.codec_prob is above 0 but augment\.codecs is empty"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:

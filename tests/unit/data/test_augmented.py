@@ -186,7 +186,7 @@ def test_other_processes_read_the_same_bits(kept: Path, tmp_path: Path) -> None:
     directory = kept / "train"
     (tmp_path / "noise").mkdir()
     soundfile.write(tmp_path / "noise" / "a.wav", 0.1 * np.random.default_rng(0).standard_normal(9000), 8000)
-    augment = Augment(tempo=(0.9, 1.1), noise_dir=str(tmp_path / "noise"), codec_prob=0.5, band_prob=0.5)
+    augment = Augment(tempo=(0.9, 1.1), noise_dir=str(tmp_path / "noise"), band_prob=0.5)
     open_reader = functools.partial(reader_of, directory, augment)
     copies = [copy_of(directory, i, epoch, tempo) for i in (3, 11) for epoch in (0, 1) for tempo in (1.0, 1.1)]
     decoders = Decoders(2, open_reader)

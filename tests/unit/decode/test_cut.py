@@ -242,7 +242,8 @@ def test_where_no_pause_is_long_enough_all_are_dropped_and_named(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_work(tmp_path, [" ".join(SENTENCE)])
-    run(tmp_path, tokenizer, monkeypatch, dataclasses.replace(DATA, min_pause_s=3.0))
+    monkeypatch.setattr("asrtool.decode.align.cut.PAUSE_S", 3.0)
+    run(tmp_path, tokenizer, monkeypatch)
     assert len(read_index(tmp_path / "cut" / "features" / "train")) == 2
     assert [(d.id, d.reason) for d in read_drops(tmp_path / "cut" / "dropped.tsv")] == [("u0", "no pause")]
 

@@ -47,7 +47,7 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
     assert of_optimizers == [expected] * (2 if name.startswith("ps-") else 1)  # a server has an optimizer as well
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("name", OWN_KEYS)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
     np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))

@@ -115,13 +115,6 @@ def test_extra_texts_are_mixed_in_and_their_words_are_in_the_lexicon(
     assert "earlier" not in words
 
 
-def test_given_weights_are_taken_in_the_order_of_the_texts(corpora: Path) -> None:
-    texts = ("--text", "train/sentences.swbd.txt", "train/sentences.fisher.txt")
-    run(lm, *texts, "--arpa", "mixed.arpa", "--set", "lm.weights=1.0,0.0")
-    mixed = NgramLm(read_arpa(corpora / "mixed.arpa"))
-    assert mixed.log_prob(["i", "know"]) > mixed.log_prob(["hello", "there"]) + 5
-
-
 def test_without_lm_mix_several_texts_are_one(corpora: Path) -> None:
     run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "one.arpa", "--set", "lm.mix=false")
     texts = ("train/sentences.fisher.txt", "train/sentences.swbd.txt")
@@ -141,11 +134,6 @@ def test_pruning_leaves_out_ngrams_and_no_file_but_the_model(corpora: Path) -> N
     every, few = read_arpa(corpora / "lm" / "all.arpa"), read_arpa(corpora / "lm" / "few.arpa")
     assert every.starts[-1] > few.starts[-1] > few.starts[2]
     assert sorted(path.name for path in (corpora / "lm").glob("[!.]*")) == ["all.arpa", "few.arpa"]
-
-
-def test_weights_that_do_not_fit_the_texts_are_an_error(corpora: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"lm\.weights: 3 weights, expected 2: train/sentences\.fisher\.txt, train/"):
-        run(lm, "--text", "train", "--arpa", "G.arpa", "--set", "lm.weights=0.5,0.25,0.25")
 
 
 def test_a_folder_without_texts_is_an_error(corpora: Path) -> None:
@@ -184,7 +172,7 @@ def test_neither_does_the_model_before_pruning(corpora: Path) -> None:
         run(lm, "--text", "large.arpa", "--arpa", "G.arpa", "--set", "lm.large=true", "--set", "lm.prune=1e-8")
 
 
-@pytest.mark.parametrize("value", ["lm.weights=0.5,0.6", "lm.weights=-0.5,1.5", "lm.prune=-1", "lm.memory_gib=0"])
+@pytest.mark.parametrize("value", ["lm.prune=-1", "lm.memory_gib=0"])
 def test_settings_that_make_no_sense_are_an_error(work: Path, value: str) -> None:
     with pytest.raises(AsrtoolError, match=value.split("=")[0]):
         run(lm, "--text", "sentences.txt", "--arpa", "G.arpa", "--set", value)

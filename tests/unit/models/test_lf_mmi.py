@@ -198,12 +198,11 @@ def make_objective(**values: float) -> LfMmi:
     return objective
 
 
-def test_order_histories_and_leak_are_those_of_the_settings() -> None:
-    objective = make_objective(ngram_order=2, max_histories=1, leak=0.3)
-    assert objective.ngrams == estimate(2, 1) != estimate(4, 1)
-    assert make_objective(ngram_order=4, max_histories=1).ngrams == estimate(4, 1) != estimate(4, 2)
+def test_histories_and_leak_are_those_of_the_settings() -> None:
+    objective = make_objective(max_histories=1, leak=0.3)
+    assert objective.ngrams == estimate(4, 1) != estimate(4, 2)
     scores_NTL, lens_N = random_scores(1, 1, 4, NUM_LEAVES), torch.tensor([4])
-    expected = make_denominator(estimate(2, 1), 0.3).log_probs(scores_NTL, lens_N)
+    expected = make_denominator(estimate(4, 1), 0.3).log_probs(scores_NTL, lens_N)
     torch.testing.assert_close(objective._denominator(CPU).log_probs(scores_NTL, lens_N), expected)
 
 
@@ -217,9 +216,9 @@ def make_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, lis
     return hidden_NTC, torch.tensor(lens), targets_NU, aligned
 
 
-@pytest.mark.parametrize(("tolerance", "ce_scale"), [(0, 0.0), (1, 0.5), (9, 0.0)])
-def test_the_loss_is_that_of_all_alignments_near_the_given_one(tolerance: int, ce_scale: float) -> None:
-    objective = make_objective(tolerance_rows=tolerance, ce_scale=ce_scale, ngram_order=3)
+@pytest.mark.parametrize("ce_scale", [0.0, 0.5])
+def test_the_loss_is_that_of_all_alignments_near_the_given_one(ce_scale: float) -> None:
+    objective = make_objective(ce_scale=ce_scale)
     hidden_NTC, lens_N, targets_NU, aligned = make_batch(3)
     assert objective.ngrams is not None
     assert objective.graph is not None
@@ -231,7 +230,7 @@ def test_the_loss_is_that_of_all_alignments_near_the_given_one(tolerance: int, c
         near = [
             leaves_of(tokens, others, len(scores_TL))
             for others in segmentations(len(scores_TL), len(tokens))
-            if all(abs(one - other) <= tolerance for one, other in zip(begins, others, strict=True))
+            if all(abs(one - other) <= 2 for one, other in zip(begins, others, strict=True))
         ]
         total = np.logaddexp.reduce([score(scores_TL, leaves) for leaves in near])
         expected += float(denominator_N[n]) - total - sum(objective.ngrams.log_probs(tokens, -math.inf))

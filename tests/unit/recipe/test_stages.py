@@ -23,10 +23,6 @@ def test_any_other_setting_of_data_prepares_again() -> None:
         assert "train" not in stages_that_depend_on(override)
 
 
-def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_them() -> None:
-    assert stages_that_depend_on("data.min_pause_s=0.5") == {"cut", "report"}
-
-
 def test_the_format_of_the_neural_language_model_reaches_the_searches_that_apply_it() -> None:
     assert stages_that_depend_on("nnlm.precision=fp32") == {"nnlm", "decode", "report"}
 

@@ -288,10 +288,6 @@ def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_con
             ["augment.band_prob=1", "augment.band_hz=[300, 4000]"],
             r"augment\.band_hz ends at 4000, expected less than 4000",
         ),
-        (
-            ["augment.codec_prob=1", "augment.codecs=gsm", "features.sampling_rate_hz=16000"],
-            r"augment\.codecs has gsm, not defined for 16000 samples a second, expected some of opus, mp3, vorbis",
-        ),
     ],
 )
 def test_settings_that_do_not_go_with_the_features_are_refused(overrides: list[str], message: str) -> None:

@@ -197,9 +197,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     ),
     "frame-ce": ("model.objective=frame-ce", "decode.methods=graph"),
     "lf-mmi": ("model.objective=lf-mmi", "decode.methods=graph"),
-    "lamb": ("train.optimizer=lamb",),
     "pieces": ("train.max_batch_s=0.7",),
-    "noise": ("train.weight_noise=0.05", "model.lstm.weight_drop=0.3"),
     "ema": ("train.ema_decay=0.9", "train.save_every_steps=0"),
     "fp16": ("train.precision=fp16",),
     "stages": ("train.pipeline_stages=3", "train.micro_batches=2"),
@@ -210,7 +208,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
         "train.pipeline_stages=2",
         "train.micro_batches=2",
     ),
-    "augment": ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5", "augment.codec_prob=0.5"),
+    "augment": ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5"),
 }
 
 

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -72,79 +71,6 @@ def test_optimizers_of_torch_take_its_steps_bit_for_bit_also_when_resumed(
     found = steps(lambda parameters: build_optimizer(list(zip("ab", parameters, strict=True)), train))
     wanted = steps(lambda parameters: expected(decay_groups(list(zip("ab", parameters, strict=True)), 0.1)))
     assert all(map(torch.equal, found, wanted))
-
-
-def numpy_lamb(weights: np.ndarray, gradients: list[np.ndarray], rates: list[float], decay: float) -> np.ndarray:
-    """Algorithm 2 of the paper, in float64."""
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
-    for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
-        mean = 0.9 * mean + 0.1 * gradient
-        square = 0.999 * square + 0.001 * gradient**2
-        ratio = mean / (1 - 0.9**t) / (np.sqrt(square / (1 - 0.999**t)) + 1e-6)
-        change = ratio + decay * weights
-        norms = np.linalg.norm(weights), np.linalg.norm(change)
-        weights = weights - rate * (norms[0] / norms[1] if min(norms) > 0 else 1.0) * change
-    return weights
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_lamb_is_algorithm_2_of_its_paper_for_each_tensor_also_when_resumed(decay: float) -> None:
-    random = np.random.default_rng(4)
-    before = [random.standard_normal((3, 5)), 10 * random.standard_normal((4, 2)), np.zeros((2, 2))]
-    steps = [[random.standard_normal(values.shape) for values in before] for _ in range(5)]
-    steps[2][1][:] = 0.0
-    rates = [0.1, 0.05, 0.2, 0.1, 0.01]
-    settings = Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=decay))
-    parameters = [torch.nn.Parameter(torch.tensor(values)) for values in before]
-    named = [(str(n), parameter) for n, parameter in enumerate(parameters)]
-    optimizer = build_optimizer(named, settings)
-    for t, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
-        if t == 3:
-            saved = optimizer.state_dict()
-            optimizer = build_optimizer(named, settings)
-            optimizer.load_state_dict(saved)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = torch.tensor(gradient)
-        set_learning_rate(optimizer, rate)
-        optimizer.step()
-    for n, parameter in enumerate(parameters):
-        expected = numpy_lamb(before[n], [gradients[n] for gradients in steps], rates, decay)
-        np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-10, atol=1e-13)
-
-
-def test_lamb_leaves_what_has_no_gradient_and_survives_gradients_of_zero() -> None:
-    parameters = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
-    settings = Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.0))
-    optimizer = build_optimizer([("one", parameters[0]), ("other", parameters[1])], settings)
-    parameters[0].grad = torch.zeros(2, 2)
-    optimizer.step()
-    assert all(torch.equal(parameter, torch.ones(2, 2)) for parameter in parameters)
-
-
-def lamb_steps(gradients: list[torch.Tensor], is_flat: bool, resume_at: int) -> torch.Tensor:
-    """The weights after a step for each of `gradients`; the weights are one tensor in memory where `is_flat`."""
-    flat = torch.linspace(-1.0, 2.0, 14)
-    parts = [flat[:10].view(5, 2), flat[10:]]
-    parameters = [torch.nn.Parameter(part if is_flat else part.clone()) for part in parts]
-    named = [(str(n), parameter) for n, parameter in enumerate(parameters)]
-    optimizer = build_optimizer(named, Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.1)))
-    for step, gradient in enumerate(gradients):
-        if step == resume_at:
-            saved = copy.deepcopy(optimizer.state_dict())
-            optimizer = build_optimizer(named, Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.1)))
-            optimizer.load_state_dict(saved)
-        parameters[0].grad, parameters[1].grad = gradient[:10].view(5, 2), gradient[10:]
-        optimizer.step()
-    return flat if is_flat else torch.cat([parameter.detach().flatten() for parameter in parameters])
-
-
-@pytest.mark.parametrize("resume_at", [1, 3])
-def test_lamb_resumes_bit_for_bit_and_steps_views_of_one_tensor_as_others(resume_at: int) -> None:
-    torch.manual_seed(2)
-    gradients = list(torch.randn(5, 14))
-    expected = lamb_steps(gradients, is_flat=False, resume_at=-1)
-    assert not torch.equal(expected, torch.linspace(-1.0, 2.0, 14))
-    assert torch.equal(lamb_steps(gradients, is_flat=True, resume_at=resume_at), expected)
 
 
 def test_nesterov_adds_the_gradient_to_the_momentum_that_follows_it() -> None:

@@ -23,8 +23,8 @@ ATTENTION = ("model.objective=attention", "model.attention.hidden_size=12", "mod
              "model.attention.sampling=0.3", "model.attention.weight_drop=0.3")  # fmt: skip
 CASES = {
     "transducer, averaged": ("model.objective=transducer", "model.transducer.joint_size=8", "train.ema_decay=0.9"),
-    "transducer over a conformer, LAMB": ("model.objective=transducer", *CONFORMER, "train.optimizer=lamb"),
-    "attention, noise on weights": (*ATTENTION, "train.weight_noise=0.01"),
+    "transducer over a conformer": ("model.objective=transducer", *CONFORMER),
+    "attention": ATTENTION,
     "attention over a pipeline of Deep Speech 2": (*ATTENTION, *DEEP_SPEECH, "train.pipeline_stages=2"),
     "frame-ce, pieces, sequence noise": (
         "model.objective=frame-ce", "model.frame-ce.piece_frames=8", "train.sequence_noise=0.5",

@@ -29,9 +29,9 @@ def rates(settings: Train, *num_samples: int) -> list[float]:
 
 
 def test_one_cycle_rises_in_a_line_and_falls_as_half_a_cosine() -> None:
-    settings = settings_of("one-cycle", 0.4, warmup_fraction=0.2, final_lr_fraction=0.1)
-    middle = (0.4 + 0.04) / 2
-    assert rates(settings, 1, 50, 100, 200, 600, 1000) == pytest.approx([0.002, 0.1, 0.2, 0.4, middle, 0.04])
+    settings = settings_of("one-cycle", 0.4, warmup_fraction=0.2)
+    middle = (0.4 + 0.004) / 2
+    assert rates(settings, 1, 50, 100, 200, 600, 1000) == pytest.approx([0.002, 0.1, 0.2, 0.4, middle, 0.004])
 
 
 def test_inverse_sqrt_quarters_the_samples_for_double_the_rate() -> None:

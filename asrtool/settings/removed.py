@@ -1,0 +1,34 @@
+"""Settings of earlier versions.
+
+A file or `--set` that gives a removed setting the value that is left is read, with a line in the log; another value is
+an error. Model files that hold one are read without a line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SGD = "large batches train with adamw or sgd"
+_UNUSED = "no recipe set it and no gain was measured"
+
+# section.key or section.table.key -> value that is left (None: any value is ignored), and why it was removed
+REMOVED: dict[str, tuple[Any, str]] = {
+    "augment.codec_prob": (0.0, _UNUSED),
+    "augment.codecs": (None, _UNUSED),
+    "data.min_pause_s": (0.2, _UNUSED),
+    "lm.weights": ((), "held-out text tunes the weights"),
+    "model.lf-mmi.ngram_order": (4, _UNUSED),
+    "model.lf-mmi.tolerance_rows": (2, _UNUSED),
+    **{
+        f"{section}.{key}": left
+        for section in ("train", "nnlm")
+        for key, left in {
+            "weight_noise": (0.0, _UNUSED),
+            "lamb.weight_decay": (None, _SGD),
+            "one-cycle.final_lr_fraction": (0.01, _UNUSED),
+            "plateau.least_lr_fraction": (0.01, _UNUSED),
+        }.items()
+    },
+}
+# kind and name of a component -> why it was removed
+REMOVED_COMPONENTS = {("optimizer", "lamb"): _SGD}
