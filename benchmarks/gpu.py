@@ -80,11 +80,11 @@ def build(system: str, device: str) -> tuple[AcousticModel, int]:
     overrides = SMALL if device == "cpu" else ()
     config = load_config([CONF / f"{name}.toml" for name in SYSTEMS[system]], overrides)
     torch.manual_seed(1)
-    tree, num_inputs = None, config.features.num_inputs
+    tree, num_inputs = None, config.features.num_features
     if system == "hybrid":
         leaves_VV2 = np.ones((NUM_TOKENS[system], NUM_TOKENS[system], 2), dtype=np.int32)
         tree = Tree(leaves_VV2, np.ones(config.tree.num_leaves, dtype=np.int64))
-    model = build_model(config.model, num_inputs, NUM_TOKENS[system], tree, config.features.speaker_vector)
+    model = build_model(config.model, num_inputs, NUM_TOKENS[system], tree)
     return model, num_inputs
 
 

@@ -36,12 +36,11 @@ def make_work(folder: Path, cmvn: str = "speaker", bidirectional: bool = True) -
     info = {
         "model": to_table(model),
         "features": to_table(features),
-        "num_features": features.num_inputs,
+        "num_features": features.num_features,
         "num_tokens": NUM_TOKENS,
         "tokenizer": Tokenizer.load(folder / "tokenizer").digest,
-        "speaker_vectors": "",
     }
-    built = build_model(model, features.num_inputs, NUM_TOKENS)
+    built = build_model(model, features.num_features, NUM_TOKENS)
     with torch.no_grad():
         for weights in built.parameters():
             weights *= 4  # so that what is heard matters

@@ -12,7 +12,6 @@ from asrtool.bundle.trained import Trained
 from asrtool.data.features.further_sets import write_alone
 from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
-from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
@@ -51,8 +50,6 @@ def evaluate(
                 error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
             raise
         (folder / "features").mkdir()
-        if trained.extractor:
-            shutil.copyfile(trained.extractor, folder / "features" / EXTRACTOR)
         drops = write_alone(folder / "features" / name, trained.sums, manifests, features)
         if drops:
             logging.warning(

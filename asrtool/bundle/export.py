@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
-from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, VECTORS, Trained, dev_errors, open_trained
+from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, Trained, dev_errors, open_trained
 from asrtool.data.features.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.resources import Resources
@@ -43,8 +43,6 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
                 found = sorted(path for path in (trained.folder / name).rglob("*") if path.is_file())
                 files |= {str(path.relative_to(trained.folder)): path for path in found}
         files |= {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
-        if trained.extractor:
-            files[VECTORS] = trained.extractor
         return write_archive(out, files, _describe(trained, config))
 
 

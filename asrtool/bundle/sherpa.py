@@ -157,7 +157,6 @@ def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces
         f"features.type = {features.type.name}": features.type.name != "fbank",
         f"features.frame_shift_ms = {features.frame_shift_ms:g}": features.frame_shift_ms != FRAME_SHIFT_MS,
         f"features.frame_length_ms = {features.frame_length_ms:g}": features.frame_length_ms != FRAME_LENGTH_MS,
-        f"features.speaker_vector = {features.speaker_vector}": features.speaker_vector > 0,
         "tokenizer.unit = phone": not any(piece.startswith(WORD_MARK) for piece in pieces),
     }
     if found := [key for key, is_wrong in wrong.items() if is_wrong]:

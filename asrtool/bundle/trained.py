@@ -11,7 +11,6 @@ from pathlib import Path
 
 from asrtool.bundle.archive import is_archive, open_archive
 from asrtool.data.features.cmvn import CMVN
-from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.safetensors_file import SUFFIX, model_in
@@ -27,7 +26,6 @@ TUNING = "tune/tuning.json"
 TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
 SUMS = f"features/train/{CMVN}"
-VECTORS = f"features/{EXTRACTOR}"
 EXPECTED = "name the --work of an `asrtool run` that has decoded, or a bundle of `asrtool export`"
 
 
@@ -53,12 +51,6 @@ class Trained:
     def sums(self) -> Path:
         """The folder with the normalisation of the training set."""
         return (self.folder / SUMS).parent
-
-    @property
-    def extractor(self) -> Path | None:
-        """Path of the i-vector extractor; None if the model uses none."""
-        path = self.folder / VECTORS
-        return path if path.exists() else None
 
     @property
     def folders(self) -> Mapping[str, Path | None]:

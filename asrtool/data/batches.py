@@ -164,17 +164,12 @@ def load_batch(
     zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF,
     feats: Sequence[np.ndarray] | None = None,
 ) -> LoadedBatch:
-    """Load a batch; `zeros` allocates its float32 features, `feats` replace them.
-
-    A speaker vector, if any, comes after the features of each frame.
-    """
+    """Load a batch; `zeros` allocates its float32 features, `feats` replace them."""
     feats = reader.read_several(batch.indices) if feats is None else feats
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
-    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_inputs))
-    for n, (i, feats_TF) in enumerate(zip(batch.indices, feats, strict=True)):
-        feats_NTF[n, : len(feats_TF), : reader.num_bins] = feats_TF
-        if reader.vectors is not None:
-            feats_NTF[n, : len(feats_TF), reader.num_bins :] = reader.vectors[i]
+    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_bins))
+    for n, feats_TF in enumerate(feats):
+        feats_NTF[n, : len(feats_TF)] = feats_TF
     utterances = tuple(reader.index[i] for i in batch.indices)
     return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
 

@@ -136,14 +136,10 @@ class Objective(nn.Module, ABC):
 class AcousticModel(nn.Module):
     """Model that is trained, averaged and saved."""
 
-    def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0, speaker_vector: int = 0) -> None:
-        """`deltas`: the orders that the encoder gets beside the features.
-
-        `speaker_vector`: the last values of a frame that are the same in all of an utterance, and have no deltas.
-        """
+    def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0) -> None:
+        """`deltas`: the orders that the encoder gets beside the features."""
         super().__init__()
         self.deltas = deltas
-        self.speaker_vector = speaker_vector
         self.encoder = encoder
         self.objective = objective
         self.is_checked = False  # whether a batch has shown what both parts return
@@ -196,29 +192,21 @@ class AcousticModel(nn.Module):
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
         """Return the input of the encoder, with deltas of the masked features."""
-        if not self.deltas:
-            return feats_NTF
-        num_features = feats_NTF.shape[2] - self.speaker_vector
-        feats_NTF, vectors_NTR = feats_NTF[:, :, :num_features], feats_NTF[:, :, num_features:]
-        with_deltas_NTF = add_deltas(feats_NTF, feat_lens_N, self.deltas)
-        return torch.cat([with_deltas_NTF, vectors_NTR], dim=2) if self.speaker_vector else with_deltas_NTF
+        return add_deltas(feats_NTF, feat_lens_N, self.deltas) if self.deltas else feats_NTF
 
 
-def build_model(
-    model: Model, num_features: int, num_tokens: int, tree: Tree | None = None, speaker_vector: int = 0
-) -> AcousticModel:
+def build_model(model: Model, num_features: int, num_tokens: int, tree: Tree | None = None) -> AcousticModel:
     """The model of these settings with random weights drawn from torch's generator.
 
-    `num_features` is F, values a frame, of which the last are the `speaker_vector`; `num_tokens` is V, all of the
+    `num_features` is F, values a frame; `num_tokens` is V, all of the
     tokenizer; an objective that uses a `tree` is built with that. Raises AsrtoolError for a component that cannot be
     loaded, and for an encoder that does not say what it makes of frames.
     """
-    num_inputs = num_features + model.deltas * (num_features - speaker_vector)
-    encoder: Encoder = model.encoder.load()(model.encoder.settings, num_inputs)
+    encoder: Encoder = model.encoder.load()(model.encoder.settings, num_features * (1 + model.deltas))
     check_encoder(encoder, model.encoder.name)
     sizes = (encoder.output_size, num_tokens, tree) if uses_tree(model.objective) else (encoder.output_size, num_tokens)
     objective: Objective = model.objective.load()(model.objective.settings, *sizes)
-    return AcousticModel(encoder, objective, model.deltas, speaker_vector)
+    return AcousticModel(encoder, objective, model.deltas)
 
 
 def check_encoder(encoder: Encoder, name: str) -> None:
@@ -287,13 +275,11 @@ def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
 
     `origin` names the file in an AsrtoolError.
     """
+    if info.get("features", {}).get("speaker_vector"):
+        what = f"{origin}: trained on features with i-vectors, which were removed"
+        raise AsrtoolError(what, "compute the features and train the model again")
     model = load_section("model", info["model"], origin)
-    return build_model(model, info["num_features"], info["num_tokens"], tree_of(info), speaker_vector_of(info))
-
-
-def speaker_vector_of(info: Mapping[str, Any]) -> int:
-    """Return the size of the speaker vector in a frame, by the `info` of a model file."""
-    return int(info.get("features", {}).get("speaker_vector", 0))
+    return build_model(model, info["num_features"], info["num_tokens"], tree_of(info))
 
 
 def tree_to_info(tree: Tree | None) -> dict[str, Any]:

@@ -177,7 +177,6 @@ class Features:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # of the training set, a copy at each; []: as many as suit the speech
     cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
     storage: str = "lilcom"  # or shar; flac: audio, of which features are computed whenever they are read
-    speaker_vector: int = 0  # values beside a frame that say who speaks, of what was said before; papers: 100
     keep_audio: bool = False  # whether samples of the training set are kept beside its features, for [augment]
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
@@ -199,22 +198,14 @@ class Features:
             between("features.speeds", speed, SLOWEST, FASTEST)
         at_least(1, "features", self, "shard_cuts")
         at_least(0, "features", self, "num_jobs")
-        between("features.speaker_vector", self.speaker_vector, 0, 1000)
 
     def check(self, config: Config) -> None:
-        """Check that layers over neighbouring bins get neither deltas nor other values."""
+        """Check that layers over neighbouring bins get no deltas."""
         encoder = config.model.encoder
-        if not getattr(encoder.settings, "over_bins", False):
-            return
-        for key, value in (("features.speaker_vector", self.speaker_vector), ("model.deltas", config.model.deltas)):
-            if value:
-                found = f"{key} is {value} but model.encoder {encoder.name} convolves over the bins of a frame"
-                raise ValueError(f"{found}, expected lstm with conv_channels 0, or {key} 0")
-
-    @property
-    def num_inputs(self) -> int:
-        """Return the inputs of a model a frame."""
-        return self.num_features + self.speaker_vector
+        if config.model.deltas and getattr(encoder.settings, "over_bins", False):
+            found = f"model.deltas is {config.model.deltas}"
+            found += f" but model.encoder {encoder.name} convolves over the bins of a frame"
+            raise ValueError(f"{found}, expected lstm with conv_channels 0, or model.deltas 0")
 
     @property
     def num_features(self) -> int:

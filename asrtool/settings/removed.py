@@ -16,6 +16,7 @@ REMOVED: dict[str, tuple[Any, str]] = {
     "augment.codec_prob": (0.0, _UNUSED),
     "augment.codecs": (None, _UNUSED),
     "data.min_pause_s": (0.2, _UNUSED),
+    "features.speaker_vector": (0, "i-vectors raised the errors"),
     "lm.weights": ((), "held-out text tunes the weights"),
     "model.lf-mmi.ngram_order": (4, _UNUSED),
     "model.lf-mmi.tolerance_rows": (2, _UNUSED),

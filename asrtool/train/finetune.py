@@ -100,9 +100,6 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
         what = f"{path}: trained on features with {wanted}, these have {', '.join(str(ours[key]) for key in others)}"
         settings = " ".join(f"--set {shlex.quote(format_override(key, theirs[key]))}" for key in others)
         raise AsrtoolError(what, f"compute the features again with {settings}")
-    if found.get("speaker_vectors") != info.get("speaker_vectors"):
-        what = f"{path}: trained on speaker vectors of another extractor than these"
-        raise AsrtoolError(what, "compute the features again with --extractor, that of the features it was trained on")
 
 
 def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from asrtool.data.augment.sound_folder import digest_of_sounds, open_sounds
 from asrtool.data.storage.alignment import ABOUT
-from asrtool.data.storage.index import INDEX, VECTORS, read_feature_settings
+from asrtool.data.storage.index import INDEX, read_feature_settings
 from asrtool.data.storage.index_columns import index_digest
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
@@ -48,7 +48,7 @@ NO_EFFECT = {
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
     "distributed": ("num_learners", "interface", "timeout_s"),
 }
-IF_THERE = tuple(f"{name}/{file}" for name in ("train", "dev") for file in (VECTORS, TRANSCRIPTS))
+IF_THERE = tuple(f"{name}/{TRANSCRIPTS}" for name in ("train", "dev"))
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 
 

@@ -109,9 +109,8 @@ def build_components(
     `columns` is where several learners keep columns; `targets` as in start_training. Raises AsrtoolError if a file is
     missing, or a set cannot be trained on.
     """
-    from asrtool.data.features.ivectors.speaker_vectors import extractor_digest
     from asrtool.lang.tokenizer import Tokenizer
-    from asrtool.train.batches.batch import in_two_views, on_bins, one_by_one
+    from asrtool.train.batches.batch import in_two_views, one_by_one
     from asrtool.train.batches.sequence_noise import adding
     from asrtool.train.batches.source import SourceContext
     from asrtool.train.batches.spec_augment import masking
@@ -120,10 +119,8 @@ def build_components(
     tokens = Tokenizer.load(tokenizer)
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     folder = open_targets(config.model.objective, targets)
-    sizes = (settings.num_inputs, tokens.num_tokens, folder.tree if folder else None)
+    sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
     of_data = {"features": to_table(settings), "tokenizer": tokens.digest}
-    if digest := extractor_digest(features):
-        of_data["speaker_vectors"] = digest
     model, info = _build_model(config, sizes, of_data)
     if folder:
         model.objective.prepare(folder.sequences())
@@ -144,10 +141,8 @@ def build_components(
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
     add = adding(config.train.sequence_noise, config.train.sequence_noise_weight, features / "train", settings.cmvn)
-    mask = on_bins(settings.num_features, masking(config.specaugment))
-    augment = one_by_one(
-        on_bins(settings.num_features, add), in_two_views(mask) if model.objective.views == 2 else mask
-    )
+    mask = masking(config.specaugment)
+    augment = one_by_one(add, in_two_views(mask) if model.objective.views == 2 else mask)
     return Components(info, model, train_set, dev_set, augment, max_frames, settings.frame_shift_ms)
 
 
@@ -155,13 +150,13 @@ def _build_model(
     config: Config, sizes: tuple[int, int, Tree | None], of_data: Mapping[str, Any]
 ) -> tuple[AcousticModel, dict[str, Any]]:
     """Build the initial model and the info of its file; `sizes` as build_model."""
-    from asrtool.models.acoustic import build_model, speaker_vector_of, tree_to_info
+    from asrtool.models.acoustic import build_model, tree_to_info
     from asrtool.train.finetune import begin_with, freeze
 
     num_features, num_tokens, tree = sizes
     info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **of_data}
     info |= tree_to_info(tree)
-    model = build_model(config.model, num_features, num_tokens, tree, speaker_vector_of(info))
+    model = build_model(config.model, num_features, num_tokens, tree)
     if config.train.init_model:
         begin_with(model, config.train.init_model, info)
     freeze(model, config.train.frozen)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +15,6 @@ import numpy as np
 from asrtool.bundle.trained import Trained
 from asrtool.data.batches import Lengths, plan_eval, zeros_NTF
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
-from asrtool.data.features.ivectors.extractor import Extractor
-from asrtool.data.features.ivectors.speaker_vectors import History
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.decode import read_tuning
 from asrtool.decode.decoder import LocalDecoder, Searches, Timed
@@ -54,12 +51,10 @@ class Piece:
 
 @dataclass
 class Voices:
-    """Normalisation, and i-vectors, of each speaker so far."""
+    """Normalisation of each speaker so far."""
 
     sums: Cmvn
-    extractor: Extractor | None
     moments: dict[str, Moments] = field(default_factory=dict)
-    histories: defaultdict[str, History] = field(default_factory=lambda: defaultdict(History))
 
     def hear(self, pieces: Iterable[Piece]) -> None:
         """Pieces that are recognised next."""
@@ -70,13 +65,7 @@ class Voices:
 
     def inputs(self, piece: Piece) -> np.ndarray:
         """Return the model's input for a piece, (T, F) float32, in order per speaker."""
-        feats_TF = self.sums.normalise(piece.speaker, piece.feats_TF)
-        if self.extractor is None:
-            return feats_TF
-        history = self.histories[piece.speaker]
-        vector_R = self.extractor.vector(history.sums()) if history.parts else np.zeros(self.extractor.size)
-        history.add(len(piece.feats_TF), self.extractor.sums(piece.feats_TF))
-        return np.hstack([feats_TF, np.tile(vector_R, (len(feats_TF), 1))]).astype(np.float32)
+        return self.sums.normalise(piece.speaker, piece.feats_TF)
 
 
 @dataclass(frozen=True)
@@ -114,8 +103,7 @@ class Recogniser:
 
     def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
         """Yield the scores of pieces in order; AsrtoolError for one with NaN."""
-        extractor = Extractor.load(self.origin.extractor) if self.origin.extractor else None
-        voices = Voices(Cmvn(self.origin.sums, self.features.cmvn), extractor)
+        voices = Voices(Cmvn(self.origin.sums, self.features.cmvn))
         number = 0
         for group in _groups(pieces, GROUP_S):
             voices.hear(group)

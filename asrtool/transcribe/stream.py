@@ -56,18 +56,17 @@ class Stream:
     def __init__(self, recogniser: Recogniser, name: str, sampling_rate_hz: int) -> None:
         """Raises AsrtoolError where the model or its normalisation needs whole utterances."""
         cmvn = recogniser.features.cmvn
-        if cmvn == "utterance" or recogniser.origin.extractor:
-            found = "features.cmvn = utterance" if cmvn == "utterance" else "features.speaker_vector"
-            what = f"{recogniser.origin.origin}: {found} needs whole utterances"
+        if cmvn == "utterance":
+            what = f"{recogniser.origin.origin}: features.cmvn = utterance needs whole utterances"
             raise AsrtoolError(
                 what,
-                "train with --set features.cmvn=global --set features.speaker_vector=0 --set model.deltas=0 "
+                "train with --set features.cmvn=global --set model.deltas=0 "
                 "--set model.lstm.bidirectional=false --set model.lstm.conv_channels=0",
             )
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
-        self._voices = Voices(Cmvn(recogniser.origin.sums, cmvn), None)
+        self._voices = Voices(Cmvn(recogniser.origin.sums, cmvn))
         self._model = recogniser.acoustic.model.cpu().eval()
         self._spoken: Spoken | None = None
         self._held: Heard | None = None  # a piece whose end the next one has as well

@@ -14,16 +14,9 @@ from asrtool.settings.config import Config
 @click.command(cls=Command)
 @click.argument("manifests", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option(
-    "--extractor",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="speaker_vectors.npz of the features that a model was trained on, for speaker vectors that it knows."
-    "  [default: made of the training set]",
-)
 @executor_option
 @settings_options
-def features(manifests: Path, out: Path, extractor: Path | None, config: Config) -> None:
+def features(manifests: Path, out: Path, config: Config) -> None:
     """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.
 
     The settings are the section [features]. The training set gets a copy at each of features.speeds. Features that have
@@ -35,10 +28,9 @@ def features(manifests: Path, out: Path, extractor: Path | None, config: Config)
     """
     from asrtool.data.features.cache_key import sizes_and_times
     from asrtool.data.features.compute_sets import compute_features
-    from asrtool.data.features.ivectors.extractor import Extractor
     from asrtool.recipe.contents import CACHE, contents_of
     from asrtool.recipe.source import Entry, code_of
 
     code = code_of(Entry(__name__, "features"), config, ("features",))
     known = contents_of(out.parent).of_files if (out.parent / CACHE).exists() else sizes_and_times
-    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None, code, known)
+    compute_features(manifests, out, config.features, code, known)

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,6 @@ from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
 from asrtool.data.features.compute_shards import Computing, compute_piece
 from asrtool.data.features.disk_space import check_room
 from asrtool.data.features.finished_shards import find_finished
-from asrtool.data.features.ivectors.extractor import Extractor
-from asrtool.data.features.ivectors.speaker_vectors import fit_to_set, write_vectors
 from asrtool.data.features.sampling_rate import with_rate
 from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards
 from asrtool.data.manifests.manifest import (
@@ -48,7 +45,7 @@ from asrtool.data.manifests.manifest import (
 from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
-from asrtool.data.storage.index import EXTRACTOR, INDEX, SETTINGS, write_feature_settings
+from asrtool.data.storage.index import INDEX, SETTINGS, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
 from asrtool.data.storage.shard_manifest import read_records, remove_new_folders
 from asrtool.data.storage.shard_offsets import TABLE, PlaceTable
@@ -74,19 +71,10 @@ from asrtool.settings.data import Features
 KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Statistics of the training set for all sets: sums to normalise by."""
-
-    everyone: Moments
-    extractor: Extractor | None
-
-
 def compute_features(
     manifests: Path,
     out: Path,
     features: Features,
-    extractor: Extractor | None = None,
     code: str = "",
     digest_files: DigestFiles = sizes_and_times,
 ) -> None:
@@ -104,19 +92,15 @@ def compute_features(
     more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features
     that are not finite, and a full disk.
     """
-    if extractor and extractor.size != features.speaker_vector:
-        what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
-        raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
-    beside = [out / name for name in (SETTINGS, MADE_OF, EXTRACTOR, SETS)]
+    beside = [out / name for name in (SETTINGS, MADE_OF, SETS)]
     check_files(*beside)
     for name in sets.names:
         check_own(out / name, [INDEX])
         check_rejected_place(out / name)
     train = Path(manifests) / sets.train
     features = with_speeds(with_rate(features, train), read_report(train)["speech_hours"])
-    made_so = code and not extractor and is_made_of(out, features, code)
-    if made_so and take_texts(out, Path(manifests), sets.names, digest_files):
+    if code and is_made_of(out, features, code) and take_texts(out, Path(manifests), sets.names, digest_files):
         logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
         _remove_others(out, sets)
         write_sets(out, sets)
@@ -125,17 +109,14 @@ def compute_features(
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
     check_room(out, Path(manifests), sets, features)
-    fitted: Fitted | None = None
+    everyone: Moments | None = None  # of the training set, which is the first
     with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
             paths = (out / name, Path(manifests) / name, name == sets.train)
-            fitted = _write_set(*paths, features, fitted, extractor, code, digest_files, map_pieces)
+            everyone = _write_set(*paths, features, everyone, code, digest_files, map_pieces)
     mark_files(*beside)
-    (out / EXTRACTOR).unlink(missing_ok=True)
-    if fitted and fitted.extractor:
-        fitted.extractor.save(out / EXTRACTOR)
     write_sets(out, sets)
-    if code and not extractor:
+    if code:
         write_made_of(out, code)
     # Who did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
@@ -156,13 +137,12 @@ def _write_set(
     manifests: Path,
     is_train: bool,
     features: Features,
-    fitted: Fitted | None,
-    extractor: Extractor | None,
+    everyone: Moments | None,
     code: str,
     digest_files: DigestFiles,
     map_pieces: MapPieces,
-) -> Fitted:
-    """Write one set; return the statistics of the training set."""
+) -> Moments:
+    """Write one set; return the moments of all speakers of the training set."""
     with write_in_parts(out, INDEX) as directory:
         speeds = features.speeds if is_train else (1.0,)
         jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
@@ -172,17 +152,12 @@ def _write_set(
         _compute_missing(out.name, directory, jobs, features, code, map_pieces)
         moments, drops, num_utterances = collect(directory, range(len(jobs)))
         _check_drops(out, drops, num_utterances, features.bad_fraction)
-        everyone = fitted.everyone if fitted else functools.reduce(Moments.__add__, moments.values())
+        everyone = everyone or functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
-        if fitted is None:
-            size = features.speaker_vector
-            fitted = Fitted(everyone, extractor or (fit_to_set(directory, size) if size else None))
-        if fitted.extractor:
-            write_vectors(directory, fitted.extractor, map_pieces)
         (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
-    return fitted
+    return everyone
 
 
 def _compute_missing(

@@ -18,11 +18,9 @@ from asrtool.data.features.cmvn import CMVN, write_more_cmvn
 from asrtool.data.features.compute_sets import collect
 from asrtool.data.features.compute_shards import Computing, compute_piece
 from asrtool.data.features.finished_shards import Finished
-from asrtool.data.features.ivectors.extractor import Extractor
-from asrtool.data.features.ivectors.speaker_vectors import write_vectors
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
-from asrtool.data.storage.index import EXTRACTOR, INDEX, RERUN, VECTORS
+from asrtool.data.storage.index import INDEX, RERUN
 from asrtool.data.storage.index_columns import COLUMNS, behind, open_index_columns, write_columns
 from asrtool.data.storage.shard_offsets import TABLE, places_of
 from asrtool.data.storage.text_columns import FOLDER as WORDS
@@ -31,7 +29,7 @@ from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
-OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
+OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, DROPPED)  # files of a set that are written, not linked
 
 
 def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
@@ -67,9 +65,6 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
             file.write(more)
     write_columns(directory, columns)
     number_words_again(directory)
-    if features.speaker_vector:
-        vectors = [np.load(folder / VECTORS) for folder in (base, directory)]
-        np.save(directory / VECTORS, np.concatenate(vectors))
     text = format_drops([*read_drops(base / DROPPED), *drops])
     (directory / DROPPED).write_text(text, encoding="utf-8")
     return drops
@@ -98,8 +93,6 @@ def _write(directory: Path, base: Path, manifests: Path, features: Features, fir
             pass
         moments, drops, _ = collect(directory, range(first, first + len(jobs)))
         write_more_cmvn(directory, base, moments)
-        if features.speaker_vector:
-            write_vectors(directory, Extractor.load(base.parent / EXTRACTOR), map_pieces)
     return drops
 
 

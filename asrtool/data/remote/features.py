@@ -19,7 +19,7 @@ from asrtool.data.manifests.sets import TRAIN, parse_sets
 from asrtool.data.remote import transfer
 from asrtool.data.remote.cache import ABOUT
 from asrtool.data.remote.server import Changed, CutShort, Missing, Version
-from asrtool.data.storage.index import EXTRACTOR, INDEX, SETTINGS, VECTORS
+from asrtool.data.storage.index import INDEX, SETTINGS
 from asrtool.data.storage.index_columns import FILES as COLUMNS
 from asrtool.data.storage.shard_offsets import TABLE
 from asrtool.data.storage.text_columns import FILES as WORDS
@@ -29,8 +29,8 @@ from asrtool.files import alone, write_beside, write_text
 from asrtool.settings.data import Remote
 from asrtool.url import as_url, join
 
-OF_ALL = (SETTINGS, SETS, EXTRACTOR)
-OF_SET = (INDEX, CMVN, TRANSCRIPTS, VECTORS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
+OF_ALL = (SETTINGS, SETS)
+OF_SET = (INDEX, CMVN, TRANSCRIPTS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
 NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
 Versions = Mapping[str, Version]  # of files by their names
 

@@ -21,8 +21,6 @@ from asrtool.settings.toml_files import load_section
 
 INDEX = "index.jsonl"
 SETTINGS = "features.json"
-VECTORS = "speaker_vectors.npy"  # of speakers, where a set has some
-EXTRACTOR = "speaker_vectors.npz"  # of these, beside the sets
 WINDOW_SHARDS = 8  # whose utterances a batch plan mixes
 RERUN = "run the features stage again"
 

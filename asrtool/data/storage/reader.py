@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.ivectors.speaker_vectors import open_vectors
 from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, Utterance, read_index
 from asrtool.data.storage.large_index import ShardIndex
 from asrtool.data.storage.shard import Shard
@@ -48,8 +47,6 @@ class FeatureReader:
         self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
-        self.vectors = open_vectors(self.directory, len(self.index))  # (utterances, R), of speakers, or None
-        self.num_inputs = self.num_bins + (0 if self.vectors is None else self.vectors.shape[1])
         self._decoders = decoders
         self._first, num_frames = shard_places(self.index)
         self._keeps = num_frames * self.num_bins * 4 <= cache_bytes

@@ -23,7 +23,7 @@ from asrtool.data.features.further_sets import link_files, write_alone, write_be
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, format_line, read_sorted, write_sorted
 from asrtool.data.manifests.sets import FILE, LONG, read_sets
 from asrtool.data.manifests.validator import Entry
-from asrtool.data.storage.index import EXTRACTOR, SETTINGS, read_feature_settings
+from asrtool.data.storage.index import SETTINGS, read_feature_settings
 from asrtool.data.storage.shard import CHANNELS
 from asrtool.decode.align.align import Tokenized, tokenize
 from asrtool.decode.forward import (
@@ -162,8 +162,6 @@ def cut_run(
     with write_folder(out, PIECES) as folder:
         target = folder / "features"
         target.mkdir()
-        if (features / EXTRACTOR).exists():
-            shutil.copyfile(features / EXTRACTOR, target / EXTRACTOR)
         long: list[Entry] = []
         pieces: list[Entry] = []
         drops: list[Drop] = []

@@ -112,7 +112,7 @@ def probe_model(config: Config, num_tokens: int, speech: Speech) -> Probe:
         torch.manual_seed(0)
         tree = _made_up_tree(num_tokens, config.tree.num_leaves) if uses_tree(config.model.objective) else None
         features = config.features
-        model = build_model(config.model, features.num_inputs, num_tokens, tree, features.speaker_vector)
+        model = build_model(config.model, features.num_features, num_tokens, tree)
         model = model.to(precision.device).train()
         if tree:
             model.objective.prepare(_sentences(num_tokens))
@@ -159,7 +159,7 @@ def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision)
     def on(seconds: float) -> tuple[Callable[[], Tensor], float]:
         num_utterances = views * _num_utterances(config, length_s)
         lens_N = torch.full((num_utterances,), int(seconds / shift_s), device=precision.device)
-        feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_inputs, device=precision.device)
+        feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features, device=precision.device)
         return lambda: model.encoder(model.inputs(feats_NTF, lens_N), lens_N)[0], float(lens_N.sum()) * shift_s / views
 
     return _cost(model, on, length_s, precision)
@@ -172,7 +172,7 @@ def _cost_of_objective(
     views, shift_s = model.objective.views, config.features.frame_shift_ms / 1000
     num_utterances, random = _num_utterances(config, speech.length_s), np.random.default_rng(0)
     with torch.no_grad(), precision.autocast():
-        one_NTF = torch.zeros(1, 8, config.features.num_inputs, device=precision.device)
+        one_NTF = torch.zeros(1, 8, config.features.num_features, device=precision.device)
         lens_1 = torch.full((1,), 8, device=precision.device)
         kind = model.eval().encoder(model.inputs(one_NTF, lens_1), lens_1)[0].dtype
     model.train()

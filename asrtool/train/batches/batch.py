@@ -88,15 +88,6 @@ def in_two_views(change: Augment) -> Augment:
     return augment
 
 
-def on_bins(num_bins: int, change: Augment) -> Augment:
-    """Apply `change` to the first `num_bins` values of frames only."""
-
-    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
-        change(dataclasses.replace(batch, inputs_NT=batch.inputs_NT[:, :, :num_bins]), random)
-
-    return augment
-
-
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
     """Draw masks and dropout from the seed and the `number` of the batch.
 

@@ -113,13 +113,6 @@ PATCHES = (
         ("tests/unit/decode/test_parallel.py",),
     ),
     Patch(
-        "vectors-of-any-extractor",
-        "asrtool/decode/forward.py",
-        'if extractor_digest(directory.parent) != acoustic.info.get("speaker_vectors", ""):',
-        "if False:",
-        ("tests/unit/train/test_training_with_speakers.py",),
-    ),
-    Patch(
         "piece-of-a-killed-process-is-lost",
         "asrtool/decode/parallel.py",
         "ATTEMPTS = 3",

@@ -654,20 +654,9 @@ PATCHES = (
     Patch(
         "sequence-noise-on-the-masks",
         "asrtool/train/train.py",
-        """    augment = one_by_one(
-        on_bins(settings.num_features, add), in_two_views(mask) if model.objective.views == 2 else mask
-    )""",
-        """    augment = one_by_one(
-        in_two_views(mask) if model.objective.views == 2 else mask, on_bins(settings.num_features, add)
-    )""",
-        ("tests/unit/train/test_training_with_speakers.py",),
-    ),
-    Patch(
-        "sequence-noise-on-speaker-vectors",
-        "asrtool/train/train.py",
-        "on_bins(settings.num_features, add), in_two_views",
-        "add, in_two_views",
-        ("tests/unit/train/test_training_with_speakers.py",),
+        "one_by_one(add, in_two_views(mask) if model.objective.views == 2 else mask)",
+        "one_by_one(in_two_views(mask) if model.objective.views == 2 else mask, add)",
+        ("tests/unit/train/test_sequence_noise.py",),
     ),
     Patch(
         "sequence-noise-of-noise",
@@ -747,13 +736,6 @@ PATCHES = (
         'getattr(registry.settings_class("objective", objective), "parameters_of", objective)',
         "objective",
         ("tests/unit/train/test_chain.py",),
-    ),
-    Patch(
-        "masks-on-speaker-vectors",
-        "asrtool/train/batches/batch.py",
-        "inputs_NT=batch.inputs_NT[:, :, :num_bins]",
-        "inputs_NT=batch.inputs_NT",
-        ("tests/unit/train/test_specaugment.py",),
     ),
     Patch(
         "objective-draws-while-stages-do",

@@ -61,14 +61,14 @@ def make(folder: Path, model: Model, cmvn: str = "global", features: Features = 
     features = dataclasses.replace(features, cmvn=cmvn)
     # Of 12, that with which no two tokens are nearly as good in any row: another CPU rounds differently.
     torch.manual_seed(10)
-    built = build_model(model, features.num_inputs, NUM_TOKENS)
+    built = build_model(model, features.num_features, NUM_TOKENS)
     with torch.no_grad():
         for weights in built.parameters():
             weights *= 3
         if hasattr(built.objective, "output"):
             built.objective.output.bias[1] = -100  # no text has this token, and sherpa-onnx leaves it out
     _, info = load_model(folder / "average" / "model.pt")
-    info |= {"model": to_table(model), "features": to_table(features), "num_features": features.num_inputs}
+    info |= {"model": to_table(model), "features": to_table(features), "num_features": features.num_features}
     save_model(folder / "average" / "model.pt", built, info)
     search = "greedy" if model.objective.name == "ctc" else "transducer-greedy"
     decode = Decode(methods=(Choice.of("search", search),))
@@ -165,7 +165,6 @@ def test_sherpa_onnx_finds_the_tokens_that_we_find(model: Model, cmvn: str, dura
             "cannot recognise with features.frame_shift_ms = 8",
         ),
         (Model(), dataclasses.replace(FEATURES, frame_length_ms=20.0), "with features.frame_length_ms = 20"),
-        (Model(), dataclasses.replace(FEATURES, speaker_vector=4), "with features.speaker_vector = 4"),
         (Model(encoder=Choice.of("encoder", "lstm", num_layers=1, projection_size=8)), FEATURES, "with projections"),
         (Model(encoder=Choice.of("encoder", "test_sherpa:LengthAsNumber")), FEATURES, "the length .* scores differ by"),
     ],

@@ -52,8 +52,7 @@ def plan_eval(index: list[Utterance], max_frames: int) -> list[Batch]:
 class Features:
     """Stands in for a FeatureReader: utterance i is all i + 1; counts what was read."""
 
-    num_bins = num_inputs = 3
-    vectors = None
+    num_bins = 3
 
     def __init__(self, index: list[Utterance], broken: int = -1) -> None:
         self.index = index

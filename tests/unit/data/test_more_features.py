@@ -22,7 +22,7 @@ from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
 
 FBANK = Choice.of("features", "fbank", num_mel_bins=23)
-MORE = Features(type=FBANK, shard_cuts=4, speaker_vector=3, keep_audio=True, num_jobs=1)
+MORE = Features(type=FBANK, shard_cuts=4, keep_audio=True, num_jobs=1)
 
 
 def write_halves(work: Path, speaker: str = "", without: str = "", part: float = 0.5) -> Path:
@@ -56,7 +56,6 @@ def work(made: Path, tmp_path: Path) -> Path:
 
 def write_pieces(work: Path, features: Features = MORE, speaker: str = "", part: float = 0.5) -> Path:
     (work / "cut" / "features").mkdir(parents=True)
-    shutil.copy(work / "features" / "speaker_vectors.npz", work / "cut" / "features")
     directory = work / "cut" / "features" / "train"
     assert not write_behind(directory, work / "features" / "train", write_halves(work, speaker, part=part), features)
     return directory
@@ -69,9 +68,6 @@ def test_the_utterances_of_the_set_stay_and_the_pieces_follow_at_each_speed(work
     assert list(both.index[:num]) == list(base.index)
     for i in range(num):
         np.testing.assert_array_equal(both.read(i), base.read(i))
-    assert base.vectors is not None
-    assert both.vectors is not None
-    np.testing.assert_array_equal(both.vectors[:num], base.vectors)
     assert [u.id for u in both.index[num:]] == [
         u.id + "-c01" for u in sorted(base.index, key=lambda u: MORE.speeds.index(speed_of(u.id)))
     ]
@@ -138,7 +134,7 @@ def test_when_audio_was_touched_leaves_no_trace(work: Path) -> None:
         recordings[segment.recording_id], sources=[dataclasses.replace(source, source=str(audio))]
     )
     write_manifests(work / "first", [copied], [segment], [], 1.0, {})
-    plain = dataclasses.replace(MORE, speeds=(1.0,), speaker_vector=0, keep_audio=False)
+    plain = dataclasses.replace(MORE, speeds=(1.0,), keep_audio=False)
     found = []
     for seconds in (1, 2):
         os.utime(audio, (seconds, seconds))
@@ -168,18 +164,15 @@ def test_what_has_no_usable_audio_is_listed_behind_what_had_none(work: Path) -> 
     without = sorted(recordings.ids)[1]
     old = work / "features" / "train" / "dropped.tsv"
     old.write_text(old.read_text() + "x\ttoo short\t1 sample\n")
-    plain = dataclasses.replace(MORE, speaker_vector=0)
-    drops = write_behind(work / "cut", work / "features" / "train", write_halves(work, without=without), plain)
+    drops = write_behind(work / "cut", work / "features" / "train", write_halves(work, without=without), MORE)
     assert len(drops) == 3 * sum(s.recording_id == without for s in segments)
     assert [drop.id for drop in read_drops(work / "cut" / "dropped.tsv")] == ["x", *(drop.id for drop in drops)]
 
 
 def test_alone_they_are_at_one_speed(work: Path) -> None:
-    shutil.copy(work / "features" / "speaker_vectors.npz", work)
     assert not write_alone(work / "long", work / "features" / "train", write_halves(work), MORE)
     reader = FeatureReader(work / "long", "speaker")
     assert [u.id for u in reader.index] == [s.id for s in read_manifests(work / "halves")[1]]
-    assert reader.vectors is not None
 
 
 def test_without_pieces_the_set_is_the_same(work: Path) -> None:

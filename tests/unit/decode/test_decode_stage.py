@@ -58,8 +58,7 @@ class Reader:
 
     def __init__(self, name: str, tokenizer: Tokenizer) -> None:
         random = np.random.default_rng(len(name))
-        self.num_bins = self.num_inputs = tokenizer.num_tokens
-        self.vectors = None
+        self.num_bins = tokenizer.num_tokens
         self.feats: list[np.ndarray] = []
         self.index: list[Utterance] = []
         for number, text in enumerate(SAID[name]):

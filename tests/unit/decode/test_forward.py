@@ -23,8 +23,7 @@ class Reader:
 
     directory = Path("features/set")  # which is on no server
 
-    num_bins = num_inputs = 2
-    vectors = None
+    num_bins = 2
 
     index = tuple(Utterance(f"u{n}", "r", "A", 0.0, 0.1, "s", "", 0, length) for n, length in enumerate(LENS))
 

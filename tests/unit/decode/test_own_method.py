@@ -88,8 +88,7 @@ class Reader:
 
     directory = Path("features/set")  # which is on no server
 
-    num_bins = num_inputs = 3
-    vectors = None
+    num_bins = 3
 
     def __init__(self, directory: Path, *_: object) -> None:
         text = "tick tick tick tick"

@@ -63,14 +63,3 @@ def test_a_model_gives_its_encoder_the_deltas_in_training_and_when_it_is_applied
     targets = torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])
     expected = model.objective.loss(hidden_NTC, rows_N, *targets).total
     torch.testing.assert_close(model.loss(feats_NTF, lens_N, *targets).total, expected)
-
-
-def test_what_says_who_speaks_has_no_deltas_and_stands_behind_them() -> None:
-    model = build_model(Model(encoder=Choice.of("encoder", "lstm", num_layers=1), deltas=2), 7, 5, speaker_vector=3)
-    assert model.encoder.layers[0].forward_lstm.input_size == 3 * (3 * 4 + 3)
-    feats_NTF, lens_N = torch.randn(2, 9, 7), torch.tensor([9, 6])
-    inputs_NTF = model.inputs(feats_NTF, lens_N)
-    assert torch.equal(inputs_NTF[:, :, :12], add_deltas(feats_NTF[:, :, :4], lens_N, 2))
-    assert torch.equal(inputs_NTF[:, :, 12:], feats_NTF[:, :, 4:])
-    plain = build_model(Model(encoder=Choice.of("encoder", "lstm", num_layers=1)), 7, 5, speaker_vector=3)
-    assert torch.equal(plain.inputs(feats_NTF, lens_N), feats_NTF)

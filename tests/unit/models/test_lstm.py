@@ -166,7 +166,7 @@ def test_the_papers_model_has_43_15_million_parameters() -> None:
         512,
         256,
     )
-    assert (1 + config.model.deltas) * config.features.num_features + config.features.speaker_vector == 220
+    assert (1 + config.model.deltas) * config.features.num_features == 120
     model = build_model(Model(encoder=encoder), num_features=260, num_tokens=32_000)
     num = sum(parameter.numel() for parameter in model.parameters())
     assert num == 6 * 2 * 4 * 512 * 514 + 2 * 4 * 512 * (260 + 5 * 1024) + 256 * 1025 + 32_000 * 257

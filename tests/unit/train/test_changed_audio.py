@@ -19,7 +19,7 @@ from command import ENDED_S, Start
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.data.storage.alignment import Alignment
-from asrtool.data.storage.index import VECTORS, read_feature_settings, write_feature_settings
+from asrtool.data.storage.index import read_feature_settings, write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
@@ -90,18 +90,6 @@ def test_epochs_have_the_same_utterances_and_each_other_features(context) -> Non
         assert len({epoch[name].tobytes() for epoch in epochs}) == 3
     lens = [tuple(len(epoch[name]) for epoch in epochs) for name in epochs[0]]
     assert sum(len(set(of_one)) > 1 for of_one in lens) > 20
-
-
-def test_the_vector_of_the_speaker_stands_beside_changed_frames(context, toy: Path, tmp_path: Path) -> None:
-    shutil.copytree(toy / "features" / "train", tmp_path / "train")
-    vectors = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float32)
-    np.save(tmp_path / "train" / VECTORS, vectors)
-    with opened(context(TEMPO)) as without, opened(context(TEMPO, directory=tmp_path / "train")) as source:
-        places = {utterance.id: i for i, utterance in enumerate(source.index)}
-        plain, found = by_id(batches(without, 0)), by_id(batches(source, 0))
-    for name, feats_TF in found.items():
-        np.testing.assert_array_equal(feats_TF[:, :NUM_BINS], plain[name])
-        np.testing.assert_array_equal(feats_TF[:, NUM_BINS:], np.tile(vectors[places[name]], (len(feats_TF), 1)))
 
 
 def test_tempo_is_drawn_evenly_from_what_the_settings_allow(context) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from asrtool.data.features.cmvn import Cmvn, Moments, write_cmvn
+from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.sequence_noise import add_utterances
+from asrtool.train.train import build_components
 
 STD_F = np.array([0.5, 1.0, 2.0], dtype=np.float32)
 LENS_N = np.array([5, 3, 4, 5])
@@ -64,3 +66,19 @@ def test_the_scale_is_that_of_the_training_set(tmp_path: Path, cmvn: str, expect
     everyone = Moments.of(np.array([[1.0, 3.0], [5.0, 7.0]]))
     write_cmvn(tmp_path, {}, everyone)
     np.testing.assert_allclose(Cmvn(tmp_path, cmvn).scale_of_all(), [expected, expected])
+
+
+@pytest.mark.parametrize("consistency", [0.0, 0.2])
+def test_noise_comes_before_the_masks(toy: Path, toy_config: Path, consistency: float) -> None:
+    masks = ["specaugment.num_time_masks=2", "specaugment.max_time_frames=9", "specaugment.max_time_fraction=0.9"]
+    settings = ["train.sequence_noise=1", f"model.ctc.consistency={consistency}", *masks]
+    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config], settings))
+    batch = components.train_set.read(next(iter(components.train_set.plan(0, 0, {}))))
+    before_NTF = batch.inputs_NT.copy()
+    assert components.augment
+    components.augment(batch, np.random.default_rng(4))
+    views = [batch.inputs_NT] if batch.others_NT is None else [batch.inputs_NT, batch.others_NT]
+    assert len(views) == (2 if consistency else 1)
+    for view_NTF in views:
+        assert (view_NTF > before_NTF + 0.1).any()
+        assert (before_NTF.any(axis=2) & ~view_NTF.any(axis=2)).sum() > 5  # masked frames are all 0

@@ -96,7 +96,7 @@ def test_models_that_need_whole_utterances_are_refused() -> None:
         (Model(encoder=Choice.of("encoder", "lstm", bidirectional=False), deltas=1), "model.deltas = 1 needs later"),
     ):
         with pytest.raises(AsrtoolError, match=found):
-            build_model(model, FEATURES.num_inputs, 9).stream(feats_1TF, None)
+            build_model(model, FEATURES.num_features, 9).stream(feats_1TF, None)
 
 
 def test_normalisation_of_whole_utterances_is_refused(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_normalisation_of_whole_utterances_is_refused(tmp_path: Path) -> None:
         with pytest.raises(AsrtoolError, match="cmvn = utterance needs whole utterances") as raised:
             Stream(opened, "a", RATE)
     advice = re.findall(r"--set (\S+)", raised.value.hint)
-    needs_all = ["features.cmvn=utterance", "features.speaker_vector=5", "model.deltas=1", "model.lstm.conv_channels=8"]
+    needs_all = ["features.cmvn=utterance", "model.deltas=1", "model.lstm.conv_channels=8"]
     config = load_config(overrides=[*needs_all, *advice])
-    assert (config.features.cmvn, config.features.speaker_vector) == ("global", 0)
-    build_model(config.model, config.features.num_inputs, 9).stream(torch.randn(1, 9, 40), None)
+    assert config.features.cmvn == "global"
+    build_model(config.model, config.features.num_features, 9).stream(torch.randn(1, 9, 40), None)
 
 
 def test_latency_is_when_a_word_came_to_stay() -> None:
