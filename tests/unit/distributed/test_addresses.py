@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-
 import pytest
 from learner_threads import at_once
 from torch.distributed import HashStore
 
 from asrtool.distributed.launch import addresses
 from asrtool.distributed.launch.addresses import (
-    Endpoint,
     address_on,
     address_towards,
     connect_learners,
@@ -19,7 +15,6 @@ from asrtool.distributed.launch.addresses import (
     own_address,
     own_addresses,
     reach_rendezvous,
-    try_hosts,
 )
 from asrtool.distributed.transport.sockets import url_of
 from asrtool.errors import AsrtoolError
@@ -91,26 +86,6 @@ def test_learners_of_a_store_on_their_host_have_its_loopback_address_and_connect
     store = HashStore()
     places = at_once(lambda rank: connect_learners(store, rank, 3, "", ("127.0.0.1", False), 60.0), range(3))
     assert [[place.address for place in found] for found in places] == [["127.0.0.1"] * 3] * 3
-
-
-def test_two_hosts_that_name_their_loopback_addresses_do_not_reach_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by distributed.interface=lo: each would reach itself."""
-    store, names = HashStore(), threading.local()
-    monkeypatch.setattr(addresses.socket, "gethostname", lambda: names.own)
-    monkeypatch.setattr(addresses, "try_hosts", lambda places, own, _: try_hosts(moved(places, own), own, 1.0))
-
-    def moved(places: list[Endpoint], own: Endpoint) -> list[Endpoint]:
-        """At ports of this host where nobody listens."""
-        return [dataclasses.replace(place, port=1 if place.host != own.host else place.port) for place in places]
-
-    def fault(rank: int) -> str:
-        names.own = f"h{rank + 1}"
-        with pytest.raises(AsrtoolError) as error:
-            connect_learners(store, rank, 2, "lo", ("127.0.0.1", False), 60.0)
-        return str(error.value)
-
-    for line in at_once(fault, range(2)):
-        assert line.startswith("learner 0 on h1 cannot reach a learner at 127.0.0.1 of h2 from 127.0.0.1: ")
 
 
 def test_learners_of_which_one_falls_silent_say_which() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,32 +54,6 @@ def test_a_server_steps_on_each_gradient_in_the_order_of_arrival(num_servers: in
     synchronise(learners)
     for model in models:
         np.testing.assert_allclose(weights_of(model), weights, atol=1e-6)
-    close(learners)
-
-
-@pytest.mark.parametrize("num_servers", [1, 3])
-def test_no_gradient_is_lost_whatever_the_delays(num_servers: int) -> None:
-    """With plain SGD the weights are the start less the learning rate times the sum of all gradients."""
-    models = [Net() for _ in range(4)]
-    for model in models:
-        for parameter in model.parameters():
-            parameter.data.mul_(9).round_()
-    start = weights_of(models[0])
-    learners = started("ps-async", models, {"num_servers": num_servers}, momentum=0.0, peak_lr=RATE, **SGD)
-
-    def learn(rank: int) -> np.ndarray:
-        random = np.random.default_rng(rank)
-        total = np.zeros_like(start)
-        for _ in range(50):
-            total += give_gradients(models[rank], random)
-            learners[rank].step()
-            time.sleep(random.exponential(0.001))
-        learners[rank].synchronise()
-        return total
-
-    totals = at_once(learn, range(4))
-    for model in models:
-        np.testing.assert_array_equal(weights_of(model), start - RATE * sum(totals))
     close(learners)
 
 
