@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 
 from asrtool.settings.train import SpecAugment
-from asrtool.train.batches.batch import TrainingBatch, in_two_views, on_bins, prepare_batch, seed_torch
+from asrtool.train.batches.batch import TrainingBatch, in_two_views, prepare_batch, seed_torch
 from asrtool.train.batches.spec_augment import mask_features, masking
 
 
@@ -81,14 +81,6 @@ def test_a_batch_has_masks_and_dropout_of_its_number_in_the_training() -> None:
 def test_without_masks_nothing_changes() -> None:
     settings = dataclasses.replace(SpecAugment(), num_freq_masks=0, num_time_masks=0)
     assert not masked([50, 20], 40, settings, seed=1).any()
-
-
-def test_what_says_who_speaks_is_not_masked() -> None:
-    inputs_NT = np.ones((3, 50, 12), dtype=np.float32)
-    batch = TrainingBatch([], inputs_NT, np.full(3, 50), torch.zeros(3, 1), torch.ones(3), 1)
-    on_bins(8, masking(SpecAugment(2, 8, 2, 20, 0.9)))(batch, np.random.default_rng(3))
-    assert (inputs_NT[:, :, :8] == 0).any()
-    assert (inputs_NT[:, :, 8:] == 1).all()
 
 
 def test_two_views_are_masked_by_draws_of_their_own_and_stay_together_in_pieces() -> None:
