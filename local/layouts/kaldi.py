@@ -1,4 +1,4 @@
-"""A Kaldi data directory (wav.scp, text, utt2spk, segments) to manifests.
+"""A Kaldi data directory (wav.scp, text; optional utt2spk, segments) to manifests.
 
 Recordings are named as in wav.scp and have one channel, but for the two sides that sph2pipe takes out of a file, which
 are the channels of one recording. An utterance is a row of numbers until its recording is written. Times are as
@@ -39,7 +39,9 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     drops: list[Drop] = []
     sides = read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
     entries = read_wav_scp(directory, read_table(directory / "wav.scp"), sides, data.allow_pipes)
-    text, speakers = Table(directory / "text", allow_empty=True), Table(directory / "utt2spk")
+    text = Table(directory / "text", allow_empty=True)
+    utt2spk = directory / "utt2spk"
+    speakers = Table(utt2spk) if utt2spk.exists() else None
     copies = [id_ for id_, _ in text.read(np.flatnonzero(text.is_copy))]
     say_left_out(directory, copies, len(text.ids), drops)
     segments = read_segments(directory / "segments") if (directory / "segments").is_file() else None
@@ -119,7 +121,7 @@ class _Spoken:
 
     places: Places
     text: Table
-    speakers: Table
+    speakers: Table | None  # None: not known
     entries: Mapping[str, Entry]
     rate_hz: int  # at which durations are whole numbers of samples
 
@@ -140,7 +142,7 @@ class _Spoken:
         places = zip(*(column[rows].tolist() for column in columns), strict=True)
         hashes = self.places.ids[rows]
         said = self._values(self.text, hashes, ids)
-        speakers = self._values(self.speakers, hashes, ids)
+        speakers = self._values(self.speakers, hashes, ids) if self.speakers else {}
         for id_, (recording, start_s, end_s) in zip(ids, places, strict=True):
             entry = self.entries[self.places.names[recording]]
             yield {

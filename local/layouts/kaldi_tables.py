@@ -93,7 +93,7 @@ def _unique(path: Path, allow_empty: bool = False, of_hashes: Container[int] | N
 def _read_lines(path: Path, allow_empty: bool) -> Iterator[tuple[str, str, int]]:
     """Yield id and value of each line, and the offset of the byte after it."""
     if not path.is_file():
-        raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
+        raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp and text")
     end = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):

@@ -92,7 +92,8 @@ def write_kaldi(folder: Path, said: Sequence[Said]) -> Path:
     lines = [(f"u{i:02d}", s) for i, s in enumerate(said)]
     (folder / "segments").write_text("".join(f"{id_} rec {s.start} {s.end}\n" for id_, s in lines))
     (folder / "text").write_text("".join(f"{id_} {s.text or ''}\n" for id_, s in lines))
-    (folder / "utt2spk").write_text("".join(f"{id_} {s.speaker}\n" for id_, s in lines if s.speaker))
+    if speakers := "".join(f"{id_} {s.speaker}\n" for id_, s in lines if s.speaker):
+        (folder / "utt2spk").write_text(speakers)
     return folder
 
 

@@ -216,10 +216,9 @@ def test_a_broken_kaldi_table_is_reported_with_its_line(
         prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 
-@pytest.mark.parametrize("name", ["text", "utt2spk"])
-def test_a_missing_kaldi_table_is_named(kaldi: Path, tmp_path: Path, name: str) -> None:
-    (kaldi / name).unlink()
-    with pytest.raises(AsrtoolError, match=f"{name}: missing, expected a Kaldi data directory"):
+def test_a_missing_kaldi_table_is_named(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "text").unlink()
+    with pytest.raises(AsrtoolError, match="text: missing, expected a Kaldi data directory"):
         prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 
