@@ -13,7 +13,8 @@ from functools import cached_property
 from os.path import commonprefix
 from typing import NamedTuple, TypeVar
 
-BY_TIME, BY_UTTERANCE = "by time, by the rules of NIST", "utterance by utterance"  # how words find their segment
+# How words find their segment.
+BY_TIME, BY_UTTERANCE, BY_LINE = "by time, by the rules of NIST", "utterance by utterance", "line by line"
 
 
 class Counts(NamedTuple):
@@ -125,7 +126,7 @@ class Result:
 
     segments: tuple[Segment, ...]
     titles: dict[str, str]
-    scored: str = BY_UTTERANCE  # or BY_TIME
+    scored: str = BY_UTTERANCE  # or BY_TIME, BY_LINE
 
     @cached_property
     def overall(self) -> Counts:

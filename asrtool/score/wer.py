@@ -4,7 +4,8 @@ A text is one of these:
 
 - lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``)
 - trn: more than half of the lines end in ``(ID)``
-- Kaldi's text: each line begins with what seems to be an id
+- Kaldi's text: each line begins with what seems to be an id, or both files have the same first words, each once, in
+  another order
 - lines that are matched by their number
 """
 
@@ -21,10 +22,11 @@ from typing import Any, NamedTuple
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
 from asrtool.score.lines import Location, read_lines, split
-from asrtool.score.result import Result, Segment
+from asrtool.score.result import BY_LINE, BY_UTTERANCE, Result, Segment
 
 # An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.
 _KALDI = re.compile(r"[ \t]*([^ \t]+[-_][^ \t]+|(?=[^ \t]*\d)[^\W\d][^ \t]*|0\d+|\d{4,})([ \t].*|)")
+_LINE = "line "  # and its number: id of a plain line
 _TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
 
 
@@ -40,6 +42,9 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
     Raises AsrtoolError for a malformed file, and for an id that only one file has.
     """
     references, hypotheses = read_utterances(ref), read_utterances(hyp)
+    by_word = [_by_first_word(utterances) for utterances in (references, hypotheses)]
+    if by_word[0].keys() == by_word[1].keys() and [*by_word[0]] != [*by_word[1]]:
+        references, hypotheses = by_word
     for one, other, path in ((references, hypotheses, hyp), (hypotheses, references, ref)):
         missing = [key for key in one if key not in other]
         if missing:
@@ -51,7 +56,18 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
         Segment(key, one.speaker, (), one.text, align_words(split(one.text), split(hypotheses[key].text)))
         for key, one in references.items()
     ]
-    return Result(tuple(segments), {})
+    are_lines = all(segment.id.startswith(_LINE) for segment in segments)
+    return Result(tuple(segments), {}, BY_LINE if are_lines else BY_UTTERANCE)
+
+
+def _by_first_word(utterances: dict[str, Utterance]) -> dict[str, Utterance]:
+    """Return plain lines by their first words, or nothing.
+
+    Nothing if a word is there twice, or if utterances have ids.
+    """
+    lines = [line.text.strip(" \t").split(None, 1) for id_, line in utterances.items() if id_.startswith(_LINE)]
+    by_word = {words[0]: _of_speaker(words[0], "".join(words[1:])) for words in lines if words}
+    return by_word if len(by_word) == len(utterances) else {}
 
 
 def read_utterances(path: Path | str) -> dict[str, Utterance]:
@@ -82,7 +98,7 @@ def _read_text(path: Path) -> Iterator[tuple[Location, Utterance]]:
             yield location, _of_speaker(match[1], match[2])
         return
     for number, (location, line) in enumerate(lines, 1):
-        yield location, Utterance(f"line {number}", "all", line)
+        yield location, Utterance(f"{_LINE}{number}", "all", line)
 
 
 def _of_speaker(id_: str, text: str) -> Utterance:

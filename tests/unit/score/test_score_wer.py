@@ -38,7 +38,15 @@ def write_manifest(path: Path, entries: list[dict[str, object]]) -> Path:
 
 def test_lines_match_by_number(tmp_path: Path) -> None:
     result = score_wer(write_lines(tmp_path / "ref", list(REF)), write_lines(tmp_path / "hyp", list(HYP)))
-    assert result.overall == ONE
+    assert (result.overall, result.scored) == (ONE, "line by line")
+
+
+@pytest.mark.parametrize("ids", [("fay", "Fay"), ("7", "12"), ("7", "words")])
+def test_equal_first_words_in_another_order_are_ids(tmp_path: Path, ids: tuple[str, str]) -> None:
+    ref = write_lines(tmp_path / "ref", [f"{id_} {text}" for id_, text in zip(ids, REF, strict=True)])
+    hyp = write_lines(tmp_path / "hyp", [f"{id_}\t{text}" for id_, text in zip(ids, HYP, strict=True)][::-1])
+    result = score_wer(ref, hyp)
+    assert (result.overall, result.scored) == (ONE, "utterance by utterance")
 
 
 def test_trn_matches_by_id_in_any_order(tmp_path: Path) -> None:
