@@ -4,5 +4,5 @@
 - data, lang, models, train, distributed, decode: one section a file
 - config: all sections together
 - toml_files, values: reading files and `--set`
-- documentation, settings_page, errors_page: what is printed of them
+- documentation, settings_page: what is printed of them
 """

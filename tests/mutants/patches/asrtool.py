@@ -2,7 +2,7 @@
 
 from . import Patch
 
-ERRORS = "tests/unit/test_errors_page.py::test_what_an_error_is_made_of_is_followed"
+ERRORS = "tests/unit/test_error_texts.py::test_what_an_error_is_made_of_is_followed"
 
 PATCHES = (
     # Errors

@@ -4,20 +4,6 @@ from . import Patch
 
 PATCHES = (
     Patch(
-        "advice-of-the-other-branch-is-lost",
-        "asrtool/settings/errors_page.py",
-        "if blocks and max(blocks)[1] >= line:",
-        "if True:",
-        ("tests/unit/test_errors_page.py::test_what_an_error_is_made_of_is_followed",),
-    ),
-    Patch(
-        "imported-constants-are-not-followed",
-        "asrtool/settings/errors_page.py",
-        'return module if module.split(".")[0] in FOLDERS else ""',
-        'return ""',
-        ("tests/unit/test_errors_page.py::test_what_an_error_is_made_of_is_followed",),
-    ),
-    Patch(
         "own-class-without-its-base",
         "asrtool/settings/registry.py",
         "fits = not base or",

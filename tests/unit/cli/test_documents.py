@@ -14,12 +14,11 @@ from asrtool.cli.main import cli
 from asrtool.settings.toml_files import known_keys, load_config
 
 ROOT = Path(__file__).resolve().parents[3]
-GENERATED = ("errors.md", "settings.md")
 PAGES = [
     page
     for folder in (".", "docs", "docs/guide")
     for page in sorted((ROOT / folder).glob("*.md"))
-    if page.name not in (*GENERATED, "CHANGELOG.md")
+    if page.name not in ("settings.md", "CHANGELOG.md")
 ]
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|\$")
 KEYS = set(known_keys())

@@ -1,35 +1,24 @@
-"""Print docs/guide/errors.md: every error that a user can fix.
+"""Texts of every AsrtoolError in the sources, so that tests can follow their advice.
 
-``python -m asrtool.settings.errors_page`` reads the sources; nothing is imported or run. The two arguments of each
-AsrtoolError are followed in the syntax trees: names to their assignments, also in other modules, and calls of
-functions of this project to their results. Values that only a run has are in braces.
+Nothing is imported or run. The two arguments of each AsrtoolError are followed in the syntax trees: names to their
+assignments, also in other modules, and calls of functions of this project to their results. Values that only a run has
+are in braces.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("asrtool", "asrtool/local")
 ERRORS = ("AsrtoolError", "OtherChannels")  # the class and its subclasses
 MOST = 4  # texts of one argument that are listed
 DEEPEST = 12  # names and calls that are followed from one argument
-
-HEAD = """# Errors
-
-Made by `python -m asrtool.settings.errors_page` from the sources; change it there. An error is printed as
-`error: WHAT; ADVICE`,
-with exit code 1. What a run fills in stands in braces below: look for a word of your message that is not yours.
-`--debug`, anywhere on the line, shows the traceback.
-
-A setting that cannot be is reported as `FILE: KEY is VALUE, expected ...`; [settings](settings.md) has the meanings."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +59,6 @@ def faults_in(module: str) -> list[Fault]:
     """Return the faults of a module, except errors that pass on another one."""
     calls = _calls(tree_of(module), Scope(module))
     return [_fault(call, scope) for call, scope in calls if not _passes_on(call)]
-
-
-def format_page() -> str:
-    """Format the page as Markdown: a table a package, a line a message."""
-    rows: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for fault in find_faults():
-        package = ".".join(fault.module.split(".")[:2])
-        for what in fault.what:
-            rows[package][_cell(what), _cell(" / ".join(fault.advice))].append(fault.module)
-    return "\n\n".join([HEAD, *(_section(package, rows[package]) for package in sorted(rows))]) + "\n"
-
-
-def _section(package: str, rows: dict[tuple[str, str], list[str]]) -> str:
-    lines = []
-    for (what, advice), modules in rows.items():
-        lines.append(f"| {what} | {advice} | {', '.join(f'`{module}`' for module in dict.fromkeys(modules))} |")
-    return "\n".join([f"## `{package}`", "", "| what is wrong | what to do | module |", "|---|---|---|", *lines])
-
-
-def _cell(text: str) -> str:
-    for character in "|<*":
-        text = text.replace(character, f"\\{character}")
-    return " ".join(text.split())
 
 
 @cache
@@ -256,7 +222,3 @@ def _imported_from(name: str, module: str) -> str:
             module = str(node.module)
             return module if module.split(".")[0] in FOLDERS else ""
     return ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(format_page())
