@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test test-all fuzz wheel lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-scale bench-sim bench-train clean evidence
+.PHONY: setup demo test test-all fuzz wheel lint mutants test-k2 k2-python clean evidence
 
 setup: $(STAMP)
 
@@ -93,64 +93,24 @@ $(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt
 k2-python:
 	@echo "$(K2_PYTHON)"
 
-# Real-time factors of the searches, on what `make demo` leaves.
-bench-decode: demo
-	$(BIN)/python benchmarks/decode.py
-	@if [ -e $(K2_STAMP) ]; then echo "== once more in .venv-k2"; $(K2_BIN)/python benchmarks/decode.py; \
-	else echo "== k2 is left out: make test-k2 makes its environment"; fi
+# A case of benchmarks/bench.py, on an idle machine: make bench-sim BENCH="--only allreduce". All: benchmarks/bench.py
+bench-%: setup
+	$(BIN)/python benchmarks/bench.py $* $(BENCH)
 
-# Distributed strategies beside other packages, in an hour. Some of them:
-# make bench-dist BENCH="throughput --rounds 2"
+bench-sim bench-train bench-decode: demo
+
+# What strategies are compared with.
 BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
-	$(BIN)/python benchmarks/dist.py $(BENCH)
-
-# Throughput of every strategy as predicted by asrtool simulate, and as measured: three quarters of an hour on an idle machine. Some:
-# make bench-sim BENCH="--only allreduce adpsgd-random --learners 4"
-bench-sim: demo
-	$(BIN)/python benchmarks/sim.py recipes/swbd/exp $(BENCH)
-
-# The claims of the papers, tested by runs: the table of docs/evidence.md. Three hours of an idle machine; may be stopped and
-# continued. Some: make evidence EVIDENCE="--only stragglers traffic"
-EVIDENCE_WORK := recipes/swbd/exp-evidence
-evidence: demo
-	$(BIN)/python benchmarks/evidence.py recipes/swbd/exp $(EVIDENCE_WORK) $(EVIDENCE)
-
-# The largest batch at which each strategy still converges, on three hours of the mini corpus; hours, which may be stopped and continued.
-LIMITS_WORK := recipes/swbd/exp-limits
-bench-limits: $(STAMP)
-	$(BIN)/asrtool run --work $(LIMITS_WORK) --stop-stage tokenizer --set features.speeds=1.0 --set mini.train_hours=3
-	$(BIN)/python benchmarks/convergence.py $(LIMITS_WORK)/features $(LIMITS_WORK)/tokenizer $(LIMITS_WORK)/limits.jsonl $(BENCH)
-
 $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev,bench]'
 	@touch $(BENCH_STAMP)
 
-# Utterances a second of asrtool train against a bare loop, on what `make demo` leaves. Ten minutes.
-bench-train: demo
-	$(BIN)/python benchmarks/training.py recipes/swbd/exp $(BENCH)
-
-# Columns of seven million utterances: bytes, seconds to open and to plan, memory of 8 learners. Ten minutes, 3 GB of disk.
-bench-index: $(STAMP)
-	$(BIN)/python benchmarks/index.py $(BENCH)
-
-# Word error rates by data.mix in two domains, telephone and wide-band: a quarter of an hour for each seed. Two seeds:
-# make bench-mix BENCH="--seeds 1,2"
-MIX_WORK := recipes/swbd/exp-mix
-bench-mix: $(STAMP)
-	$(BIN)/python benchmarks/mix.py $(MIX_WORK) $(BENCH)
-
-# CPU seconds and peak memory of prepare, split, tokenizer, lang, lm, graph, the start of trainings, score and report at the size of
-# Fisher and Switchboard, on invented releases, and of parts of features, cut and shorten: up to 40 minutes, 10 GB. A tenth:
-# make bench-scale BENCH="--scale 0.1"
-SCALE_FOLDER ?= /tmp/asrtool-scale
-bench-scale: $(STAMP)
-	$(BIN)/python benchmarks/scale.py --folder $(SCALE_FOLDER) $(BENCH)
-
-# A learner on a GPU and one on the CPU, where torch sees a GPU.
-bench-gpu: $(STAMP)
-	$(BIN)/python benchmarks/gpu.py
+# The claims of the papers, tested by runs: the table of docs/evidence.md. Three hours of an idle machine; may be stopped and
+# continued. Some: make evidence EVIDENCE="--only stragglers traffic"
+evidence: demo
+	$(BIN)/python benchmarks/bench.py evidence $(EVIDENCE)
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:

@@ -1,14 +1,11 @@
-"""The largest batch at which each strategy still reaches the loss of one learner.
+"""Measure the loss on dev of each strategy by global batch, 1x to 32x.
 
-    .venv/bin/python benchmarks/convergence.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--learners 1 4 16 64]
+    benchmarks/bench.py limits FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--learners 1 4 16 64]
 
-FEATURES and TOKENIZER are those of a recipe. A cell is a strategy, a number of learners and a global batch, 1x to 32x;
-each is trained with several rates and seeds, and its loss is that on dev after the last epoch, with the rate of the
-lowest mean over seeds. One learner is `single`. Where a learner's part of the batch would be less than an utterance,
-there is no cell. Learners are virtual, in lock-step (asrtool.predict.virtual.learners), which costs a fraction
-of as many
-processes. A finished training is a line of RESULTS.jsonl; the same command continues behind the last one. `--table`
-trains nothing.
+A cell is a strategy, a number of learners and a global batch. Each is trained with several rates and seeds; its loss is
+the one after the last epoch at the rate of the lowest mean over seeds. One learner is `single`. Learners are virtual,
+in lock-step (asrtool.predict.virtual). A cell needs an utterance in each learner's part of the batch. A finished
+training is a line of RESULTS.jsonl, and is kept; `--table` only prints the table.
 """
 
 from __future__ import annotations
@@ -83,7 +80,7 @@ def main() -> None:
 
 
 def cells(options: argparse.Namespace) -> Iterator[Trained]:
-    """What is to be trained; a seed after the other, so that what is finished is a whole table as early as can be."""
+    """Yield the trainings seed by seed: finished ones soon make a whole table."""
     names, scales = options.strategies.split(","), list(map(int, options.scales.split(",")))
     seeds, rates = map(int, options.seeds.split(",")), list(map(float, options.rates.split(",")))
     for seed, scale, rate in itertools.product(seeds, scales, rates):
@@ -96,7 +93,7 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
 
 
 def question(options: argparse.Namespace) -> Trained:
-    """What all trainings of a table have in common."""
+    """Return the settings that all trainings of a table share."""
     names = ("reference_batch_s", "epochs", "layers", "hidden")
     return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
 
@@ -118,7 +115,7 @@ def train(cell: Trained, options: argparse.Namespace) -> Trained:
 
 
 def losses_of(learners: VirtualLearners) -> Iterator[float]:
-    """The loss on dev of the mean weights after each epoch; ends where it is no number, or far above the lowest."""
+    """Yield the loss on dev of the mean weights after each epoch, until it diverges."""
     distributed, settings = learners.job.distributed, learners.job.optimisation
     rule, num_learners = learners.rule.assignment_rule, len(learners.epochs)
     events = in_lock_step(distributed.strategy, rule, learners.assigned.plan, num_learners, settings.seed)
@@ -169,9 +166,9 @@ def write(results: Path, trained: Trained) -> None:
 
 
 def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> None:
-    """Loss of each cell with its rate and how many trainings it has, and the largest batch within CLOSE.
+    """Print loss and rate of each cell, and the largest batch CLOSE to `single`.
 
-    A cell is compared with one learner of the same seeds.
+    Both have the same seeds.
     """
     of_cell: dict[tuple[str, int], list[Trained]] = defaultdict(list)
     for trained in sorted(finished, key=lambda trained: trained.get("learners", 0)):
@@ -192,7 +189,7 @@ def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> Non
 
 @dataclass(frozen=True)
 class Best:
-    """The rate of a cell with the lowest mean loss over its seeds, of those rates that have most seeds."""
+    """Rate of a cell with the lowest mean loss, of the rates with the most seeds."""
 
     losses: dict[int, float]  # by seed
     rate: float
@@ -218,7 +215,7 @@ def best_of(trainings: Iterable[Trained]) -> Best:
 
 
 def is_close(best: Best, alone: Sequence[Trained]) -> bool:
-    """Whether the loss is that of one learner with the same seeds, about."""
+    """Test if the loss is within CLOSE of one learner's with the same seeds."""
     same = [trained for trained in alone if trained["seed"] in best.losses]
     return bool(same) and best.loss <= CLOSE * best_of(same).loss
 

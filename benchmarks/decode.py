@@ -1,10 +1,9 @@
-"""Real-time factor of each search on one core, beside kaldi-decoder (and k2, where installed) called bare.
+"""Measure real-time factors of searches, bare kaldi-decoder and k2 on one core.
 
-    .venv/bin/python benchmarks/decode.py [WORK] [--rounds 5] [--words 20000]
+    benchmarks/bench.py decode [--rounds 5] [--words 20000]
 
-WORK is a finished run of the mini recipe, by default recipes/swbd/exp, which `make demo` leaves. Its dev set is
-searched with its own graph and with one that knows made-up words as well. Methods take turns; figures are medians of
-CPU time.
+The dev set of a demo is searched with its own graph and with one that has generated words as well. Methods take turns;
+figures are medians of CPU time.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ Output = list[str] | list[int] | None  # words, or a path of one token a frame
 
 @dataclass
 class Measured:
-    """What one method took in each round, and found in the last one."""
+    """Seconds of a method in each round, and its last output."""
 
     run: Callable[[Scored], Output]
     seconds: list[float] = field(default_factory=list)
@@ -88,7 +87,7 @@ def main() -> None:
 
 
 def make_large(work: Path, folder: Path, num_words: int) -> Path:
-    """A work directory of the same tokenizer, with a lexicon, trigram and graph that know `num_words` words more."""
+    """Make a work folder whose lexicon, trigram and graph have `num_words` more words."""
     random = np.random.default_rng(20)
     made_up = list({"".join(random.choice(SYLLABLES, random.integers(2, 5))) for _ in range(2 * num_words)})[:num_words]
     rank = np.arange(1, num_words + 1)
@@ -185,7 +184,7 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
 
 
 def to_words(found: Output, scored: Scored, resources: Resources) -> list[str]:
-    """What a method found as words."""
+    """Convert the output of a method to words."""
     if not found or isinstance(found[0], str):
         return [str(word) for word in found or []]
     return [word.text for word in resources.word_reader.read(found, scored.scores_TV)]

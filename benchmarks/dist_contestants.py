@@ -1,4 +1,7 @@
-"""What `benchmarks/dist.py` compares: the strategies, and other packages as their documentation sets them up."""
+"""Contestants of `benchmarks/dist.py`: our strategies, and other packages.
+
+Packages are set up as their documentation does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
@@ -32,7 +35,7 @@ def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
 
 
 def build_task(num_parameters: int, compute_ms: float) -> EmulatedCompute:
-    """A model of square layers, as near to `num_parameters` as they can be, with emulated compute."""
+    """Build square layers with about `num_parameters`, and emulated compute."""
     width = round(math.sqrt(num_parameters / NUM_LAYERS))
     torch.manual_seed(1)
     layers = [nn.Linear(width, width) for _ in range(NUM_LAYERS)]
@@ -40,10 +43,10 @@ def build_task(num_parameters: int, compute_ms: float) -> EmulatedCompute:
 
 
 class Contestant:
-    """A way to train `task`, in one of the processes of a launch: its `module` computes the loss.
+    """Training of `task` in one process of a launch; its `module` computes the loss.
 
-    `assignment_rule` says how many learners step together. A step trains a batch of rank + 1 tokens, so that learners
-    who never hear of each other diverge.
+    `assignment_rule` says how many learners step together. A step trains a batch of rank + 1 tokens, so learners
+    without communication diverge.
     """
 
     optimizer: Any = None  # None where the module updates the weights during backward
@@ -63,32 +66,25 @@ class Contestant:
         self.update()
 
     def update(self) -> None:
-        """From the gradients of a batch."""
+        """Update the weights from the gradients of a batch."""
         if self.optimizer:
             nn.utils.clip_grad_norm_(self.task.parameters(), CLIP_NORM)
             self.optimizer.step()
         self.module.zero_grad()
 
     def rest(self) -> None:
-        """All learners call this after the same round: end what is under way."""
+        """End all exchanges in progress; all learners call this after the same round."""
 
     def close(self) -> None:
         """End threads and processes."""
 
-    @torch.no_grad()
-    def weights_P(self) -> Tensor:
-        """The weights as they are now."""
-        return torch.cat([parameter.flatten() for parameter in self.task.model.parameters()])
-
 
 class Ours(Contestant):
-    """A strategy, built as the training loop builds it; `none` is `single` at each learner."""
+    """Strategy of asrtool, built as the training loop does; `none` is `single`."""
 
-    def __init__(self, name: str, task: EmulatedCompute, world: World, message_type: str) -> None:
+    def __init__(self, name: str, task: EmulatedCompute, world: World) -> None:
         alone = name == "none"
-        values: dict[str, Any] = {"message_type": message_type} if message_type else {}
-        if name == "h-adpsgd":
-            values["node_size"] = NODE_SIZE
+        values: dict[str, Any] = {"node_size": NODE_SIZE} if name == "h-adpsgd" else {}
         chosen = Choice.of("strategy", "single" if alone else name, **values)
         self.strategy: Strategy = chosen.load()(
             StrategyContext(
@@ -123,7 +119,7 @@ def torch_ddp(task: EmulatedCompute, world: World) -> Contestant:
 
 
 def post_local_sgd(task: EmulatedCompute, world: World) -> Contestant:
-    """Without averages of gradients after the warm-up: those of a machine are averaged by default, and this is one."""
+    """PostLocalSGD, without its default averages of gradients after the warm-up."""
     from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
     from torch.distributed.optim import PostLocalSGDOptimizer
@@ -150,10 +146,10 @@ def decent_dp(topology: str, task: EmulatedCompute, world: World) -> Contestant:
 
 
 class Hivemind(Contestant):
-    """Local updates, and all-reduce of the weights in the background (`use_local_updates`).
+    """Local updates, with all-reduce of the weights in the background.
 
-    Batches are those of its example: 4 samples, and an average every 4096 of all learners together. `matchmaking_time`
-    is the least that its guide names for a local network; a step waits so long for every average.
+    Batches are as in its example: 4 samples, and an average every 4096 of all learners. `matchmaking_time` is the least
+    in its guide for a local network; a step waits so long for every average.
     """
 
     MATCHMAKING_S = 3.0
@@ -194,9 +190,6 @@ OURS = ("none", *(name for name in registry.names("strategy") if name not in ("s
 
 
 def build_contestant(name: str, num_parameters: int, compute_ms: float, world: World) -> Contestant:
-    """The contestant `name`: one of PEERS, or one of OURS, with the type of messages behind a blank."""
+    """Build the contestant `name`, one of PEERS or OURS."""
     task = build_task(num_parameters, compute_ms)
-    if name in PEERS:
-        return PEERS[name](task, world)
-    strategy, _, message_type = name.partition(" ")
-    return Ours(strategy, task, world, message_type)
+    return PEERS[name](task, world) if name in PEERS else Ours(name, task, world)

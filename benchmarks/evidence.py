@@ -1,9 +1,8 @@
-"""The claims of the papers, each tested by runs: the table of docs/evidence.md.
+"""Test the claims of the papers by runs, and print the table of docs/evidence.md.
 
-    .venv/bin/python benchmarks/evidence.py EXP WORK [--only NAME ...] [--table]
+    benchmarks/bench.py evidence [--work WORK] [--only NAME ...] [--table]
 
-EXP is what `make demo` leaves. What is finished in WORK is not run again; `--table` runs nothing, and prints the claims
-whose runs are all there. Seconds are those of an idle machine, so run it on one.
+Finished runs in WORK are kept. `--table` runs nothing and prints the claims that were tested. Use an idle machine.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ import json
 import math
 import re
 import statistics
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import convergence
-from evidence_runs import Runs, distance, final, records, spread
+from trainings import Trainings, asrtool, end, final, python, records, spread
 
+EXP = Path("recipes/swbd/exp")
+COMPUTE_MS, SLOW = 100, "0:10"  # of an emulated step; learner 0 is ten times slower
+SETTINGS = ("train.batch_s=10", "train.num_epochs=1", "distributed.h-adpsgd.node_size=2")
+LATE = 0.5  # fraction of a training after which learners are as far apart as they stay
 SEEDS = (1, 2, 3)
 BATCH_S = 50  # of the demo; the kernels of bf16 gain nothing on a fifth of that
 NEARLY = 0.97  # as fast
@@ -40,9 +41,37 @@ RINGS = ("adpsgd-fixed", "adpsgd-random")
 AGREES, DISAGREES, PARTLY, UNSEEN = "agrees", "disagrees", "agrees in part", "not seen at this scale"
 
 
+class Runs(Trainings):
+    """Trainings of the demo's model and data that test claims."""
+
+    def seeded(self, strategy: str, num_learners: int, seed: int, *options: str, sets: Sequence[str] = ()) -> Path:
+        return self.train(strategy, num_learners, *options, sets=(f"train.seed={seed}", *sets))
+
+    def emulated(self, strategy: str, num_learners: int, seed: int, slow: bool = False) -> Path:
+        """Train with a wait in place of compute."""
+        options = ["--compute-ms", str(COMPUTE_MS), *(["--slow", SLOW] if slow else [])]
+        sets = ("train.save_every_steps=0",) if strategy == "none" else ()
+        return self.seeded(strategy, num_learners, seed, *options, sets=sets)
+
+    def speed(self, strategy: str, num_learners: int, seed: int, slow: bool = False) -> float:
+        """Steps a second of all learners with emulated compute, after all have begun."""
+        out = self.emulated(strategy, num_learners, seed, slow)
+        learners = records(out)
+        begin, stop = max(steps[0]["begin"] for steps in learners), (out / "train.json").stat().st_mtime
+        if strategy == "none":
+            stop = min(end(steps[-1]) for steps in learners)
+        return sum(begin < end(step) <= stop for steps in learners for step in steps) / (stop - begin)
+
+    def converged(self, name: str, options: str) -> list[convergence.Trained]:
+        """Train virtual learners; each result has its loss on dev after each epoch."""
+        results = self.work.parent / name
+        python(convergence.__file__, self.exp / "features", self.exp / "tokenizer", results, *options.split())
+        return convergence.read(results)
+
+
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a claim."""
+    """Result of the test of a claim."""
 
     figure: str  # with least and greatest of the seeds
     scale: str
@@ -52,7 +81,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, and what tests it."""
+    """A claim and its test."""
 
     name: str
     text: str
@@ -62,8 +91,8 @@ class Claim:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("exp", type=Path)
-    parser.add_argument("work", type=Path)
+    parser.add_argument("--exp", type=Path, default=EXP, help="work folder of a demo")
+    parser.add_argument("--work", type=Path, default=Path("recipes/swbd/exp-evidence"))
     parser.add_argument("--only", nargs="+", choices=[claim.name for claim in CLAIMS])
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -72,13 +101,13 @@ def main() -> None:
         path = options.work / f"{claim.name}.json"
         if not options.table and (not options.only or claim.name in options.only):
             print(f"== {claim.name}", flush=True)
-            finding = claim.test(Runs(options.exp, options.work / "train"))
+            finding = claim.test(Runs(options.exp, options.work / "train", SETTINGS))
             path.write_text(json.dumps(asdict(finding)) + "\n", encoding="utf-8")
     print("\n".join(table(options.work)))
 
 
 def table(work: Path) -> Iterator[str]:
-    """Rows of the page; a claim without a finding is not among them."""
+    """Yield the rows of claims that were tested."""
     yield "| claim | source | command | scale, seeds | figure | verdict |"
     yield "|---|---|---|---|---|---|"
     for claim in CLAIMS:
@@ -91,7 +120,7 @@ def table(work: Path) -> Iterator[str]:
 
 
 def stragglers(runs: Runs) -> Finding:
-    """Steps a second with a learner ten times slower, of what the same learners do without communication."""
+    """Steps a second with a slow learner, of those without communication."""
     none = [runs.speed("none", 8, seed, slow=True) for seed in TWO]
     found = {
         name: [runs.speed(name, 8, seed, slow=True) / alone for seed, alone in zip(TWO, none, strict=True)]
@@ -109,13 +138,13 @@ def stragglers(runs: Runs) -> Finding:
 
 
 def equal_speeds(runs: Runs) -> Finding:
-    """Equal learners and a large batch: who of the three variants has the lowest loss after as many epochs, as fast."""
+    """Loss and speed of the three variants with equal learners and a large batch."""
     names = ("adpsgd-d1", *RINGS, "allreduce")
     none = [runs.speed("none", 8, seed) for seed in TWO]
     speeds = {
         name: [runs.speed(name, 8, seed) / alone for seed, alone in zip(TWO, none, strict=True)] for name in names
     }
-    finished = converged(runs, "large.jsonl", LARGE)
+    finished = runs.converged("large.jsonl", LARGE)
     losses = {name: convergence.best_of(one for one in finished if one["strategy"] == name).losses for name in names}
     is_lowest = all(losses["adpsgd-d1"][seed] < losses[ring][seed] for ring in RINGS for seed in SEEDS)
     is_highest = all(losses["adpsgd-d1"][seed] > losses[ring][seed] for ring in RINGS for seed in SEEDS)
@@ -133,8 +162,8 @@ def equal_speeds(runs: Runs) -> Finding:
 
 
 def random_mixes(runs: Runs) -> Finding:
-    """Consensus distances of trainings with gradients of their own."""
-    found = {name: [distance(runs.train(name, 8, seed)) for seed in SEEDS] for name in RINGS}
+    """Consensus distances of both rings."""
+    found = {name: [distance(runs.seeded(name, 8, seed)) for seed in SEEDS] for name in RINGS}
     fixed, drawn = (found[name] for name in RINGS)
     return Finding(
         "; ".join(f"consensus distance, {name} {spread(values, 4)}" for name, values in found.items()),
@@ -144,8 +173,15 @@ def random_mixes(runs: Runs) -> Finding:
     )
 
 
+def distance(out: Path) -> float:
+    """Mean consensus distance after LATE of a training."""
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = [(line["step"], line["consensus_distance"]) for line in lines if line["kind"] == "learners"]
+    return statistics.fmean(value for step, value in found if step >= LATE * found[-1][0])
+
+
 def traffic(runs: Runs) -> Finding:
-    """MB that leave a node of two learners for each utterance trained."""
+    """MB that leave a node of two learners for each utterance."""
     found = {
         name: [_mb_between(runs.emulated(name, 8, seed)) for seed in TWO] for name in ("adpsgd-random", "h-adpsgd")
     }
@@ -159,9 +195,9 @@ def traffic(runs: Runs) -> Finding:
 
 
 def _mb_between(out: Path) -> float:
-    """Bytes of records, without those within nodes of two.
+    """Sum the bytes that leave nodes of two learners, in MB an utterance.
 
-    Of a ring these are those of partners there, of h-adpsgd those that average gradients and gather slices.
+    On a ring, bytes inside a node go to partners; in h-adpsgd, they average gradients and gather slices.
     """
     learners = records(out)
     within = 4 * (1 + 1 / 2) * final(out)["num_parameters"]  # 2 (n - 1) / n of gradients, (n - 1) / n of slices; n = 2
@@ -177,7 +213,7 @@ def _mb_between(out: Path) -> float:
 
 
 def scaling(runs: Runs) -> Finding:
-    """Steps a second of L learners, of L times those of one."""
+    """Steps a second of L learners, as a fraction of L times one learner's."""
     alone = [runs.speed("single", 1, seed) for seed in TWO]
     found = {
         (name, num): [runs.speed(name, num, seed) / one / num for seed, one in zip(TWO, alone, strict=True)]
@@ -195,8 +231,8 @@ def scaling(runs: Runs) -> Finding:
 
 
 def batch_limits(runs: Runs) -> Finding:
-    """The largest batch, in 28 s, whose loss is within CLOSE of one learner's, by a random ring and by allreduce."""
-    finished = converged(runs, "limits.jsonl", LIMITS)
+    """Largest batch with a loss within CLOSE of one learner's, by allreduce and ring."""
+    finished = runs.converged("limits.jsonl", LIMITS)
     alone = [trained for trained in finished if (trained["strategy"], trained["scale"]) == ("single", 1)]
     limits, texts = {}, [f"one learner {_spread_of(alone)}"]
     for name, num in (("allreduce", 4), ("adpsgd-random", 4), ("allreduce", 16), ("adpsgd-random", 16)):
@@ -220,17 +256,10 @@ def batch_limits(runs: Runs) -> Finding:
 
 
 def _verdict_of(ratios: list[float]) -> str:
-    """Of how many times as large a batch a ring bears."""
+    """Verdict on the ratios of the largest batches, ring to allreduce."""
     if ratios and min(ratios) >= PUBLISHED_BATCHES:
         return AGREES
     return DISAGREES if ratios and max(ratios) < 1 else UNSEEN
-
-
-def converged(runs: Runs, name: str, options: str) -> list[convergence.Trained]:
-    """Trainings of virtual learners, each with its loss on dev after each epoch."""
-    results = runs.work.parent / name
-    script(convergence.__file__, runs.exp / "features", runs.exp / "tokenizer", results, *options.split())
-    return convergence.read(results)
 
 
 def _spread_of(cells: list[convergence.Trained]) -> str:
@@ -242,11 +271,11 @@ def _scales(cells: list[convergence.Trained]) -> list[int]:
 
 
 def forty_times(runs: Runs) -> Finding:
-    """What the simulator predicts of the published system, whatever a step's time depends on."""
+    """Simulated speed-up of the published system, by both assumptions on a step."""
     speedups = []
     for sets in ((), ("--set", "compute.fixed_ms=282")):  # in proportion to the batch, or the same for each
         words = ["--scenario", "swb2000-v100", "--num-learners", "64", "--strategy", "h-adpsgd", "--json", *sets]
-        (row,) = json.loads(script("-c", "from asrtool.cli.main import main; main()", "simulate", *words))
+        (row,) = json.loads(asrtool("simulate", *words))
         speedups.append(WEEK_H / float(row["hours"]))
     low, high = sorted(speedups)
     return Finding(
@@ -258,8 +287,8 @@ def forty_times(runs: Runs) -> Finding:
 
 
 def mixing(runs: Runs) -> Finding:
-    """Errors in the smaller domain and in both, by mix."""
-    printed = script(str(Path(__file__).with_name("mix.py")), runs.work.parent / "mix", "--seeds", "1,2")
+    """Error rates in both domains by mix."""
+    printed = python(Path(__file__).with_name("mix.py"), runs.work.parent / "mix", "--seeds", "1,2")
     rates: dict[str, list[tuple[float, float]]] = {}
     for mix, telephone, wide in re.findall(
         r"seed \d+, (\S+): .*?test ([\d.]+) %; .*?test ([\d.]+) %", printed, re.MULTILINE
@@ -276,11 +305,11 @@ def mixing(runs: Runs) -> Finding:
 
 
 def half_precision(runs: Runs) -> Finding:
-    """Seconds and loss of one learner by bf16, of those by fp32."""
+    """Seconds and loss of one learner in bf16, as a fraction of those in fp32."""
     ratios: dict[str, list[float]] = {"seconds": [], "dev loss": []}
     for seed in SEEDS:
         full, half = (
-            final(runs.train("single", 1, seed, sets=(f"train.batch_s={BATCH_S}", f"train.precision={name}")))
+            final(runs.seeded("single", 1, seed, sets=(f"train.batch_s={BATCH_S}", f"train.precision={name}")))
             for name in ("fp32", "bf16")
         )
         ratios["seconds"].append(half["seconds"] / full["seconds"])
@@ -293,14 +322,6 @@ def half_precision(runs: Runs) -> Finding:
         "3 seeds",
         PARTLY if saved else DISAGREES,
     )
-
-
-def script(*words: object) -> str:
-    """What Python prints; ends this one where it fails."""
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return done.stdout
 
 
 CLAIMS = (

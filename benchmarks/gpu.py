@@ -1,16 +1,16 @@
-"""Measurements on a GPU: gradients by number format, memory and speed of the paper's model, the cost of gossip.
+"""Measure gradients, speed and memory of the paper's model, and gossip, on a GPU.
 
-    .venv/bin/python benchmarks/gpu.py [gradients] [speed] [gossip] [--seconds 20] [--device cuda]
+    benchmarks/bench.py gpu [gradients] [speed] [gossip] [--seconds 20] [--device cuda]
 
-gradients: the gradients of one batch in each number format, against fp32 on the CPU.
+gradients: gradients of one batch in each number format, against fp32 on the CPU.
 speed: peak memory, frames a second and model FLOP utilisation of a training step by batch size and number format. The
     utilisation is the share of the rate of a large bf16 matrix product, which is measured first.
-gossip: two learners by adpsgd-fixed on the same made-up batch, the first on the GPU, the second on the CPU. Gossip is
-    the share of the time of the computing stream, or the computing thread, that gossip takes; skipped is the share of
-    steps that began no exchange because copies or the previous exchange were not finished.
+gossip: two learners by adpsgd-fixed on the same random batch, the first on the GPU, the second on the CPU. Gossip is
+    its share of the time of the computing stream or thread; skipped is the share of steps without an exchange, because
+    copies or the previous exchange had not finished.
 
-The models are those of the recipe: `ctc` is --config swb2000 --config lstm_paper, `hybrid` has --config hybrid as well.
-With `--device cpu` the same runs on the CPU, with small models and batches.
+The models are `ctc`, --config swb2000 --config lstm_paper, and `hybrid`, with --config hybrid as well. `--device cpu`
+uses small models and batches.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def main() -> None:
 
 
 def build(system: str, device: str) -> tuple[AcousticModel, int]:
-    """The model of `system` on the CPU, with the same weights each time, and the number of its inputs."""
+    """Build the model of `system` on the CPU; return it with its number of inputs.
+
+    Its weights are the same each time.
+    """
     overrides = SMALL if device == "cpu" else ()
     config = load_config([CONF / f"{name}.toml" for name in SYSTEMS[system]], overrides)
     torch.manual_seed(1)
@@ -89,7 +92,7 @@ def build(system: str, device: str) -> tuple[AcousticModel, int]:
 
 
 def batch_of(system: str, seconds: float, model: AcousticModel, num_inputs: int) -> Any:
-    """Made-up utterances of equal length: the attributes of a TrainingBatch that a Task reads."""
+    """Generate utterances of equal length, with the attributes that a Task reads."""
     num_frames = round(100 * LENGTH_S[system])
     num_utterances = max(1, round(seconds / LENGTH_S[system]))
     output = model.objective.output
@@ -130,7 +133,7 @@ def gradients(model: AcousticModel, batch: Any, precision: Precision) -> tuple[f
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """The norm of the difference, as a share of that of `other`."""
+    """Return the norm of the difference as a share of the norm of `other`."""
     return float((one - other).norm() / other.norm().clamp(min=1e-30))
 
 
@@ -140,7 +143,7 @@ def formats(device: str) -> list[str]:
 
 
 def measure_speed(device: str) -> None:
-    """Print memory and speed of training steps: forward, backward, clipping and SGD with momentum."""
+    """Print memory and speed of steps: forward, backward, clipping, SGD with momentum."""
     peak = product_rate(device)
     print(f"a matrix product in bf16: {peak / 1e12:.0f} TFLOP/s")
     print("system format batch_s peak GiB ms/step   frames/s TFLOP/s utilisation")
@@ -214,7 +217,7 @@ def measure_gossip(options: argparse.Namespace) -> None:
 
 
 def measure(settings: Model, message_type: str, options: argparse.Namespace, world: World) -> str:
-    """A row of the table: steps of this learner, the fraction of them that gossip took, and that of those skipped."""
+    """Train with gossip; return a row of the table for this learner."""
     device = torch.device(options.device if world.rank == 0 else "cpu")
     torch.manual_seed(1)
     model = build_model(settings, NUM_FEATURES, NUM_TOKENS["ctc"]).to(device)
@@ -246,7 +249,7 @@ def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
 
 
 def made_up_batch(num_utterances: int, num_frames: int, num_features: int, num_classes: int, len_text: int) -> Any:
-    """Random features and targets of equal lengths: the attributes of a TrainingBatch that a Task reads."""
+    """Generate features and targets, with the attributes that a Task reads."""
     rng = np.random.default_rng(1)
     targets_NU = torch.from_numpy(rng.integers(1, num_classes, (num_utterances, len_text)))
     return SimpleNamespace(

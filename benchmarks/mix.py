@@ -1,10 +1,10 @@
-"""Word error rates in two domains by how data.mix mixes them: telephone calls, and a quarter as much wide-band speech.
+"""Measure word error rates in two domains by data.mix.
 
-    .venv/bin/python benchmarks/mix.py WORK [--mixes MIX;MIX...] [--seeds 1,2]
+    benchmarks/bench.py mix [--mixes MIX;MIX...] [--seeds 1,2]
 
-The telephone is the mini corpus: Switchboard in training, Hub5'00 as test set. Wide-band speech is made here, in the
-layout of LibriSpeech at 16 kHz: British accents, no line, and read sentences that are longer than turns of a call. The
-model reads both at 16 kHz. What is finished in WORK is not run again.
+The telephone domain is the mini corpus. Wide-band speech, a quarter as much, is synthesised in the layout of
+LibriSpeech at 16 kHz: British accents, no line, and read sentences that are longer than turns of a call. The model
+reads both at 16 kHz. Finished trainings in WORK are kept.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import soundfile
+from trainings import asrtool, options_of, python
 
 from asrtool.local.mini.espeak import Espeak
 from asrtool.local.mini.grammar import TURNS, draw_sentence
@@ -65,9 +64,9 @@ def main() -> None:
 
 
 def prepare(work: Path) -> None:
-    """Both corpora, and the stages before training."""
+    """Make both corpora and run the stages before training."""
     if not (work / "mini").exists():
-        run("-m", "asrtool.local.mini.corpus", work / "mini", "--train-hours", TRAIN_HOURS)
+        python("-m", "asrtool.local.mini.corpus", work / "mini", "--train-hours", TRAIN_HOURS)
     if not (work / "LibriSpeech").exists():
         shutil.rmtree(work / "wide", ignore_errors=True)
         for seed, (name, minutes) in enumerate(WIDE_MINUTES.items()):
@@ -77,7 +76,7 @@ def prepare(work: Path) -> None:
 
 
 def train(work: Path, mix: str, seed: int) -> Path:
-    """The work folder of a training that was decoded and scored."""
+    """Train, decode and score; return the work folder."""
     out = work / f"{mix.replace(':', '-').replace(',', '-')}-{seed}"
     if not (out / "score").exists():
         base = work / "base"
@@ -93,14 +92,14 @@ def train(work: Path, mix: str, seed: int) -> Path:
 
 
 def word_error_rate(out: Path, name: str, label: str = "") -> float:
-    """In percent, on a set or what has this label of its reference."""
+    """Return the rate in percent on a set, or on the part with this label."""
     score = json.loads((out / "score" / name / "greedy/score.json").read_text(encoding="utf-8"))
     counts = score["labels"][label] if label else score["overall"]
     return 100 * float(counts["err"]) / float(counts["words"])
 
 
 def portions(out: Path) -> str:
-    """What each corpus gave to the first epoch."""
+    """Describe the part of each corpus in the first epoch."""
     lines = map(json.loads, (out / "train/metrics.jsonl").read_text(encoding="utf-8").splitlines())
     found = {line["kind"]: line for line in lines if line["kind"].startswith("corpus/") and line["epoch"] == 1}
     return ", ".join(
@@ -111,7 +110,7 @@ def portions(out: Path) -> str:
 
 
 def write_part(folder: Path, speech_s: float, pool: Pool, seed: int) -> None:
-    """A part of LibriSpeech with so much speech: speakers who read a chapter each."""
+    """Write a part of LibriSpeech with `speech_s` of speech, a chapter a speaker."""
     rng = np.random.default_rng((RATE_HZ, seed))
     voices = draw_voices(Pool(pool.variants, ACCENTS, pool.rates_wpm), rng)
     total_s, speaker = 0.0, 100 * (seed + 1)
@@ -134,7 +133,7 @@ def write_part(folder: Path, speech_s: float, pool: Pool, seed: int) -> None:
 
 
 def read_aloud(rng: np.random.Generator) -> list[str]:
-    """The words of a few sentences, none of which is spelled with points."""
+    """Draw the words of a few sentences, without words spelled with points."""
     words: list[str] = []
     for _ in range(rng.integers(*SENTENCES)):
         words += [word for word in draw_sentence(TURNS, rng) if "." not in word]
@@ -142,28 +141,11 @@ def read_aloud(rng: np.random.Generator) -> list[str]:
 
 
 def settings(work: Path, *texts: str) -> list[object]:
-    """The options of a command."""
-    releases = {
-        "ldc97s62": "LDC97S62",
-        "swb_ms98_transcriptions": "swb_ms98_transcriptions",
-        "ldc2002s09": "LDC2002S09",
-        "ldc2002t43": "LDC2002T43",
-    }
-    paths = [f"paths.{key}={work / 'mini' / name}" for key, name in releases.items()]
+    """Return the options of a command."""
+    names = ("LDC97S62", "swb_ms98_transcriptions", "LDC2002S09", "LDC2002T43")
+    paths = [f"paths.{name.lower()}={work / 'mini' / name}" for name in names]
     paths.append(f"paths.librispeech={work / 'LibriSpeech'}")
-    return ["--config", CONFIG, *(word for text in (*paths, *SETTINGS, *texts) for word in ("--set", text))]
-
-
-def asrtool(*words: object) -> None:
-    """A command, quietly."""
-    run("-c", "from asrtool.cli.main import main; main()", *words)
-
-
-def run(*words: object) -> None:
-    """Python, quietly."""
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
+    return ["--config", CONFIG, *options_of([*paths, *SETTINGS, *texts])]
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Whether averaging with neighbours is averaging with all, plus noise: gradient noise, consensus distance, sharpness.
+"""Measure gradient noise, consensus distance and sharpness of each strategy.
 
-    .venv/bin/python benchmarks/noise_batches.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8]
+    benchmarks/bench.py noise FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8]
 
-A cell is a strategy, a global batch, a rate and a seed, trained by learners of one process in lock-step.
-After half of the epochs, where the rate is still at its peak, ROUNDS rounds of batches give
+A cell is a strategy, a global batch, a rate and a seed, trained by learners of one process in lock-step. After half of
+the epochs, with the rate still at its peak, ROUNDS rounds of batches give
 
 - distance: consensus distance, root mean square over the learners of |w - mean w| / |mean w|;
 - sharpness: the largest eigenvalue of the Hessian at the mean of the weights;
 - batch noise: E |g - grad f|^2 of the gradient of all learners' batches at the mean of the weights;
 - added noise: E |g' - g|^2, g' from the same batches, each at the weights of its own learner, over the batch noise.
 
-After the last epoch the loss on dev, and sharpness again. `allreduce+noise` is averaged gradients, each computed at the
-common weights plus Gaussian noise as large as the distance of `adpsgd-fixed` with the same batch, rate and seed in that
-epoch. A finished training is a line of RESULTS.jsonl.
+After the last epoch the loss on dev and the sharpness are measured again. `allreduce+noise` computes averaged gradients
+at the common weights plus Gaussian noise as large as the distance of `adpsgd-fixed` in that epoch. A finished training
+is a line of RESULTS.jsonl, and is kept.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Trained = dict[str, Any]  # a line of the results
 
 
 class Learners:
-    """Learners in lock-step, W <- W T - alpha M with M <- mu M + G; a row of weights for each, or one for all.
+    """Learners in lock-step, W <- W T - alpha M with M <- mu M + G.
 
-    `noise_by_epoch` is the distance of the noise that is added to the weights in each epoch.
+    Rows of W are learners, or one row for all. `noise_by_epoch` is the distance of the noise added in each epoch.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Learners:
         self.num_steps = self.num_samples = self.num_batches = 0
 
     def train(self) -> Trained:
-        """What is seen; `sharpness` at the end is None where the training diverged."""
+        """Train; `sharpness` at the end is None if the training diverged."""
         found: Trained = {"losses": [], "distances": [], "sharpness": None}
         self.noise = self.noise_by_epoch[0] if self.noise_by_epoch else 0.0
         for epoch in range(1, self.settings.num_epochs + 1):
@@ -116,7 +116,7 @@ class Learners:
         self.num_batches += len(batches)
 
     def matrix(self) -> Tensor:
-        """The transpose of T of this step; before the first one nothing has been exchanged."""
+        """Return the transpose of T of this step; nothing is exchanged before the first."""
         num, step, seed = len(self.weights_LP), self.num_steps, self.settings.seed
         if self.name == "adpsgd-d1":
             return torch.full((num, num), 1 / num)
@@ -157,7 +157,7 @@ class Learners:
         return largest_curvature(losses.gradient, len(chosen), weights_of(model), 1).value
 
     def common(self, batches: Sequence[Planned], weights_LP: Tensor) -> Tensor:
-        """The mean of the gradients of a round, each at the weights of its learner, not clipped."""
+        """Return the mean of the unclipped gradients of a round, each at its own weights."""
         pairs = zip(batches, weights_LP, strict=True)
         found = [self._at(weights_P, [batch], 0, math.inf) for batch, weights_P in pairs]
         return torch.stack([gradient_P for gradient_P in found if gradient_P is not None]).mean(dim=0)
@@ -170,7 +170,10 @@ class Learners:
         return weights_LP + scale * noise_LP
 
     def gradient(self, weights_P: Tensor, group: Sequence[Planned], number: int) -> Tensor | None:
-        """Of a group of batches, the first of which has this number; with noise each at noisy weights of its own."""
+        """Return the gradient of a group of batches, with noise each at own noisy weights.
+
+        `number` is the number of the first batch.
+        """
         if not self.noise:
             return self._at(weights_P, group, number, self.settings.clip_norm)
         found = []
@@ -181,7 +184,7 @@ class Learners:
         return torch.stack(found).mean(dim=0)
 
     def _at(self, weights_P: Tensor, group: Sequence[Planned], number: int, clip_norm: float) -> Tensor | None:
-        """Of the mean loss of a group; None where there is nothing to learn."""
+        """Return the gradient of the mean loss of a group; None if it is zero or infinite."""
         self.flat.weights_P.copy_(weights_P)
         normaliser = max(sum(batch.normaliser for batch in group), 1)
         for place, planned in enumerate(group):
@@ -232,7 +235,7 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
 
 
 def question(options: argparse.Namespace) -> Trained:
-    """What all trainings of a table have in common."""
+    """Return the settings that all trainings of a table share."""
     names = ("reference_batch_s", "learners", "epochs", "layers", "hidden")
     return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
 
@@ -253,7 +256,7 @@ def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained
 
 
 def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> None:
-    """Means over the seeds, of the loss with its standard deviation and, in brackets, their number."""
+    """Print means over the seeds; losses have their standard deviation."""
     of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
     for trained in finished:
         if question(options).items() <= trained.items():

@@ -1,11 +1,11 @@
-"""Kill learners at random moments, and see whether torchrun's restarts train each batch of an epoch once.
+"""Kill learners at random, and check that each batch is trained once an epoch.
 
-    .venv/bin/python benchmarks/restarts.py FEATURES TOKENIZER WORK [--strategies NAME,...] [--seed N]
-                                            [--num-kills N] [--num-learners N] [--config FILE ...] [--set KEY=VALUE ...]
+    benchmarks/bench.py restarts FEATURES TOKENIZER WORK [--strategies NAME,...] [--seed N]
+                                 [--num-kills N] [--num-learners N] [--config FILE ...] [--set KEY=VALUE ...]
 
-`torchrun --max-restarts` of `asrtool train` with emulated compute, once a strategy. Each time a random part of the
-learners, often all, gets SIGKILL: as it starts, or while it trains. Ends with code 1 where a run ends with an error or
-hangs, has no train.json, or has lost or repeated a batch; its log is then WORK/STRATEGY.log.
+Runs `torchrun --max-restarts` of `asrtool train` with emulated compute, once a strategy. Each time a random subset of
+the learners, often all, gets SIGKILL while it starts or trains. Exits with 1 if a run fails, hangs, has no train.json,
+or has lost or repeated a batch; its log is WORK/STRATEGY.log.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def wait(launcher: subprocess.Popen[bytes], seconds: float, done: Callable[[], b
 
 
 def ends(launcher: subprocess.Popen[bytes], out: Path) -> bool:
-    """Whether it does; not where no learner records a step for too long."""
+    """Test if the launcher ends; it hangs if no learner records a step for HANGS_S."""
     before, since = num_bytes(out), time.monotonic()
     while launcher.poll() is None and time.monotonic() < since + HANGS_S:
         time.sleep(0.05)
@@ -131,7 +131,7 @@ def ends(launcher: subprocess.Popen[bytes], out: Path) -> bool:
 
 
 def kill(process: int) -> bool:
-    """Whether there was one."""
+    """Send SIGKILL; return False if the process does not exist."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -139,7 +139,7 @@ def kill(process: int) -> bool:
 
 
 def learners_of(out: Path) -> dict[int, int]:
-    """Rank -> process number; of a learner and its supervisor, that of the learner."""
+    """Map ranks to process numbers; a learner's supervisor is not its process."""
     found: dict[int, tuple[int, int]] = {}  # process -> its parent, and its rank
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ def num_bytes(out: Path) -> int:
 
 
 def trained(out: Path) -> Counter[tuple[int, int]]:
-    """How often each (epoch, batch) was."""
+    """Count how often each (epoch, batch) was trained."""
     lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
     return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
 

@@ -1,7 +1,7 @@
-"""Fisher and Switchboard as their publishers lay them out, as large, with invented transcripts and silent audio.
+"""Generate releases in the layout and size of Fisher and Switchboard.
 
-Audio files are a header and a hole, so they take no room on a disk. Words have Zipf's frequencies; whole utterances of
-one word are as frequent as in the real transcripts. Hub5'00 beside them is that of the mini corpus.
+Audio files are a header and a hole, so they use no disk space. Words have Zipf's frequencies; whole utterances of one
+word are as frequent as in the real transcripts. Hub5'00 is taken from the mini corpus.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from lm import Language
 
 from asrtool.local.mini.corpus import make_corpus
 from asrtool.settings.data import Mini
@@ -24,6 +23,7 @@ SWBD_CALLS, SWBD_SPEAKERS = 2_438, 543
 FISHER_CALL_S, SWBD_CALL_S = 600.0, 390.0
 TURNS_A_CALL, SEGMENTS_A_SIDE = 180, 53
 NUM_WORDS = 45_000  # of the language
+NUM_FOLLOWERS = 60  # words that often follow a word
 WORDS_A_SECOND = 3.3
 MAX_WORDS = 75
 SYLLABLES = tuple(consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou")
@@ -52,6 +52,25 @@ class Said:
 
     text: str
     duration_s: float
+
+
+class Language:
+    """Words of Zipf's frequencies; three in four are such as the one before likes."""
+
+    def __init__(self, random: np.random.Generator, num_kinds: int) -> None:
+        self._random = random
+        frequency = 1 / (np.arange(num_kinds) + 3.7)
+        self._frequency = frequency / frequency.sum()
+        self._followers = random.choice(num_kinds, (num_kinds, NUM_FOLLOWERS), p=self._frequency)
+
+    def draw(self, num: int, size: int) -> np.ndarray:
+        """Words with Zipf's frequencies; three in four are a follower of the last."""
+        random = self._random
+        words = random.choice(len(self._frequency), (num, size), p=self._frequency)
+        for i in range(1, size):
+            liked = self._followers[words[:, i - 1], (NUM_FOLLOWERS * random.random(num) ** 2.5).astype(int)]
+            words[:, i] = np.where(random.random(num) < 0.75, liked, words[:, i])
+        return words
 
 
 class Talk:

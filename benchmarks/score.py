@@ -1,6 +1,6 @@
 """Time `asrtool score hub5` and SCTK's hubscr.pl on a pair of the size of Hub5'00.
 
-    python benchmarks/score.py GLM [--repeats 5]
+    benchmarks/bench.py score GLM [--repeats 5]
 
 Makes an stm of 80 sides, 4,459 segments and 42,989 words, and a ctm with about 13 % errors, in a temporary folder:
 words by Zipf's law, one in twenty a hesitation or a back-channel, one in twenty the start of a contraction, which the
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def make_pair(folder: Path, rng: random.Random) -> None:
-    """Write r.stm and h.ctm; the reference has its contractions expanded, the hypothesis has them."""
+    """Write r.stm with expanded contractions, and h.ctm with contractions."""
     words = draw_words(rng)
     ends = [*sorted(rng.sample(range(1, NUM_WORDS), NUM_SEGMENTS - 1)), NUM_WORDS]
     sides = [(f"{name}_{4000 + call}", side, name) for name in ("en", "sw") for call in range(20) for side in "AB"]
@@ -85,7 +85,7 @@ def make_pair(folder: Path, rng: random.Random) -> None:
 
 
 def draw_words(rng: random.Random) -> list[str]:
-    """NUM_WORDS words by Zipf's law, among them hesitations and the two words of contractions."""
+    """Draw NUM_WORDS words by Zipf's law, with hesitations and words of contractions."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     types = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(NUM_TYPES)]
     words = rng.choices(types, [1 / (rank + 3) for rank in range(NUM_TYPES)], k=NUM_WORDS)
@@ -104,7 +104,7 @@ def contract(words: list[str]) -> list[str]:
 
 
 def misheard(text: list[str], rng: random.Random, words: list[str]) -> Iterator[str]:
-    """`text` with about 8 % of the words substituted, 3 % left out and 2 % followed by another."""
+    """Misrecognise: about 8 % of the words substituted, 3 % deleted, 2 % inserted."""
     for word in text:
         chance = rng.random()
         if chance > 0.03:

@@ -1,27 +1,25 @@
-"""Utterances a second of `asrtool train` against a bare loop over the same batches, which lie in memory.
+"""Compare utterances a second of `asrtool train` with a bare loop.
 
-    .venv/bin/python benchmarks/training.py EXP [--rounds 3] [--set KEY=VALUE]
+    benchmarks/bench.py train [--rounds 3] [--set KEY=VALUE]
 
-Both train two epochs on what a demo leaves in EXP, by the settings of its training, on one thread, and take turns. The
-bare loop draws no masks, writes nothing and evaluates nothing: forward, backward, clipping and the optimizer. `steps`
-counts the command from the first step of each epoch to the end of its last one, with what is saved and logged between
-them; `all` as well evaluations, and the checkpoint at the end.
+Both train two epochs of the demo in EXP with its settings, on one thread, in turns. The bare loop has its
+batches in memory and computes forward, backward, clipping and the optimizer, without masks. `steps` counts the command
+from the first step of each epoch to the end of its last, with checkpoints and logs between them; `all` adds evaluations
+and the last checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import torch
+from trainings import Record, asrtool, final, options_of, records
 
 from asrtool.models.precision import choose_precision
 from asrtool.settings.toml_files import load_config
@@ -55,7 +53,7 @@ def main() -> None:
 
 
 def bare_rate(exp: Path, settings: list[str]) -> float:
-    """Of the bare loop."""
+    """Return utterances a second of the bare loop."""
     config = load_config([exp / "config/train.toml"], settings)
     components = build_components(exp / "features", exp / "tokenizer", config)
     source = components.train_set
@@ -74,23 +72,20 @@ def bare_rate(exp: Path, settings: list[str]) -> float:
 
 
 def command_rates(exp: Path, settings: list[str]) -> tuple[float, float]:
-    """Of `asrtool train`: between the first step and the last one, and with all that the loop does."""
+    """Return utterances a second of the steps of `asrtool train`, and of all it does."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "train"
-        command = [Path(sys.executable).with_name("asrtool"), "train", exp / "features", exp / "tokenizer", out]
-        command += ["--config", exp / "config/train.toml", *(word for item in settings for word in ("--set", item))]
-        trained = subprocess.run(list(map(str, command)), stderr=subprocess.PIPE, text=True)
-        if trained.returncode:
-            raise SystemExit(trained.stderr)
-        steps = list(map(json.loads, (out / "learners/0.jsonl").read_text().splitlines()))
-        final = json.loads((out / "train.json").read_text())
-        spans_s = [span_s(list(of_epoch)) for _, of_epoch in itertools.groupby(steps, key=lambda step: step["epoch"])]
-        return final["num_samples"] / sum(spans_s), final["num_samples"] / final["seconds"]
+        options = ["--config", exp / "config/train.toml", *options_of(settings)]
+        asrtool("train", exp / "features", exp / "tokenizer", out, *options)
+        by_epoch = itertools.groupby(records(out)[0], key=lambda step: step["epoch"])
+        steps_s = sum(span_s(list(steps)) for _, steps in by_epoch)
+        trained = final(out)
+        return trained["num_samples"] / steps_s, trained["num_samples"] / trained["seconds"]
 
 
-def span_s(steps: list[dict[str, float]]) -> float:
-    """From the begin of the first to the end of the last."""
-    return steps[-1]["begin"] + steps[-1]["compute_s"] - steps[0]["begin"]
+def span_s(steps: list[Record]) -> float:
+    """Return seconds from the begin of the first step to the end of the last."""
+    return float(steps[-1]["begin"] + steps[-1]["compute_s"] - steps[0]["begin"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""Run commands of asrtool for benchmarks, and read records of finished trainings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]  # a line of learners/R.jsonl
+
+
+def python(*words: object) -> str:
+    """Run Python and return its output; exit with its standard error if it fails."""
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+def asrtool(*words: object) -> str:
+    """Run a command of asrtool and return its standard output."""
+    return python("-c", "from asrtool.cli.main import main; main()", *words)
+
+
+def options_of(settings: Iterable[str]) -> list[str]:
+    """Return the command-line options that set `settings`, each KEY=VALUE."""
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Trainings of the model and data of a demo, each in a folder below `work`."""
+
+    exp: Path
+    work: Path
+    settings: tuple[str, ...]
+
+    def train(self, strategy: str, num_learners: int, *options: str, sets: Sequence[str] = ()) -> Path:
+        """Run `asrtool train` unless it has finished; return its OUT."""
+        name = "-".join([strategy, str(num_learners), *options, *sets]).translate({58: "_", 47: "_"})
+        out = self.work / name
+        if not (out / "train.json").exists():
+            shutil.rmtree(out, ignore_errors=True)
+            words = ["--strategy", strategy, "--num-learners", num_learners, *options]
+            words += ["--config", self.exp / "config" / "train.toml", *options_of([*self.settings, *sets])]
+            asrtool("train", self.exp / "features", self.exp / "tokenizer", out, *words)
+        return out
+
+
+def records(out: Path) -> list[list[Record]]:
+    """Return the steps of each learner."""
+    paths = sorted(out.glob("learners/*.jsonl"), key=lambda path: int(path.stem))
+    return [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in paths]
+
+
+def end(step: Record) -> float:
+    """Return when the step ended, in seconds since 1970."""
+    return float(step["begin"] + step["compute_s"] + step["comm_s"] + step["wait_s"])
+
+
+def final(out: Path) -> dict[str, Any]:
+    """Read train.json."""
+    found: dict[str, Any] = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    return found
+
+
+def spread(values: Iterable[float], digits: int = 3) -> str:
+    """Return mean, least and greatest as the page of evidence shows them."""
+    found = list(values)
+    return f"{statistics.fmean(found):.{digits}f} ({min(found):.{digits}f}, {max(found):.{digits}f})"
