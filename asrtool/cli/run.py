@@ -96,10 +96,9 @@ def run(
     from asrtool.cli.line import find_entry
     from asrtool.data.manifests.manifest import audio_files_below
     from asrtool.recipe.check import check_recipe
-    from asrtool.recipe.plan import choose_stages
+    from asrtool.recipe.plan import choose_stages, format_commands, format_outcome, format_states
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
     from asrtool.recipe.request import Request, continue_work
-    from asrtool.recipe.show import format_commands, format_outcome, format_states
     from asrtool.recipe.state import Run
 
     asked = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])

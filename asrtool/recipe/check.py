@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,12 +10,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry, code_digests
 from asrtool.recipe.stage import Line, Stage, lies_in
-from asrtool.recipe.state import fill
 from asrtool.settings.config import Config, check_conflicts, select
 from asrtool.settings.toml_files import load_config
 
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-KNOWN = {"{work}": "/work", "{config}": "/work/config.toml"}
 
 FindEntry = Callable[[Sequence[str]], Entry]
 
@@ -87,12 +84,12 @@ def _is_switch(name: str) -> bool:
 
 def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[str]:
     for placeholder in PLACEHOLDER.findall(line.text):
-        if placeholder not in KNOWN:
+        if placeholder not in ("{work}", "{config}"):
             yield f"unknown placeholder {placeholder} in: {line.text}"
     for path in re.findall(r"\{work\}/(\S+)", line.text):
         if not any(lies_in(path, known) for known in (*stage.needs, *stage.makes)):
             yield f"{path} is neither in needs nor in makes, in: {line.text}"
     try:
-        code_digests([find_entry([fill(word, KNOWN) for word in shlex.split(line.text)])])
+        code_digests([find_entry(line.words("/work", "/work/config.toml"))])
     except (AsrtoolError, ValueError) as error:  # ValueError: a quotation mark that is not closed
         yield str(error)

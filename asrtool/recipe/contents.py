@@ -1,7 +1,9 @@
-"""Digests of file contents, cached by size, times and inode.
+"""Digests of file contents, known after one read by size, times and inode.
 
-The cache is ``{work}/.stages/contents.npy``. It includes the change time of the inode, which no program can set back:
-a byte that is changed in place is noticed even if size and modification time are as before.
+The known digests are in ``{work}/.stages/contents.npy``, 40 bytes a file. The key hashes name, size, times and inode:
+with a million known files, a changed file meets a known key once in 10^13 times. It includes the change time of the
+inode, which no program can set back: a byte that is changed in place is noticed even if size and modification time are
+as before.
 """
 
 from __future__ import annotations
@@ -9,24 +11,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
 from asrtool.log import progress
-from asrtool.recipe.digest_cache import DigestCache, Rows
 from asrtool.recipe.stage import lies_in
 
 CACHE = ".stages/contents.npy"
+ROW = [("key", "u8"), ("digest", "V32")]
 YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
 BLOCK_BYTES = 2**20
 AT_ONCE = 1024  # files that are looked up at once
 SILENT_S = 5.0  # of reading without a line of log
-NOTHING = "nothing"  # a link to nowhere, or a file that is gone or cannot be read, which who needs it will say
+NOTHING = "nothing"  # digest of a link to nowhere, and of a file that is gone or cannot be read
 
 
 @functools.cache
@@ -35,35 +37,23 @@ def contents_of(work: Path) -> Contents:
     return Contents(work)
 
 
-@dataclass
-class _File:
-    path: str
-    name: str  # in the cache
-    key: int = 0  # of name and stamp; 0: the cache is not to have it
-    digest: str = ""  # '': it has to be read
-
-
 class Contents:
     """Digests of files and folders of the work directory `work`, or outside."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
         self._bases = {f"{os.path.abspath(work)}/", f"{os.path.realpath(work)}/"}
-        self._cache = DigestCache(work / CACHE)
+        self._known = _load(work / CACHE)
 
-    def digest(self, path: str, only: Collection[str] = ()) -> str:
+    def digest(self, path: str) -> str:
         """Digest names and contents of files at or below `path`.
 
-        `only` restricts the file names. Links are followed; a link to a file of the work directory counts as the name
-        of that file.
+        Links are followed; a link to a file of the work directory counts as the name of that file.
         """
         base = str(self._work / path)
-
-        def files() -> Iterator[str]:
-            return (file for file in _files(base) if not only or os.path.basename(file) in only)
-
+        files = [base] if os.path.isfile(base) else list(_below(base))
         digest = hashlib.sha256()
-        for file, of_file in self._each(files, path, "/".join([path, *sorted(only)])):
+        for file, of_file in zip(files, self._digests(files, path), strict=True):
             name = file[len(base) + 1 :] or "."
             digest.update(f"{name}\0{of_file}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()[:16]
@@ -71,14 +61,10 @@ class Contents:
     def of_files(self, paths: Collection[str], what: str) -> Iterator[str]:
         """Yield the digest of each of `paths`, in order; links are followed.
 
-        `what` is for the log. Other files in the cache stay.
+        `what` is for the log.
         """
-
-        def targets() -> Iterator[str]:
-            files = (os.path.join(self._work, path) for path in paths)
-            return (os.path.realpath(file) if os.path.islink(file) else file for file in files)
-
-        return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
+        files = [os.path.join(self._work, path) for path in paths]
+        return self._digests([os.path.realpath(file) if os.path.islink(file) else file for file in files], what)
 
     def outside(self, paths: Iterable[str], formerly: str, folders: Collection[str]) -> Iterator[str]:
         """Yield the `paths` that are in none of these `folders` of the work directory.
@@ -91,71 +77,81 @@ class Contents:
             if not any(lies_in(place, folder) for folder in folders):
                 yield place or path
 
-    def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
-        """Yield each of `files` with its digest in order, then update the cache."""
-        rows, complete = Rows(), False
+    def _digests(self, files: list[str], what: str) -> Iterator[str]:
+        """Yield the digest of each file, with progress after SILENT_S; update the cache."""
+        new: dict[int, bytes] = {}
+        end_s = time.monotonic() + SILENT_S
+        digests = self._look_up_or_read(files, new)
         try:
-            for file in _in_sight(self._digested(files()), what, files):
-                if file.key:
-                    rows.add(file.key, file.digest)
-                yield file.path, file.digest
-            complete = True
+            for done, digest in enumerate(digests, 1):
+                yield digest
+                if time.monotonic() > end_s:
+                    text = f"{what}: read {len(files):,} files for changes"
+                    yield from progress(digests, text, len(files) - done, "file")
         finally:  # what an interrupted command has read is not read again
-            self._cache.add(rows, _hash(group), complete)
+            if new:
+                self._save(new)
 
-    def _digested(self, paths: Iterable[str]) -> Iterator[_File]:
-        rest = iter(paths)
+    def _look_up_or_read(self, files: list[str], new: dict[int, bytes]) -> Iterator[str]:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            while files := [self._look_at(path) for path in itertools.islice(rest, AT_ONCE)]:
-                keyed = [file for file in files if file.key]
-                for file, known in zip(keyed, self._cache.look_up([file.key for file in keyed]), strict=True):
-                    file.digest = known or ""
-                reading = threads.map(_read, [file for file in files if not file.digest])
-                for file in files:
-                    yield file if file.digest else next(reading)
+            for start in range(0, len(files), AT_ONCE):
+                found = [self._look_up(file) for file in files[start : start + AT_ONCE]]
+                reading = threads.map(_read, (unread for _, *unread in found if unread))
+                for digest, *unread in found:
+                    if unread:
+                        digest, key = next(reading)
+                        if key:
+                            new[key] = bytes.fromhex(digest)
+                    yield digest
 
-    def _look_at(self, path: str) -> _File:
-        folder, name = os.path.split(path)
-        real = os.path.join(_real(folder), name)  # by whatever link it is found, it is read once
+    def _look_up(self, path: str) -> tuple[str, ...]:
+        """Return the digest of a file if known, else '', its path and name in the cache."""
+        folder, base = os.path.split(path)
+        real = os.path.join(_real(folder), base)  # by whatever link it is found, it is read once
         name = self._place_inside(real) or real
         if os.path.islink(path) and (target := self._place_inside(os.path.realpath(path))):
-            return _File(path, name, digest=f"link to {target}")
+            return (f"link to {target}",)
         try:
-            return _File(path, name, key=_key(name, os.stat(path)))
+            known = self._known.get(_key(name, os.stat(path)))
         except OSError:
-            return _File(path, name, digest=NOTHING)
+            return (NOTHING,)
+        return (known.hex(),) if known else ("", path, name)
 
     def _place_inside(self, path: str) -> str:
         """Return an absolute path relative to the work directory, '' if it is outside."""
         return next((path[len(base) :] for base in self._bases if path.startswith(base)), "")
 
+    def _save(self, new: dict[int, bytes]) -> None:
+        """Add `new` digests to the file, which another process may have written meanwhile."""
+        import numpy as np
 
-def _in_sight(files: Iterator[_File], what: str, all_of_them: Callable[[], Iterable[str]]) -> Iterator[_File]:
-    """`files`, with progress of what takes longer than SILENT_S to read."""
-    end_s = time.monotonic() + SILENT_S
-    for done, file in enumerate(files, 1):
-        yield file
-        if time.monotonic() > end_s:
-            num = sum(1 for _ in all_of_them())
-            yield from progress(files, f"{what}: read {num:,} files for changes", num - done, "file")
+        self._known = {**_load(self._work / CACHE), **new}
+        rows = np.empty(len(self._known), ROW)
+        rows["key"] = list(self._known)
+        rows["digest"] = np.frombuffer(b"".join(self._known.values()), "V32")
+        with contextlib.suppress(AsrtoolError, OSError), write_beside(self._work / CACHE) as temporary:
+            np.save(temporary, rows)  # not where another person's work is only looked at
 
 
-def _files(path: str) -> Iterator[str]:
-    """The files at or below `path`, in the order of their paths."""
-    return iter([path]) if os.path.isfile(path) else _below(path)
+def _load(path: Path) -> dict[int, bytes]:
+    """Return key -> digest of the cache file; of a missing or broken one nothing."""
+    if not path.exists():  # `asrtool run --list` looks at a new work directory without NumPy
+        return {}
+    import numpy as np
+
+    with contextlib.suppress(OSError, ValueError, EOFError, IndexError):
+        rows = np.load(path)
+        return dict(zip(rows["key"].tolist(), rows["digest"].tolist(), strict=True))
+    return {}
 
 
 def _below(folder: str) -> Iterator[str]:
+    """Yield the files below `folder` in the order of their paths."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in os.scandir(folder))
     for name in names:  # a folder with its slash is where its files belong among those of the same beginning
         yield from _below(f"{folder}/{name[:-1]}") if name.endswith("/") else [f"{folder}/{name}"]
-
-
-@functools.lru_cache(AT_ONCE)
-def _real(folder: str) -> str:
-    return os.path.realpath(folder)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -165,26 +161,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+@functools.lru_cache(AT_ONCE)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
 def _key(name: str, status: os.stat_result) -> int:
     stamp = f"{name}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-    return _hash(stamp)
+    return int.from_bytes(hashlib.blake2b(stamp.encode(errors="surrogateescape"), digest_size=8).digest(), "big")
 
 
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "big")
-
-
-def _read(file: _File) -> _File:
-    """Digest a file; without a key if it changes meanwhile or cannot be read."""
+def _read(path_and_name: tuple[str, str]) -> tuple[str, int]:
+    """Return digest and key of a file; key 0 if it changes meanwhile or is unreadable."""
+    path, name = path_and_name
     now_ns = time.time_ns()
     try:
-        digest = _read_digest(file.path)
-        after = os.stat(file.path)
+        key = _key(name, os.stat(path))
+        digest = _read_digest(path)
+        after = os.stat(path)
     except OSError:
-        return _File(file.path, file.name, digest=NOTHING)
+        return NOTHING, 0
     old = max(after.st_mtime_ns, after.st_ctime_ns) < now_ns - YOUNG_NS
-    key = file.key if old and _key(file.name, after) == file.key else 0
-    return _File(file.path, file.name, key, digest)
+    return digest, key if old and _key(name, after) == key else 0
 
 
 def _read_digest(path: str) -> str:

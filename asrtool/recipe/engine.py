@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -11,29 +10,25 @@ import os
 import platform
 import shlex
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import MARK, STAGES, locked, move_aside, write_text, writing
-from asrtool.recipe.plan import maker_of, reads_from
+from asrtool.files import MARK, STAGES, locked, move_aside, times_digest, write_text, writing
 from asrtool.recipe.process import run_logged
 from asrtool.recipe.request import RECORD
-from asrtool.recipe.stage import Stage, is_lettered, number_stages
+from asrtool.recipe.stage import Stage, lies_in, number_stages
 from asrtool.recipe.state import (
     DONE,
     OFF,
-    Fingerprint,
     Run,
+    audio_digests,
     changed_code,
     fingerprint,
-    mark_failed,
-    mark_finished,
-    mark_started,
+    output_digests,
     read_marker,
     stage_state,
-    times_of_outputs,
+    write_marker,
 )
 from asrtool.settings.config import format_toml
 
@@ -45,17 +40,59 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
 
     Raises AsrtoolError if a stage fails, an input is missing, or another run works in the same directory.
     """
-    stages = [run.recipe.stages[i] for i in chosen]
-    for stage in stages:  # a misspelled command is reported now, not after hours of training
-        for line in run.lines(stage):
-            run.find_entry(run.words(stage, line))
+    stages = run.recipe.stages[chosen.start : chosen.stop]
+    numbers = number_stages(run.recipe.stages)[chosen.start : chosen.stop]
+    for stage in stages:
+        for words in run.commands(stage):  # a misspelled command is reported now, not after hours of training
+            run.find_entry(words)
     with locked(run.work, "run", "choose another place with --work"):
         _write_settings(run)
         _warn_about_earlier(run, chosen)
-        numbers = number_stages(run.recipe.stages)
-        return [
-            run.recipe.stages[i].name for i in chosen if _run_if_needed(run, numbers[i], run.recipe.stages[i], force)
-        ]
+        pairs = zip(numbers, stages, strict=True)
+        return [stage.name for number, stage in pairs if _run_stage(run, number, stage, force)]
+
+
+def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
+    """Check a stage, run its command lines and record it; return whether it was run."""
+    state = stage_state(run, stage)
+    title = f"stage {number} {stage.name}"
+    if state == OFF or (state == DONE and not force):
+        logging.info("%s: %s", title, state.word)
+        return False
+    logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
+    _check_needs(run, stage)
+    made_of = fingerprint(run, stage)
+    before = read_marker(run.work, stage.name) or {}
+    unfinished = {key: value for key, value in before.items() if key != "failed"} | {"finished": False}
+    write_marker(run.work, stage.name, unfinished)
+    if force and stage.resumes:
+        _start_afresh(run, stage)
+    start = time.monotonic()
+    try:
+        _run_commands(run, number, stage)
+        _check_outputs(run, title, stage)
+    except AsrtoolError:
+        write_marker(run.work, stage.name, {**unfinished, "failed": True})
+        raise
+    seconds = time.monotonic() - start
+    marker = {
+        "finished": True,
+        "seconds": round(seconds, 1),
+        "work": str(run.work),
+        **made_of,
+        "makes": output_digests(run, stage),
+        "times": _times_of_outputs(run, stage),
+    }
+    if set(stage.audio_of) & set(stage.makes):  # audio that its own manifests name is known only now
+        files = {path: digest for path, digest in made_of["needs"].items() if path in run.reads(stage)}
+        marker["needs"] = files | audio_digests(run, stage)
+    if before.get("times") == marker["times"]:  # the commands left alone what other code may have made
+        if changed := changed_code(run, stage, before["code"]):
+            logging.info("%s: left as it is, made by other code (%s changed); --force makes it again", title, changed)
+        marker["code"] = before["code"]
+    write_marker(run.work, stage.name, marker)
+    logging.info("%s: finished in %.1f s", title, seconds)
+    return True
 
 
 def _write_settings(run: Run) -> None:
@@ -79,65 +116,14 @@ def _warn_about_earlier(run: Run, chosen: range) -> None:
     stages = run.recipe.stages
     for earlier in stages[: chosen.start]:
         state = stage_state(run, earlier)
-        if state.word == "stale" and any(reads_from(stages[i], earlier) for i in chosen):
+        if state.word == "stale" and any(stages[i].reads_from(earlier) for i in chosen):
             logging.info("stage %s is stale (%s); its files are used as they are", earlier.name, state.why)
 
 
-def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
-    state = stage_state(run, stage)
-    title = f"stage {number} {stage.name}"
-    if state == OFF or (state == DONE and not force):
-        logging.info("%s: %s", title, state.word)
-        return False
-    logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
-    _check_needs(run, stage)
-    made_of = fingerprint(run, stage)
-    before = read_marker(run.work, stage.name)
-    mark_started(run.work, stage, before)
-    if force and stage.resumes:
-        _start_afresh(run, stage)
-    start = time.monotonic()
-    try:
-        _run_lines(run, number, stage)
-        _check_outputs(run, title, stage)
-    except AsrtoolError:
-        mark_failed(run.work, stage)
-        raise
-    seconds = time.monotonic() - start
-    mark_finished(run, stage, _with_code_of(run, title, stage, before, made_of), seconds)
-    logging.info("%s: finished in %.1f s", title, seconds)
-    return True
-
-
-def _check_outputs(run: Run, title: str, stage: Stage) -> None:
-    missing = [path for path in stage.makes if not (run.work / path).exists()]
-    if missing:
-        raise AsrtoolError(
-            f"{title} ended without an error but {run.work / missing[0]} is missing",
-            f"correct `makes` or the command in {run.recipe.folder / 'recipe.py'}",
-        )
-
-
-def _with_code_of(
-    run: Run, title: str, stage: Stage, before: Mapping[str, Any] | None, made_of: Fingerprint
-) -> Fingerprint:
-    """Keep the code of the marker `before` if the command left its outputs alone."""
-    if not before or before.get("times") != times_of_outputs(run.work, stage):
-        return made_of
-    if changed := changed_code(run, stage, before["code"]):
-        logging.info("%s: left as it is, made by other code (%s changed); --force makes it again", title, changed)
-    return dataclasses.replace(made_of, code=before["code"])
-
-
-def _start_afresh(run: Run, stage: Stage) -> None:
-    for path in stage.makes:
-        if (run.work / path).exists():
-            logging.info("%s is now %s", run.work / path, move_aside(run.work / path))
-
-
 def _check_needs(run: Run, stage: Stage) -> None:
+    """Raise AsrtoolError naming the stage to run if an input is missing or unfinished."""
     for need in run.needs(stage):
-        maker = maker_of(run.recipe.stages, need)
+        maker = next((maker for maker in run.recipe.stages if any(lies_in(need, made) for made in maker.makes)), None)
         if maker is None:
             raise AsrtoolError(f"stage {stage.name} needs {need}, which no stage makes", "see: asrtool run --check")
         marker = read_marker(run.work, maker.name)
@@ -150,14 +136,19 @@ def _check_needs(run: Run, stage: Stage) -> None:
         raise AsrtoolError(what, f"run: {_again(run, maker)}")
 
 
-def _run_lines(run: Run, number: str, stage: Stage) -> None:
-    path = run.work / "logs" / f"{number.zfill(2 + is_lettered(stage))}-{stage.name}.log"
+def _start_afresh(run: Run, stage: Stage) -> None:
+    for path in stage.makes:
+        if (run.work / path).exists():
+            logging.info("%s is now %s", run.work / path, move_aside(run.work / path))
+
+
+def _run_commands(run: Run, number: str, stage: Stage) -> None:
+    path = run.work / "logs" / f"{number.zfill(2 + stage.is_lettered)}-{stage.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as log:  # appended to: the log of a run that broke off is worth keeping
         _note(log, f"stage {number} {stage.name}: {stage.why}")
         _note(log, f"versions: {_versions()}")
-        for line in run.lines(stage):
-            words = run.words(stage, line)
+        for words in run.commands(stage):
             logging.info("%s", shlex.join(words))
             _note(log, f"command: {shlex.join(words)}")
             _note(log, f"start: {_now()}")
@@ -171,6 +162,20 @@ def _run_lines(run: Run, number: str, stage: Stage) -> None:
                     f"stage {number} {stage.name} failed with exit code {exit_code}, see above, or {path}",
                     f"fix the cause, then: {_again(run, stage)} (--set KEY=VALUE changes a setting)",
                 )
+
+
+def _check_outputs(run: Run, title: str, stage: Stage) -> None:
+    missing = [path for path in stage.makes if not (run.work / path).exists()]
+    if missing:
+        raise AsrtoolError(
+            f"{title} ended without an error but {run.work / missing[0]} is missing",
+            f"correct `makes` or the command in {run.recipe.folder / 'recipe.py'}",
+        )
+
+
+def _times_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
+    """Return output -> digest of names, sizes and times, to detect writing."""
+    return {path: times_digest(run.work / path) for path in stage.makes}
 
 
 def _again(run: Run, stage: Stage) -> str:

@@ -1,13 +1,17 @@
-"""Choose the stages of a run, and find their states."""
+"""Choose the stages of a run, find their states, and print what it does."""
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from collections.abc import Sequence
 
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.stage import Stage, lies_in, number_stages
+from asrtool.recipe.stage import Stage, number_stages
 from asrtool.recipe.state import DONE, OFF, Run, State, stage_state
 from asrtool.settings.values import nearest
+
+RESULTS = "RESULTS.md"
 
 
 def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:
@@ -25,12 +29,10 @@ def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) 
 
 
 def _position(stages: Sequence[Stage], wanted: str) -> int:
-    names = [stage.name for stage in stages]
-    if wanted in names:
-        return names.index(wanted)
-    numbers = number_stages(stages)
-    if wanted in numbers:
-        return numbers.index(wanted)
+    names, numbers = [stage.name for stage in stages], number_stages(stages)
+    for known in (names, numbers):
+        if wanted in known:
+            return known.index(wanted)
     hint = nearest(wanted, names) or f"known are 0 to {numbers[-1]} or {', '.join(names)}"
     raise AsrtoolError(f"{wanted}: no such stage", hint)
 
@@ -41,24 +43,65 @@ def plan(run: Run, chosen: range) -> list[State]:
     A stage that reads what another one will make again is stale, too.
     """
     states: list[State] = []
-    for i in chosen:
-        stage = run.recipe.stages[i]
+    will_run: list[Stage] = []
+    for stage in run.recipe.stages[chosen.start : chosen.stop]:
         state = stage_state(run, stage)
-        if state == DONE:
-            makers = [
-                run.recipe.stages[j] for j, earlier in zip(chosen, states, strict=False) if earlier not in (DONE, OFF)
-            ]
-            after = [maker.name for maker in makers if reads_from(stage, maker)]
-            state = State("stale", f"after {after[-1]}") if after else DONE
+        after = [maker.name for maker in will_run if stage.reads_from(maker)]
+        if state == DONE and after:
+            state = State("stale", f"after {after[-1]}")
+        if state not in (DONE, OFF):
+            will_run.append(stage)
         states.append(state)
     return states
 
 
-def reads_from(stage: Stage, maker: Stage) -> bool:
-    """Return whether `stage` needs an output of `maker`."""
-    return any(lies_in(need, made) for need in stage.needs for made in maker.makes)
+def format_states(run: Run, chosen: range) -> str:
+    """One line a stage: number, name, state, and why it is not done."""
+    numbers = number_stages(run.recipe.stages)
+    lines = [f"recipe {run.recipe.folder}, work {run.work}"]
+    for i, state in zip(chosen, plan(run, chosen), strict=True):
+        lines.append(f"{numbers[i]:>2} {run.recipe.stages[i].name:<12} {state.word:<6} {state.why}".rstrip())
+    return "\n".join(lines)
 
 
-def maker_of(stages: Sequence[Stage], need: str) -> Stage | None:
-    """The stage that makes `need`."""
-    return next((stage for stage in stages if any(lies_in(need, made) for made in stage.makes)), None)
+def format_commands(run: Run, chosen: range, force: bool) -> str:
+    """Format the command lines that a run would call, ready to type.
+
+    With `force` also of done stages.
+    """
+    numbers = number_stages(run.recipe.stages)
+    lines = []
+    for i, state in zip(chosen, plan(run, chosen), strict=True):
+        stage = run.recipe.stages[i]
+        if state == OFF or (state == DONE and not force):
+            lines.append(f"# {numbers[i]} {stage.name}: {state.word}")
+            continue
+        lines.append(f"# {numbers[i]} {stage.name}: {stage.why}")
+        lines += map(shlex.join, run.commands(stage))
+    return "\n".join(lines)
+
+
+def format_outcome(run: Run, chosen: range, ran: Sequence[str]) -> str:
+    """Format the tables of results if the report was made; else name the stages."""
+    stages = run.recipe.stages[chosen.start : chosen.stop]
+    outcome = f"ran {', '.join(ran)}" if ran else _nothing_to_do(run, stages)
+    if not any(RESULTS in stage.makes for stage in stages):
+        return outcome
+    results = run.work / RESULTS
+    return f"{outcome}\n\n{first_section(results.read_text(encoding='utf-8'))}\n\n{results}"
+
+
+def _nothing_to_do(run: Run, stages: Sequence[Stage]) -> str:
+    if done := [stage.name for stage in stages if not run.is_off(stage)]:
+        return f"nothing to do, done: {', '.join(done)}; --force runs again"
+    why = {
+        stage.name: f"--set {stage.when}=true turns it on" if stage.when else "no component that is chosen needs it"
+        for stage in stages
+    }
+    return f"nothing to do, off: {', '.join(f'{name} ({text})' for name, text in why.items())}"
+
+
+def first_section(markdown: str) -> str:
+    """Return the text between the title and the next heading of a Markdown text."""
+    below = itertools.dropwhile(lambda line: line.startswith("# ") or not line, markdown.splitlines())
+    return "\n".join(itertools.takewhile(lambda line: not line.startswith("## "), below)).strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ class Line:
     """One command line."""
 
     text: str
+
+    def words(self, work: str, config: str) -> list[str]:
+        """The argument list with placeholders filled in; other braces stay."""
+        return [word.replace("{work}", work).replace("{config}", config) for word in shlex.split(self.text)]
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,21 @@ class Stage:
     makes: tuple[str, ...]
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
-    reads_only: tuple[str, ...] = ()  # names of the files of its needs that it reads; empty: all of them
     audio_of: tuple[str, ...] = ()  # folders of manifests whose audio it reads, wherever that lies
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
     resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
     optional: bool = False  # on only where a component that the settings choose needs it
     aside: bool = False  # takes a letter behind the number of the stage before it, so that the others keep theirs
     when: str = ""  # a setting, section.key: where it is false or empty the stage is off, and so is what it makes
+
+    @property
+    def is_lettered(self) -> bool:
+        """True if its number has a letter."""
+        return bool(self.when) or self.aside
+
+    def reads_from(self, maker: Stage) -> bool:
+        """Return whether it needs an output of `maker`."""
+        return any(lies_in(need, made) for need in self.needs for made in maker.makes)
 
 
 def number_stages(stages: Sequence[Stage]) -> list[str]:
@@ -45,17 +58,12 @@ def number_stages(stages: Sequence[Stage]) -> list[str]:
     numbers: list[str] = []
     number, letters = -1, iter(string.ascii_lowercase)
     for stage in stages:
-        if is_lettered(stage):
+        if stage.is_lettered:
             numbers.append(f"{max(0, number)}{next(letters)}")
         else:
             number, letters = number + 1, iter(string.ascii_lowercase[1:])
             numbers.append(str(number))
     return numbers
-
-
-def is_lettered(stage: Stage) -> bool:
-    """Return whether its number has a letter."""
-    return bool(stage.when) or stage.aside
 
 
 def lies_in(path: str, folder: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from asrtool.recipe.stage import Line, Stage
-from asrtool.settings.config import Config, to_table
+from asrtool.settings.config import SECTIONS, Config, to_table
 from asrtool.settings.schema import SEARCHED
 
 # What search methods read; a stage whose folder no chosen method needs is off, and its folder is not looked at.
@@ -253,22 +253,6 @@ COMMON = (
         needs=("score", "train", "tune", "decode", "manifests", "cut"),
         makes=("RESULTS.md", "RESULTS.html", "report"),
         run=(Line("asrtool report {work} --config {config}"),),
-        settings=(
-            "data",
-            "features",
-            "tokenizer",
-            "lang",
-            "lm",
-            "graph",
-            "tree",
-            "model",
-            "augment",
-            "specaugment",
-            "train",
-            "distributed",
-            "average",
-            "nnlm",
-            "decode",
-        ),
+        settings=tuple(name for name in SECTIONS if name not in ("paths", "mini", "remote")),
     ),
 )

@@ -1,22 +1,20 @@
 """State of a stage: done, stale or to do, and why.
 
-A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its commands, its settings, and digests of its inputs,
-its code and its outputs. The stage is done as long as all of these agree.
+A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its fingerprint (commands, settings, digests of inputs
+and code) and digests of its outputs. The stage is done as long as all of these agree.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import STAGES, size_and_time, times_digest, write_text
+from asrtool.files import STAGES, size_and_time, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
@@ -28,8 +26,7 @@ from asrtool.settings.schema import changed_key
 from asrtool.settings.toml_files import used_paths
 from asrtool.settings.values import flatten
 
-MARKERS = STAGES
-STARTED = {"finished": False}
+Marker = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,22 +40,14 @@ class Run:
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
     request: Request  # what this run is about
 
-    def lines(self, stage: Stage) -> list[str]:
-        """The command lines of `stage`, placeholders as they are."""
-        return [line.text for line in stage.run]
-
     def is_off(self, stage: Stage) -> bool:
         """Return whether the settings turn `stage` off."""
-        if stage.optional and stage.name not in self._needed_stages():
-            return True
+        if stage.optional:
+            chosen = [part.settings for part in chosen_components(self.config, SECTIONS)]
+            if not any(stage.name in getattr(settings, "needs", ()) for settings in chosen):
+                return True
         section, _, key = stage.when.partition(".")
         return bool(stage.when) and not getattr(getattr(self.config, section), key)
-
-    def _needed_stages(self) -> set[str]:
-        """The optional stages that the components chosen by the settings need."""
-        return {
-            name for part in chosen_components(self.config, SECTIONS) for name in getattr(part.settings, "needs", ())
-        }
 
     def needs(self, stage: Stage) -> list[str]:
         """Return the inputs of `stage`, without outputs of stages that are off."""
@@ -69,25 +58,20 @@ class Run:
         """Return the inputs of `stage`, and files and folders that its settings name."""
         sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
         values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
-        named = [path for value in values for path in ((value,) if isinstance(value, str) else value)]
         corpora = registry.names("corpus")  # of which the settings give a name, not a place
-        files = [str(Path(path).absolute()) for path in named if path and path not in corpora]
-        return [*self.needs(stage), *files, *(self._tar_files() if "paths" in stage.settings else ())]
-
-    def _tar_files(self) -> list[str]:
-        """Return the tar files among the releases; links lead to unpacked folders."""
-        places = [self.config.paths.get(key, "") for key in used_paths(self.config.data, self.config.lm.extra_text)]
-        listed = itertools.chain.from_iterable((place,) if isinstance(place, str) else place for place in places)
-        paths = [Path(place).expanduser().absolute() for place in listed if place]
-        return [str(path) for path in paths if path.is_file()]
+        files = [str(Path(path).absolute()) for path in _listed(values) if path not in corpora]
+        if "paths" in stage.settings:  # of releases the tar files; links of the corpus folder lead to the others
+            keys = used_paths(self.config.data, self.config.lm.extra_text)
+            releases = [Path(path).expanduser() for path in _listed(self.config.paths.get(key, "") for key in keys)]
+            files += [str(path.absolute()) for path in releases if path.is_file()]
+        return [*self.needs(stage), *files]
 
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"
 
-    def words(self, stage: Stage, line: str) -> list[str]:
-        """`line` of `stage` as an argument list, placeholders filled in."""
-        values = {"{work}": str(self.work), "{config}": str(self.config_file(stage))}
-        return [fill(word, values) for word in shlex.split(line)]
+    def commands(self, stage: Stage) -> list[list[str]]:
+        """The argument lists of `stage`."""
+        return [line.words(str(self.work), str(self.config_file(stage))) for line in stage.run]
 
 
 @dataclass(frozen=True)
@@ -102,23 +86,6 @@ DONE = State("done")
 OFF = State("off")
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """All that decides what a stage makes. Digests are of names and contents of files."""
-
-    commands: list[str]
-    settings: dict[str, Any]  # section.key -> value
-    needs: dict[str, str]  # path, or audio of a folder of manifests -> digest
-    code: dict[str, list[Any]]  # source file -> size in bytes, modification time in ns, digest of its syntax tree
-
-
-def fill(word: str, values: Mapping[str, str]) -> str:
-    """Replace placeholders in `word`; other braces stay."""
-    for placeholder, value in values.items():
-        word = word.replace(placeholder, value)
-    return word
-
-
 def stage_state(run: Run, stage: Stage) -> State:
     """The state of `stage` by its marker and the files as they are now."""
     if run.is_off(stage):
@@ -128,21 +95,19 @@ def stage_state(run: Run, stage: Stage) -> State:
         return State("to do")
     if not marker["finished"]:
         return State("to do", "failed" if marker.get("failed") else "was interrupted")
-    if "times" not in marker:
-        return State("stale", "finished by an older asrtool, which kept no digests of contents")
     why = _what_changed(run, stage, marker)
     return State("stale", why) if why else DONE
 
 
-def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
+def _what_changed(run: Run, stage: Stage, marker: Marker) -> str:
     for path in stage.makes:
         if not (run.work / path).exists():
             return f"{path} missing"
-    if run.lines(stage) != marker["commands"]:
+    if [line.text for line in stage.run] != marker["commands"]:
         return "command changed"
     if why := _changed_setting(run.config, stage, marker["settings"]):
         return why
-    needs = _needs(run, stage)
+    needs = input_digests(run, stage)
     for path, digest in needs.items():
         if digest != marker["needs"].get(path):
             return f"{path} changed"
@@ -151,8 +116,8 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
             return f"{path} is not read any more"
     if changed := changed_code(run, stage, marker["code"]):
         return f"code changed: {changed}"
-    for path in stage.makes:
-        if contents_of(run.work).digest(path) != marker["makes"].get(path):
+    for path, digest in output_digests(run, stage).items():
+        if digest != marker["makes"].get(path):
             return f"{path} changed since"
     return ""
 
@@ -175,20 +140,23 @@ def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) 
     return min((name for name in now.keys() | before.keys() if now.get(name) != before.get(name)), default="")
 
 
-def fingerprint(run: Run, stage: Stage) -> Fingerprint:
-    """Return the fingerprint of `stage` if it ran now."""
-    code = _code_digests(run, stage)
-    return Fingerprint(
-        commands=run.lines(stage),
-        settings=_settings(run.config, stage),
-        needs=_needs(run, stage),
-        code={name: [*size_and_time(ROOT / name), digest] for name, digest in code.items()},
-    )
+def fingerprint(run: Run, stage: Stage) -> dict[str, Any]:
+    """Return all that decides what `stage` makes.
+
+    Keys: `commands` as they are written, `settings` (section.key -> value), `needs` (path or audio -> digest), `code`
+    (source file -> size in bytes, modification time in ns, digest of its syntax tree).
+    """
+    return {
+        "commands": [line.text for line in stage.run],
+        "settings": _settings(run.config, stage),
+        "needs": input_digests(run, stage),
+        "code": {name: [*size_and_time(ROOT / name), of] for name, of in _code_digests(run, stage).items()},
+    }
 
 
 def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
     """Return digests of its commands and chosen components."""
-    entries = [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
+    entries = [run.find_entry(words) for words in run.commands(stage)]
     return code_digests(entries, chosen_modules(run.config, stage.settings))
 
 
@@ -202,13 +170,18 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 
-def _needs(run: Run, stage: Stage) -> dict[str, str]:
-    """Digests of what `stage` reads."""
-    found = {path: contents_of(run.work).digest(path, stage.reads_only) for path in run.reads(stage)}
-    return found | _audio_digests(run, stage)
+def input_digests(run: Run, stage: Stage) -> dict[str, str]:
+    """Return path -> digest of what `stage` reads, audio of manifests included."""
+    contents = contents_of(run.work)
+    return {path: contents.digest(path) for path in run.reads(stage)} | audio_digests(run, stage)
 
 
-def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
+def output_digests(run: Run, stage: Stage) -> dict[str, str]:
+    """Return path -> digest of what `stage` has made."""
+    return {path: contents_of(run.work).digest(path) for path in stage.makes}
+
+
+def audio_digests(run: Run, stage: Stage) -> dict[str, str]:
     """Return digests of audio that only manifests name, outside its inputs."""
     contents, found, known = contents_of(run.work), {}, (*stage.needs, *stage.makes)
     for folder in stage.audio_of:
@@ -236,57 +209,25 @@ def _made_in(run: Run, folder: str) -> str:
     return next((str(marker.get("work", "")) for marker in markers if marker), "")
 
 
+def _listed(values: Iterable[str | Sequence[str]]) -> list[str]:
+    """Return all texts that are not empty of settings that are a text or several."""
+    return [text for value in values for text in ((value,) if isinstance(value, str) else value) if text]
+
+
 def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
     """Read the marker of a stage; None if there is no readable one."""
     try:
-        marker = json.loads(_marker_file(work, stage).read_text(encoding="utf-8"))
+        marker: dict[str, Any] = json.loads(_marker_file(work, stage).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    expected = {"finished", *(field.name for field in fields(Fingerprint)), "makes"}
-    return marker if expected <= marker.keys() or marker.get("finished") is False else None
+    whole = {"finished", "commands", "settings", "needs", "code", "makes"} <= marker.keys()
+    return marker if whole or marker.get("finished") is False else None
 
 
-def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
-    """Mark the outputs of `stage` as unfinished; `before` is its marker."""
-    write_text(
-        _marker_file(work, stage.name),
-        json.dumps({key: value for key, value in {**(before or {}), **STARTED}.items() if key != "failed"}),
-    )
-
-
-def mark_failed(work: Path, stage: Stage) -> None:
-    """Record that `stage`, marked as started, ended with an error."""
-    write_text(
-        _marker_file(work, stage.name), json.dumps({**(read_marker(work, stage.name) or STARTED), "failed": True})
-    )
-
-
-def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
-    """Return output -> digest of names, sizes and times, to detect writing."""
-    return {path: times_digest(work / path) for path in stage.makes}
-
-
-def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
-    """Record that `stage`, `made_of` this, is complete and took `seconds`."""
-    marker = {
-        "finished": True,
-        "seconds": round(seconds, 1),
-        "work": str(run.work),
-        **asdict(made_of),
-        "needs": _needs_when_finished(run, stage, made_of.needs),
-        "makes": {path: contents_of(run.work).digest(path) for path in stage.makes},
-        "times": times_of_outputs(run.work, stage),
-    }
-    write_text(_marker_file(run.work, stage.name), json.dumps(marker, indent=1))
-
-
-def _needs_when_finished(run: Run, stage: Stage, before: dict[str, str]) -> dict[str, str]:
-    """Return the digests of inputs from `before` it ran, with audio it listed itself."""
-    if not set(stage.audio_of) & set(stage.makes):
-        return before
-    reads = run.reads(stage)
-    return {path: digest for path, digest in before.items() if path in reads} | _audio_digests(run, stage)
+def write_marker(work: Path, stage: str, marker: Marker) -> None:
+    """Replace the marker of a stage."""
+    write_text(_marker_file(work, stage), json.dumps(marker, indent=1))
 
 
 def _marker_file(work: Path, stage: str) -> Path:
-    return work / MARKERS / f"{stage}.json"
+    return work / STAGES / f"{stage}.json"

@@ -7,8 +7,8 @@ PATCHES = (
     Patch(
         "files-that-settings-name-do-not-count",
         "asrtool/recipe/state.py",
-        "for path in named if path",
-        "for path in named[:0]",
+        "for path in _listed(values) if path",
+        "for path in _listed(values)[:0] if path",
         ("tests/unit/recipe/test_fingerprint.py",),
     ),
     Patch(
@@ -27,23 +27,23 @@ PATCHES = (
     ),
     Patch(
         "digests-of-another-process-are-lost",
-        "asrtool/recipe/digest_cache.py",
-        "there = _read(self._path)",
-        "there = self._rows",
+        "asrtool/recipe/contents.py",
+        "{**_load(self._work / CACHE), **new}",
+        "{**self._known, **new}",
         ("tests/unit/recipe/test_contents.py",),
     ),
     Patch(
         "audio-that-prepare-finds-is-not-recorded",
-        "asrtool/recipe/state.py",
-        "_needs_when_finished(run, stage, made_of.needs)",
-        "made_of.needs",
+        "asrtool/recipe/engine.py",
+        "if set(stage.audio_of) & set(stage.makes):",
+        "if not stage.makes:",
         ("tests/unit/recipe/test_audio_inputs.py",),
     ),
     Patch(
         "tar-files-of-releases-do-not-count",
         "asrtool/recipe/state.py",
-        "for path in paths if path.is_file()",
-        "for path in paths[:0]",
+        "for path in releases if path.is_file()",
+        "for path in releases[:0]",
         ("tests/unit/recipe/test_fingerprint.py",),
     ),
 )

@@ -40,70 +40,58 @@ def broken(folder: Path, *stages: Stage, default_config: str = "mini") -> list[s
     return lines
 
 
+def calling(line: str) -> Stage:
+    return Stage("first", "One.", makes=("a",), run=(Line(line),))
+
+
 def test_a_sound_recipe_holds(folder: Path) -> None:
-    assert check_recipe(Recipe(folder, "mini", (FIRST, SECOND)), find_entry) == (
-        f"{folder}: 2 stages, 1 configuration, all links hold"
-    )
+    summary = check_recipe(Recipe(folder, "mini", (FIRST, SECOND)), find_entry)
+    assert summary == f"{folder}: 2 stages, 1 configuration, all links hold"
 
 
-def test_a_misspelled_command(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool ml {work}/a"),))
-    assert broken(folder, stage) == ["stage first: no command ml"]
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([calling("asrtool ml {work}/a")], ["stage first: no command ml"]),
+        ([SECOND, FIRST], ["stage second: needs a/x.txt, which no earlier stage makes"]),
+        (
+            [calling("asrtool lm {work}/b")],
+            ["stage first: b is neither in needs nor in makes, in: asrtool lm {work}/b"],
+        ),
+        ([calling("asrtool lm {nj}")], ["stage first: unknown placeholder {nj} in: asrtool lm {nj}"]),
+        ([calling("asrtool lm 'a")], ["stage first: No closing quotation"]),
+        (
+            [dataclasses.replace(calling("asrtool lm {work}/a"), settings=("ml", "lm.ordre"))],
+            [
+                "stage first: unknown settings 'ml'",
+                "stage first: unknown settings 'lm.ordre'",
+                "stage first: settings and {config} go together: a stage has both or neither",
+            ],
+        ),
+        ([FIRST, FIRST], ["stage first: 2 stages have this name", "a: 2 stages make it"]),
+        ([Stage("idle", "None.", makes=(), run=(Line("asrtool lm"),))], ["stage idle: makes nothing"]),
+        (
+            [dataclasses.replace(FIRST, audio_of=("manifest",))],
+            ["stage first: audio_of has manifest, which is in neither needs nor makes"],
+        ),
+    ],
+)
+def test_broken_links_are_found(folder: Path, stages: list[Stage], expected: list[str]) -> None:
+    assert broken(folder, *stages) == expected
 
 
-def test_a_need_that_is_never_made_or_made_later(folder: Path) -> None:
-    assert broken(folder, SECOND, FIRST) == ["stage second: needs a/x.txt, which no earlier stage makes"]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[lm]\nordre = 2\n", "unknown key lm.ordre; did you mean lm.order?"),
+        ("[average]\nnum = 9\n[train]\nkeep_last = 5\n", "average.num is 9 but train.keep_last is 5; "),
+    ],
+)
+def test_broken_configurations_are_found(folder: Path, text: str, expected: str) -> None:
+    (folder / "conf" / "large.toml").write_text(text)
+    (line,) = broken(folder, FIRST, SECOND)
+    assert line.startswith(f"{folder}/conf/large.toml: {expected}")
 
 
-def test_a_path_that_a_line_reads_undeclared(folder: Path) -> None:
-    stage = Stage("third", "Three.", makes=("c",), run=(Line("asrtool lm {work}/b {work}/c"),))
-    assert broken(folder, stage) == [
-        "stage third: b is neither in needs nor in makes, in: asrtool lm {work}/b {work}/c"
-    ]
-
-
-def test_an_unknown_configuration_key(folder: Path) -> None:
-    (folder / "conf" / "large.toml").write_text("[lm]\nordre = 2\n")
-    assert broken(folder, FIRST, SECOND) == [f"{folder}/conf/large.toml: unknown key lm.ordre; did you mean lm.order?"]
-
-
-def test_settings_that_do_not_go_together(folder: Path) -> None:
-    (folder / "conf" / "large.toml").write_text("[average]\nnum = 9\n[train]\nkeep_last = 5\n")
-    (line,) = broken(folder, FIRST)
-    assert line.startswith(f"{folder}/conf/large.toml: average.num is 9 but train.keep_last is 5; ")
-
-
-def test_a_default_configuration_that_is_not_there(folder: Path) -> None:
+def test_a_default_configuration_must_exist(folder: Path) -> None:
     assert broken(folder, FIRST, default_config="maxi") == ["CONFIG is 'maxi', but there is no conf/maxi.toml"]
-
-
-def test_an_unknown_placeholder(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a {nj}"),))
-    assert broken(folder, stage) == ["stage first: unknown placeholder {nj} in: asrtool lm {work}/a {nj}"]
-
-
-def test_an_unknown_section_and_settings_that_reach_no_command(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a"),), settings=("ml", "lm.ordre"))
-    assert broken(folder, stage) == [
-        "stage first: unknown settings 'ml'",
-        "stage first: unknown settings 'lm.ordre'",
-        "stage first: settings and {config} go together: a stage has both or neither",
-    ]
-
-
-def test_a_name_or_an_output_used_twice(folder: Path) -> None:
-    assert broken(folder, FIRST, FIRST) == ["stage first: 2 stages have this name", "a: 2 stages make it"]
-
-
-def test_a_stage_that_makes_nothing(folder: Path) -> None:
-    assert broken(folder, Stage("idle", "None.", makes=(), run=(Line("asrtool lm"),))) == ["stage idle: makes nothing"]
-
-
-def test_a_quotation_mark_that_is_not_closed(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm '{work}/a"),))
-    assert "stage first: No closing quotation" in broken(folder, stage)
-
-
-def test_audio_of_a_folder_that_the_stage_does_not_know(folder: Path) -> None:
-    stage = dataclasses.replace(FIRST, audio_of=("manifest",))
-    assert broken(folder, stage) == ["stage first: audio_of has manifest, which is in neither needs nor makes"]

@@ -11,8 +11,7 @@ import toy
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.plan import plan
-from asrtool.recipe.show import format_commands, format_outcome, format_states
+from asrtool.recipe.plan import format_commands, format_outcome, format_states, plan
 from asrtool.recipe.stage import Line, Stage, number_stages
 from asrtool.recipe.stages import COMMON, CORPUS
 from asrtool.recipe.state import Run

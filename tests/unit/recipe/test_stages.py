@@ -27,12 +27,6 @@ def test_the_format_of_the_neural_language_model_reaches_the_searches_that_apply
     assert stages_that_depend_on("nnlm.precision=fp32") == {"nnlm", "decode", "report"}
 
 
-def test_other_audio_under_the_same_manifest_makes_stale_what_reads_audio() -> None:
-    for name in ("features", "cut"):
-        (stage,) = (stage for stage in COMMON if stage.name == name)
-        assert set(CORPUS.makes) <= set(stage.needs), name
-
-
 def test_more_text_makes_language_models_anew_and_nothing_acoustic() -> None:
     assert stages_that_depend_on("lm.extra_text=more.txt") == {"corpus", "text", "lang", "lm", "nnlm", "report"}
     assert {stage.name for stage in COMMON if "text" in stage.needs} == {"lang", "lm", "nnlm"}
