@@ -1,8 +1,8 @@
-"""Command line: one command a file, loaded when it is called.
+"""Command line: a module of commands is loaded when one of them is called.
 
 - main: the console script, the table of commands, errors as one line
 - command, options: the class of commands, options that several share
 - line: parse a command line without running it, for `asrtool run`
 - run, config: run a recipe, print its settings
-- data, lang, training, decoding, results, planning: the commands by subject
+- prepare, data, lang, training, decoding, results, planning: the commands by subject
 """

@@ -21,25 +21,22 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The command receives `recipe`, `configs` and `overrides`.
     """
-    for add in (
-        click.option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="One setting, as section.key=value.  [default: none]",
-        ),
-        click.option(
-            "--config",
-            "configs",
-            metavar="NAME|FILE",
-            multiple=True,
-            help="Settings: a name in the recipe's conf/, or a TOML file; later ones win.  [default: the recipe's]",
-        ),
-        click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]"),
-    ):
-        command = add(command)
-    return command
+    recipe = click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]")
+    configs = click.option(
+        "--config",
+        "configs",
+        metavar="NAME|FILE",
+        multiple=True,
+        help="Settings: a name in the recipe's conf/, or a TOML file; later ones win.  [default: the recipe's]",
+    )
+    overrides = click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="One setting, as section.key=value.  [default: none]",
+    )
+    return recipe(configs(overrides(command)))
 
 
 # options of a command that stand for keys
@@ -80,24 +77,28 @@ class OfTrained(click.ParamType):
         return part_of(path, self.part, lambda: contextlib.nullcontext(place), place)
 
 
+PATH = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 MODEL_FILE, TOKENIZER = OfTrained("average"), OfTrained("tokenizer")
 
+
+def folder_option(name: str, what: str, metavar: str = "FOLDER") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option for a folder that another command wrote."""
+    return click.option(f"--{name}", type=PATH, metavar=metavar, help=f"{what}  [default: none]")
+
+
+def extra_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--extra``, a folder of more `what`: texts or words."""
+    return folder_option("extra", f"What `asrtool prepare text` wrote: more {what}.")
+
+
+targets_option = folder_option("targets", "What `asrtool targets` wrote, for frame-ce.", "DIR")
+cut_option = folder_option("cut", "What `asrtool cut` wrote, for data.cut_long.", "DIR")
 executor_option = click.option(
     "--executor",
     metavar="local|dask:ADDRESS",
     help="features.executor, decode.executor: processes here, or workers of Dask.  [default: those settings]",
-)
-targets_option = click.option(
-    "--targets",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
-)
-cut_option = click.option(
-    "--cut",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
 )
 
 
@@ -162,7 +163,7 @@ def settings_options(
     @click.option(
         "--config",
         "files",
-        type=click.Path(path_type=Path),
+        type=PATH,
         multiple=True,
         help="TOML settings; later files win.  [default: none]",
     )
@@ -191,8 +192,5 @@ def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_folders(*args: Any, **kwargs: Any) -> Any:
         return command(*args, folders={name: kwargs.pop(name) for name in SEARCHED}, **kwargs)
 
-    for name in reversed(SEARCHED):
-        help_text = f"What `asrtool {name}` wrote.  [default: none]"
-        option = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="FOLDER", help=help_text)
-        with_folders = option(with_folders)
-    return with_folders
+    options = [folder_option(name, f"What `asrtool {name}` wrote.") for name in SEARCHED]
+    return functools.reduce(lambda made, option: option(made), reversed(options), with_folders)

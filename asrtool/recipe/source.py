@@ -36,7 +36,7 @@ FRAME = frozenset(
 class Entry:
     """Function that a command starts in."""
 
-    module: str  # asrtool.cli.training.train
+    module: str  # asrtool.cli.training
     function: str  # train
 
 
@@ -170,8 +170,11 @@ def _reachable(tree: ast.Module, functions: set[str]) -> list[ast.stmt]:
     return parts + [definitions[name] for name in sorted(seen)]
 
 
-def _names(parts: Iterable[ast.stmt]) -> list[str]:
-    return [node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+def _names(parts: Iterable[ast.stmt]) -> set[str]:
+    """Return the names that `parts` use, without arguments, which hide definitions."""
+    nodes = [node for part in parts for node in ast.walk(part)]
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)} - arguments
 
 
 def _digest(parts: Iterable[ast.stmt]) -> str:

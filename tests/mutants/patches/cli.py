@@ -17,7 +17,7 @@ PATCHES = (
     ),
     Patch(
         "example-that-does-not-run",
-        "asrtool/cli/training/average.py",
+        "asrtool/cli/training.py",
         "average exp/train exp/average/model.pt --set",
         "average exp/train --set",
         (f"{TEST_HELP}::test_an_example_runs_as_it_stands",),
@@ -32,14 +32,14 @@ PATCHES = (
     ),
     Patch(
         "check-refuses-what-prepare-refuses",
-        "asrtool/cli/data/check.py",
+        "asrtool/cli/data.py",
         "replace(config.data, bad_fraction=1.0)",
         "config.data",
         ("tests/unit/report/test_data_check.py",),
     ),
     Patch(
         "options-that-streaming-ignores",
-        "asrtool/cli/decoding/transcribe.py",
+        "asrtool/cli/decoding.py",
         "        if out or jobs:\n",
         "        if out and jobs:\n",
         ("tests/unit/transcribe/test_stream.py::test_the_command_writes_lines_and_json",),

@@ -11,7 +11,7 @@ from asrtool.recipe.source import Entry
 
 def test_the_function_behind_a_command_is_found_beneath_its_decorators() -> None:
     line = "asrtool features /nowhere/manifests /nowhere/features --config /nowhere/config.toml"
-    assert find_entry(line.split()) == Entry("asrtool.cli.data.features", "features")
+    assert find_entry(line.split()) == Entry("asrtool.cli.data", "features")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import soundfile
 from click.testing import CliRunner
 from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
 
-from asrtool.cli.data.features import features as features_command
+from asrtool.cli.data import features as features_command
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.extract import _cut_out

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lhotse import Recording
 
-from asrtool.cli.data.features import features as features_command
+from asrtool.cli.data import features as features_command
 from asrtool.data.features.cache_key import sizes_and_times
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.extract import compute_shard

@@ -15,9 +15,8 @@ import torch
 from click.testing import CliRunner
 from dask_cluster import Cluster, needs_dask
 
-from asrtool.cli.decoding.decode import decode
-from asrtool.cli.decoding.tune import tune
-from asrtool.cli.lang.lm import lm
+from asrtool.cli.decoding import decode, tune
+from asrtool.cli.lang import lm
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
 from asrtool.data.storage.shard import write_shard

@@ -17,7 +17,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from asrtool.cli.lang.lm import lm
+from asrtool.cli.lang import lm
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from phone_language import write_phone_language
 
-from asrtool.cli.lang.graph import graph
+from asrtool.cli.lang import graph
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel
 from asrtool.decode.parameters import DecodingParameters, combine

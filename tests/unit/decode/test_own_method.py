@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from asrtool.cli.decoding.decode import decode
-from asrtool.cli.decoding.tune import tune
+from asrtool.cli.decoding import decode, tune
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
 from asrtool.errors import AsrtoolError

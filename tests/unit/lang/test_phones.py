@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from asrtool.cli.lang.tokenizer import tokenizer as command
+from asrtool.cli.lang import tokenizer as command
 from asrtool.errors import AsrtoolError
 from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.phones import TOKENS, PhoneTokenizer, write_phones

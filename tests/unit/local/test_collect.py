@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from small_releases import make_data, write_fisher, write_hub5, write_sound, write_swbd
 
-from asrtool.cli.data.corpus import corpus
+from asrtool.cli.data import corpus
 from asrtool.errors import AsrtoolError
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.local.releases.releases import find_files

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from small_releases import make_data, supervisions, write_fisher_call, write_swbd
 
-from asrtool.cli.data.prepare import prepare
+from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.releases.gather import collect_corpora

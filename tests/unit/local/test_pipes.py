@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import read_jsonl, supervisions
 
-from asrtool.cli.data.prepare import prepare
 from asrtool.cli.main import cli
+from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.wav_scp import read_pipe

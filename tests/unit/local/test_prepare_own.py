@@ -16,7 +16,7 @@ from lhotse.audio import audio_backend
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
 import asrtool
-from asrtool.cli.data.prepare import prepare
+from asrtool.cli.prepare import prepare
 from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any

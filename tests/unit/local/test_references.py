@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 
-from asrtool.cli.results.score import score
+from asrtool.cli.results import score
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError

@@ -14,7 +14,7 @@ from chromium import Chromium, chromium
 from click.testing import CliRunner
 from report_work import Said, score, usual, without_figures, write_json, write_set, write_work
 
-from asrtool.cli.results.report import report
+from asrtool.cli.results import report
 from asrtool.report.page import page as page_module
 from asrtool.report.write import write_report, write_side_by_side
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import asrtool
-from asrtool.cli.results.score import score
+from asrtool.cli.results import score
 from asrtool.score.align import align_words
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Characters, Pair, count_characters, edit_distance

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hub5_cases import GLM, SCTK, Case, write
 
-from asrtool.cli.results.score import score
+from asrtool.cli.results import score
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score import sctk

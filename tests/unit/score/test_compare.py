@@ -18,7 +18,7 @@ from hub5_cases import GLM, SCTK, Case, hubscr, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.cli.results.compare import compare
+from asrtool.cli.results import compare
 from asrtool.errors import AsrtoolError
 from asrtool.score import significance
 from asrtool.score.hub5 import score_hub5

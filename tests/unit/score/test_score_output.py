@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hub5_cases import GLM, write
 
-from asrtool.cli.results.score import score
+from asrtool.cli.results import score
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score.hub5 import score_hub5

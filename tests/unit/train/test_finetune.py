@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from learners import Learners
 from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
 
-from asrtool.cli.training.finetune import finetune
+from asrtool.cli.training import finetune
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.errors import AsrtoolError
 from asrtool.lang.phones import write_phones

@@ -8,12 +8,9 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command, Group
-from asrtool.cli.options import allow_pipes_option, executor_option, settings_options
+from asrtool.cli.options import EXISTING_FOLDER, FOLDER, allow_pipes_option, executor_option, settings_options
 from asrtool.settings.config import Config
 from asrtool.url import as_url
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
-EXISTING = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 class Place(click.Path):
@@ -56,7 +53,7 @@ def _corpus_command(name: str) -> click.Command:
         cls=Command,
         help=f"{corpus.title}: from its releases in FOLDER to {' and '.join(outs)}.\n\n\b\n{example}",
     )
-    @click.argument("folder", type=EXISTING)
+    @click.argument("folder", type=EXISTING_FOLDER)
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
@@ -75,11 +72,13 @@ def prepare() -> None:
 
 
 @prepare.command("all")
-@click.argument("corpus", type=EXISTING)
+@click.argument("corpus", type=EXISTING_FOLDER)
 @click.argument("manifests", type=FOLDER)
 @settings_options
 def all_(corpus: Path, manifests: Path, config: Config) -> None:
-    """Each corpus that [data] names, from its releases in CORPUS, to MANIFESTS/corpora/NAME.
+    """Make manifests of each corpus that [data] names, in MANIFESTS/corpora/NAME.
+
+    CORPUS has their releases.
 
     \b
     Example: asrtool prepare all exp/corpus exp/manifests --config exp/config/prepare.toml
@@ -90,10 +89,12 @@ def all_(corpus: Path, manifests: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("manifests", type=EXISTING)
+@click.argument("manifests", type=EXISTING_FOLDER)
 @settings_options
 def split(manifests: Path, config: Config) -> None:
-    """MANIFESTS/corpora to MANIFESTS/train, dev and one folder for each corpus of data.test.
+    """Make MANIFESTS/train, dev and a folder for each corpus of data.test.
+
+    They are made of MANIFESTS/corpora.
 
     \b
     Example: asrtool prepare split exp/manifests --config exp/config/prepare.toml
@@ -104,7 +105,7 @@ def split(manifests: Path, config: Config) -> None:
 
 
 @prepare.command("same-audio")
-@click.argument("manifests", type=EXISTING)
+@click.argument("manifests", type=EXISTING_FOLDER)
 @executor_option
 @settings_options
 def same_audio(manifests: Path, config: Config) -> None:
@@ -122,11 +123,13 @@ def same_audio(manifests: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("corpus", type=EXISTING)
+@click.argument("corpus", type=EXISTING_FOLDER)
 @click.argument("out", type=FOLDER)
 @settings_options
 def text(corpus: Path, out: Path, config: Config) -> None:
-    """The texts of lm.extra_text, normalised, to OUT: transcripts of corpora, whose releases CORPUS has, and files.
+    """Normalise the texts of lm.extra_text, and write them to OUT.
+
+    They are transcripts of corpora, whose releases CORPUS has, and files.
 
     \b
     Example: asrtool prepare text exp/corpus exp/text --set lm.extra_text=more.txt
@@ -138,12 +141,14 @@ def text(corpus: Path, out: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("directory", type=EXISTING)
+@click.argument("directory", type=EXISTING_FOLDER)
 @click.argument("out", type=FOLDER)
 @allow_pipes_option
 @settings_options
 def kaldi(directory: Path, out: Path, config: Config) -> None:
-    """A Kaldi data DIRECTORY: wav.scp, whose commands are run, text, utt2spk, and segments where it has them.
+    """Make manifests of a Kaldi data DIRECTORY.
+
+    It has wav.scp, whose commands are run, text, and optionally utt2spk and segments.
 
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval
@@ -156,11 +161,13 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("directory", type=EXISTING)
+@click.argument("directory", type=EXISTING_FOLDER)
 @click.argument("out", type=FOLDER)
 @settings_options
 def folder(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of x.wav (or .flac, .mp3, .ogg ...) and x.txt, at any depth.
+    """Make manifests of a DIRECTORY of x.wav (or .flac, .mp3 ...) and x.txt.
+
+    The files may lie at any depth.
 
     \b
     Example: asrtool prepare folder data/train exp/manifests/train
@@ -184,10 +191,11 @@ def folder(directory: Path, out: Path, config: Config) -> None:
 )
 @settings_options
 def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
-    """A MANIFEST of audio files and texts: a table (csv, tsv) or JSON lines; or a folder with such.
+    """Make manifests of a MANIFEST of audio files and texts, or a folder with such.
 
-    Columns or keys: audio_filepath, file_name, path ...; text, sentence, transcription ...; speaker, client_id ...;
-    offset and duration in seconds. Also a tree as LibriSpeech's, and Parquet or Arrow files with audio in a column.
+    It is a table (csv, tsv) or JSON lines. Columns or keys: audio_filepath, file_name, path ...; text, sentence,
+    transcription ...; speaker, client_id ...; offset and duration in seconds. Also a tree as LibriSpeech's, and Parquet
+    or Arrow files with audio in a column.
 
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
@@ -203,7 +211,9 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def lhotse(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz; or the address of one.
+    """Make manifests of a DIRECTORY of lhotse manifests, or the address of one.
+
+    It has *recordings*.jsonl.gz and *supervisions*.jsonl.gz.
 
     \b
     Example: asrtool prepare lhotse data/lhotse exp/manifests/train
@@ -220,7 +230,9 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def shar(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of Lhotse Shar: cuts.NNNNNN.jsonl.gz and recording.NNNNNN.tar; or the address of one.
+    """Make manifests of a DIRECTORY of Lhotse Shar, or the address of one.
+
+    It has cuts.NNNNNN.jsonl.gz and recording.NNNNNN.tar.
 
     \b
     Example: asrtool prepare shar data/shar exp/manifests/train
