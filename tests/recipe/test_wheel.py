@@ -117,17 +117,6 @@ def test_the_wheel_names_its_licence_and_those_of_all_that_it_requires(wheel: Pa
     assert re.findall(r"^  (\S+) ", notice.decode(), re.MULTILINE) == names
 
 
-def test_nothing_of_the_checkout_is_imported(installed: Path, tmp_path: Path) -> None:
-    packages = ["asrtool", "asrtool.local", "asrtool.utils"]
-    script = f"import {','.join(packages)}; print(*({'.__file__, '.join(packages)}.__file__,))"
-    files = python(installed, tmp_path, "-c", script).split()
-    assert files == [str(installed / name.replace(".", "/") / "__init__.py") for name in packages]
-
-
-def test_the_command_has_the_version_of_the_wheel(wheel: Path, installed: Path, tmp_path: Path) -> None:
-    assert asrtool(installed, tmp_path, "--version") == [f"asrtool, version {version(wheel)}"]
-
-
 def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path, tmp_path: Path) -> None:
     recipes = {"swbd": ["--recipe", "swbd"], "an4": ["--recipe", "an4"], "own": ["--recipe", "own"]}
     words = [["run", *named, option] for named in recipes.values() for option in ("--list", "--check")]
@@ -154,15 +143,6 @@ def test_a_project_with_packages_called_local_and_utils_runs_the_recipe(installe
     path = os.pathsep.join(map(str, [tmp_path, installed, *DEPENDENCIES]))
     run(sys.executable, "-S", installed / "bin" / "asrtool", *words, cwd=tmp_path, environment={"PYTHONPATH": path})
     assert (tmp_path / "exp" / "swbd" / "graph").is_dir()
-
-
-def test_a_stage_of_an_installed_recipe_writes_below_the_current_directory(installed: Path, tmp_path: Path) -> None:
-    words = ["run", "--config", "ci", "--stop-stage", "corpus"]
-    for setting in ("mini.train_hours=0.02", "mini.test_minutes=0.5"):
-        words += ["--set", setting]
-    assert asrtool(installed, tmp_path, *words) == ["ran corpus"]
-    assert (tmp_path / "exp" / "swbd" / "corpus").is_dir()
-    assert asrtool(installed, tmp_path, *words, "--list")[1] == " 0 corpus       done"
 
 
 def test_a_recipe_of_ones_own_is_run_from_its_folder(installed: Path, tmp_path: Path) -> None:

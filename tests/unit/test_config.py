@@ -183,29 +183,20 @@ def test_a_choice_is_read_back_as_it_was(config: Config, tmp_path: Path) -> None
     assert load_config([written(tmp_path, format_toml(config))]) == config
 
 
-def test_the_defaults_do_not_conflict() -> None:
-    check_conflicts(Config())
-
-
-@given(values=st.lists(TEXTS, min_size=12, max_size=12))
-@settings(max_examples=50)
-def test_any_text_is_read_back_as_it_was(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    config = Config(paths=dict(zip(known_paths(Config().data), values, strict=False)))
-    assert load_config([written(tmp_path_factory.mktemp("conf"), format_toml(config))]) == config
-
-
 @given(
+    places=st.lists(TEXTS, min_size=12, max_size=12),
     max_hours=st.floats(0.005, 100),
     seed=st.integers(-(2**63), 2**63 - 1),
     beams=st.lists(st.floats(1e-300, 1e300), min_size=1),
 )
 @settings(max_examples=50)
-def test_any_number_is_read_back_as_it_was(
-    max_hours: float, seed: int, beams: list[float], tmp_path_factory: pytest.TempPathFactory
+def test_any_text_and_number_is_read_back_as_it_was(
+    places: list[str], max_hours: float, seed: int, beams: list[float], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     before = Config()
     config = dataclasses.replace(
         before,
+        paths=dict(zip(known_paths(before.data), places, strict=False)),
         mini=dataclasses.replace(before.mini, train_hours=max_hours, seed=seed),
         decode=dataclasses.replace(before.decode, methods=(Choice.of("search", "graph", beams=tuple(beams)),)),
     )
@@ -264,11 +255,9 @@ def test_an_own_component_brings_its_settings(own: str, tmp_path: Path) -> None:
     ("overrides", "expected"),
     [
         (["model.encoder={own}:Nte"], "model.encoder: {own}:Nte cannot be loaded: AttributeError"),
-        (["model.encoder=no_such:Net"], "model.encoder: no_such:Net cannot be loaded: ModuleNotFoundError"),
         (["model.encoder={own}:Empty"], "model.encoder: {own}:Empty: no encoder, it lacks forward"),
         (["model.encoder={own}:Net", "model.Net.sise=3"], "unknown key model.Net.sise; did you mean model.Net.size?"),
         (["model.encoder={own}:Net", "model.Net.size=x"], "model.Net.size is 'x', expected a whole number"),
-        (["model.encoder={own}:Net", "model.net.size=3"], "unknown key model.net.size"),
         (["model.Net.size=3"], "unknown key model.Net.size"),
     ],
 )
@@ -284,8 +273,6 @@ def test_a_mistake_about_an_own_component_names_key_and_place(overrides: list[st
             "its Settings cannot be made: Settings.__init__() missing 1 required positional argument: 'size'",
         ),
         ("size: complex = 0j", "model.Net.size is a <class 'complex'>, expected one of int, float, str, bool"),
-        ("size: int | None = None", "model.Net.size is a int | None, expected one of int, float, str, bool"),
-        ("size: tuple[complex, ...] = ()", "model.Net.size is a tuple[complex, ...], expected one of int, float"),
     ],
 )
 def test_own_settings_that_no_file_can_hold_are_refused(
@@ -314,30 +301,6 @@ def test_what_own_settings_refuse_is_reported_with_their_table(tmp_path: Path, m
     assert message(f"model.encoder={module}:Net").startswith("model.Net: too small")
 
 
-def test_settings_that_are_no_dataclass_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = f"plain_{tmp_path.name}"
-    written(tmp_path, OWN.replace("@dataclasses.dataclass(frozen=True)", ""), f"{module}.py")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert "its Settings is no dataclass; put @dataclass" in message(f"model.encoder={module}:Net")
-
-
-@pytest.mark.parametrize(
-    ("override", "value"),
-    [
-        ("train.num_epochs=3", 3),
-        ("train.peak_lr=1e-3", 0.001),
-        ("train.peak_lr=2", 2.0),
-        ("nnlm.enabled=true", True),
-        ("graph.backend='kaldifst'", "kaldifst"),
-        ("features.speeds=[1.0]", (1.0,)),
-        ("features.speeds=1, 1.1", (1.0, 1.1)),
-    ],
-)
-def test_a_text_becomes_the_type_of_its_key(override: str, value: Any) -> None:
-    section, _, key = override.partition("=")[0].partition(".")
-    assert getattr(getattr(load_config([], [override]), section), key) == value
-
-
 @pytest.mark.parametrize(
     ("override", "value"),
     [("an4=/with space/an4", "/with space/an4"), ("an4='quoted'", "quoted"), ("an4=a=b", "a=b")],
@@ -348,6 +311,7 @@ def test_a_path_is_taken_as_it_is(override: str, value: str) -> None:
 
 @pytest.mark.parametrize("text", ["swbd, an4", '["swbd", "an4"]', "[swbd,an4]"])
 def test_components_are_named_in_a_list(text: str) -> None:
+    assert load_config([], ["features.speeds=1, 1.1"]).features.speeds == (1.0, 1.1)
     assert [corpus.name for corpus in load_config([], [f"data.train={text}"]).data.train] == ["swbd", "an4"]
 
 
@@ -356,36 +320,28 @@ def test_components_are_named_in_a_list(text: str) -> None:
     [
         ("train.num_epoch=3", "--set train.num_epoch=3: unknown key train.num_epoch; did you mean train.num_epochs?"),
         ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean nnlm.num_epochs?"),
-        ("train.strategy=bmuf", "unknown key train.strategy; did you mean distributed.strategy?"),
         ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train.num_epochs?"),
-        ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean paths.an4?"),
-        ("trian.zzz=3", "--set trian.zzz=3: unknown section 'trian'; did you mean train?"),
         ("num_epochs=3", "--set num_epochs=3: expected section.key=value; did you mean train.num_epochs?"),
         ("train.learning_rate=1", "unknown key train.learning_rate; did you mean train.peak_lr? asrtool config train."),
         ("nnlm.lr=1", "unknown key nnlm.lr; did you mean nnlm.peak_lr? asrtool config nnlm.peak_lr explains it"),
         ("train.learning_rte=1", "unknown key train.learning_rte; did you mean train.peak_lr?"),
         ("trainer.max-epochs=1", "unknown section 'trainer'; did you mean train.num_epochs?"),
-        ("model.train_ds.batch_size=8", "unknown key model.train_ds.batch_size; did you mean train.batch_s?"),
-        ("paths.train_dir=x", "unknown key paths.train_dir; did you mean paths.own_train?"),
         ("exp_dir=x", "expected section.key=value; did you mean --work?"),
         ("train.zzz=3", "unknown key train.zzz; asrtool config lists all settings"),
         ("zzz.qqq=3", "unknown section 'zzz'; asrtool config lists all settings"),
         ("train.num_epochs", "--set train.num_epochs: expected section.key=value; for example"),
         ("a.b.c.d=1", "--set a.b.c.d=1: expected section.key=value"),
         ("train.num_epochs=3.5", "train.num_epochs is '3.5', expected a whole number"),
-        ("train.num_epochs=", "train.num_epochs is '', expected a whole number"),
         ("train.peak_lr=fast", "train.peak_lr is 'fast', expected a number"),
         ("train.peak_lr=nan", "train.peak_lr is nan, expected a finite number"),
         ("nnlm.enabled=yes", "nnlm.enabled is 'yes', expected true or false"),
         ("decode.beam.lm_weights=0.5,x", "decode.beam.lm_weights is 'x', expected a number"),
         ("decode.beam.lm_weights=0.5,1e-300", "decode.beam.lm_weights is 1e-300, expected 0.001 to 1000"),
-        ("decode.graph.lm_weights=1e300", "decode.graph.lm_weights is 1e+300, expected 0.001 to 1000"),
         ("decode.graph.max_active=2147483648", "max_active is 2147483648, expected 2147483647 or less"),
         ("decode.batch_s=-1", "decode.batch_s is -1.0, expected more than 0"),
         ("train.num_epochs=-1", "train.num_epochs is -1, expected 0 or more"),
         ("model.lstm.dropout=1", "model.lstm.dropout is 1.0, expected 0 to 0.9"),
         ("train.adamw.weight_decay=-1", "train.adamw.weight_decay is -1.0, expected 0 or more"),
-        ("nnlm.adamw.weight_decay=-1", "nnlm.adamw.weight_decay is -1.0, expected 0 or more"),
         ("decode.methods=", "decode.methods is empty"),
         # components by name
         (
@@ -400,8 +356,6 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ),
         ("distributed.single=3", "distributed.single is a table, expected one of its keys; it has none"),
         ("train.adam.weight_decay=1", "unknown key train.adam.weight_decay; did you mean train.adamw.weight_decay?"),
-        ("train.adamw.wd=1", "unknown key train.adamw.wd; did you mean train.adamw.weight_decay?"),
-        ("model.adamw.weight_decay=1", "unknown key model.adamw.weight_decay; did you mean nnlm.adamw.weight_decay?"),
         ("lm.lstm.num_layers=1", "unknown key lm.lstm.num_layers; did you mean model.lstm.num_layers?"),
         # tables that are not chosen are checked as well
         ("train.sgd.momentum=x", "train.sgd.momentum is 'x', expected a number"),
@@ -442,19 +396,15 @@ def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
     [
         ("[train]\nnum_epoch = 3\n", "unknown key train.num_epoch; did you mean train.num_epochs?"),
         ("[train]\nnum_epochs = 3.0\n", "train.num_epochs is 3.0, expected a whole number"),
-        ("[train]\nnum_epochs = true\n", "train.num_epochs is True, expected a whole number"),
         ('[train]\nnum_epochs = "3"\n', "train.num_epochs is '3', expected a whole number"),
-        ("[train]\npeak_lr = inf\n", "train.peak_lr is inf, expected a finite number"),
         ("[train]\noptimizer = 3\n", "train.optimizer is 3, expected a text"),
         ("[train.optimizer]\nsgd = 3\n", "unknown key train.optimizer.sgd"),
         ("[data]\ntrain = 'swbd'\n", "data.train is 'swbd', expected a list, each item a text"),
-        ("[features]\nspeeds = ['fast']\n", "features.speeds is 'fast', expected a number"),
-        ("[model.lstn]\nnum_layers = 1\n", "unknown key model.lstn.num_layers; did you mean model.lstm.num_layers?"),
         ("[model.lstm.deep]\nx = 1\n", "unknown key model.lstm.deep"),
         ("[model.lstm.num_layers]\nx = 1\n", "model.lstm.num_layers is {'x': 1}, expected a whole number"),
         ("train = 3\n", "train is a value, expected a table"),
         ("batch_size = 3\n", "unknown section 'batch_size'; did you mean train.batch_s?"),
-        ("[train\n", "not TOML: "),
+        ("[train]\nnum_epochs = 3\npeak_lr = \n", "line 3"),
     ],
 )
 def test_a_mistake_in_a_file_is_reported_with_the_file(text: str, expected: str, tmp_path: Path) -> None:
@@ -464,25 +414,17 @@ def test_a_mistake_in_a_file_is_reported_with_the_file(text: str, expected: str,
     assert expected in output
 
 
-def test_broken_toml_is_reported_with_its_line(tmp_path: Path) -> None:
-    assert "line 3" in message(file=written(tmp_path, "[train]\nnum_epochs = 3\npeak_lr = \n"))
-
-
-@pytest.mark.parametrize("number", ["9" * 5000, "9" * 400, "9" * 400 + ".0"])
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 400])
 def test_a_number_of_too_many_digits_is_reported(number: str, tmp_path: Path) -> None:
     output = message(file=written(tmp_path, f"[train]\npeak_lr = {number}\n"))
     assert "not TOML" in output or "expected a finite number" in output
 
 
-@pytest.mark.parametrize("name", ["missing.toml", "folder"])
+@pytest.mark.parametrize("name", ["missing.toml", "folder", "latin.toml"])
 def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert message(file=tmp_path / name).startswith(f"{tmp_path / name}: no readable configuration file")
-
-
-def test_a_file_that_is_no_utf8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'[paths]\nan4 = "\xe9"\n')
-    assert "no readable configuration file" in message(file=tmp_path / "latin.toml")
+    assert message(file=tmp_path / name).startswith(f"{tmp_path / name}: no readable configuration file")
 
 
 @pytest.mark.parametrize(
@@ -530,19 +472,6 @@ def test_what_nothing_sets_suits_what_is_set(overrides: list[str], chosen: dict[
     config = load_config([], overrides)
     check_conflicts(config)
     assert {key: values_of(config)[key] for key in chosen} == chosen
-
-
-@pytest.mark.parametrize("objective", registry.names("objective"))
-def test_every_objective_can_be_chosen_alone(objective: str) -> None:
-    check_conflicts(load_config([], [f"model.objective={objective}"]))
-
-
-def test_every_key_is_a_number_a_text_a_switch_a_component_or_a_list_of_these() -> None:
-    for section, section_class in CLASSES.items():
-        for key, kind in field_types(section_class).items():
-            item = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
-            assert item in (int, float, str, bool, Choice), f"{section}.{key}"
-            assert (item is Choice) == (key in kinds_of(section_class)), f"{section}.{key}"
 
 
 def test_a_stored_section_is_read_back_and_a_missing_key_is_its_default() -> None:
@@ -622,8 +551,3 @@ def test_a_rate_that_the_data_say_goes_with_what_does_not_need_it_before() -> No
     check_conflicts(load_config(overrides=["features.sampling_rate_hz=0", *changed]))
     with pytest.raises(AsrtoolError, match=r"sampling_rate_hz is 0 but features.type spectrogram needs a rate"):
         check_conflicts(load_config(overrides=["features.sampling_rate_hz=0", "features.type=spectrogram"]))
-
-
-@pytest.mark.parametrize("key", ["dev_minutes", "max_duplicates", "max_duration_s", "min_duration_s"])
-def test_negative_limits_of_data_are_refused(key: str) -> None:
-    assert message(f"data.{key}=-1").startswith(f"data.{key} is -1")

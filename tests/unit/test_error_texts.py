@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import click
 import error_texts
@@ -20,24 +17,10 @@ from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
 from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, check_conflicts
 from asrtool.settings.data import Data, Features
-from asrtool.settings.registry import load
 from asrtool.settings.toml_files import known_keys, known_paths, load_config
 
 FILES = (".json", ".tsv", ".pt", ".arpa", ".fst", ".toml", ".safetensors")
 OF_OTHERS = ("--nworkers", "--nthreads", "--rdzv-endpoint", "--local-addr")  # options of dask and torchrun
-HEAD = """
-from asrtool.toy_advice import AGAIN, why
-from asrtool.errors import AsrtoolError
-LATER = "come " + "back"
-"""
-ADVICE = """
-AGAIN = f"run {LAST} again"
-LAST = "it"
-def why(path):
-    if path:
-        return "no path"
-    return f"{path}: empty"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -163,66 +146,3 @@ def test_advice_about_sampling_rates_can_be_followed(rate_hz: int) -> None:
     assert found[0] == "features.resample=true"
     for setting in found:
         load_config([], [setting])
-
-
-@pytest.mark.parametrize(
-    ("body", "what", "advice"),
-    [
-        ('raise AsrtoolError("a", "b")', ["a"], ["b"]),
-        ('raise AsrtoolError(f"{path.name}: {len(path)}", LATER)', ["{name}: {path}"], ["come back"]),
-        ("raise AsrtoolError(why(path), AGAIN)", ["no path", "{path}: empty"], ["run it again"]),
-        ('found = "1"\n if path:\n  found = "2"\n raise AsrtoolError(f"x{found}", "b")', ["x1", "x2"], ["b"]),
-        ('found = "1"\n found = "2"\n raise AsrtoolError(f"x{found}", "b")\n found = "3"', ["x2"], ["b"]),
-        ('if path:\n  found = "1"\n else:\n  found = path\n raise AsrtoolError(found, "b")', ["1", "{path}"], ["b"]),
-        ('what, hint = "1", "2"\n raise AsrtoolError(what, hint if path else "3")', ["1"], ["2", "3"]),
-        ('raise AsrtoolError("a", LATER or why(path))', ["a"], ["come back", "no path", "{path}: empty"]),
-        ('raise AsrtoolError("a")', ["a"], []),
-        ("raise AsrtoolError(f'{path} of {why.x}', path)", ["{path} of {x}"], ["{path}"]),
-    ],
-)
-def test_what_an_error_is_made_of_is_followed(
-    body: str, what: list[str], advice: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (found,) = faults_of(body, monkeypatch)
-    assert (list(found.what), list(found.advice)) == (what, advice)
-
-
-@pytest.mark.parametrize(
-    "body", ['raise AsrtoolError(f"{path}: {error.what}", error.hint)', "raise AsrtoolError(*path)"]
-)
-def test_an_error_that_passes_on_another_one_is_no_line(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert faults_of(body, monkeypatch) == []
-
-
-def faults_of(body: str, monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
-    """Of a function with this body."""
-    texts = {"asrtool.toy": f"{HEAD}\ndef f(path):\n {body}\n", "asrtool.toy_advice": ADVICE}
-    trees = {module: ast.parse(text) for module, text in texts.items()}
-    for name in ("_functions", "_imported_from"):
-        monkeypatch.setattr(error_texts, name, getattr(error_texts, name).__wrapped__)
-    monkeypatch.setattr(error_texts, "tree_of", trees.__getitem__)
-    return error_texts.faults_in("asrtool.toy")
-
-
-@pytest.mark.parametrize(
-    "fail",
-    [
-        lambda folder: load_config([folder / "none.toml"]),
-        lambda folder: load_config([], ["lm.ordre=4"]),
-        lambda folder: load_config([], ["lm.order=x"]),
-        lambda folder: load("encoder", "none"),
-        lambda folder: load("encoder", "none_of_these:Net"),
-    ],
-)
-def test_an_error_that_is_raised_has_its_line(
-    fail: Callable[[Path], object], faults: list[Fault], tmp_path: Path
-) -> None:
-    with pytest.raises(AsrtoolError) as caught:
-        fail(tmp_path)
-    patterns = [pattern_of(what) for fault in faults for what in fault.what if not re.fullmatch(r"\{[^}]*\}", what)]
-    assert any(pattern.fullmatch(caught.value.what) for pattern in patterns), caught.value.what
-
-
-def pattern_of(text: str) -> re.Pattern[str]:
-    """Match what a run may make of a text."""
-    return re.compile(".*".join(map(re.escape, re.split(r"\{[^}]*\}", text))), re.DOTALL)

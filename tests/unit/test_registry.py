@@ -14,7 +14,7 @@ import pytest
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
-from asrtool.settings.schema import Choice, kinds_of
+from asrtool.settings.schema import kinds_of
 from asrtool.settings.toml_files import CLASSES
 
 ENTRIES = [(kind, name) for kind in registry.TABLE for name in registry.names(kind)]
@@ -31,11 +31,6 @@ def test_every_entry_loads_and_keeps_its_protocol(kind: str, name: str) -> None:
         assert issubclass(found, protocol)
         assert not found.__abstractmethods__
     assert registry.load(kind, registry.path_of(kind, name)) is found  # and as if it were a person's own
-
-
-@pytest.mark.parametrize(("kind", "name"), ENTRIES)
-def test_every_entry_can_be_chosen_without_a_setting(kind: str, name: str) -> None:
-    assert dataclasses.is_dataclass(Choice.of(kind, name).settings)
 
 
 def test_every_choice_of_the_settings_has_its_kind_in_the_table() -> None:

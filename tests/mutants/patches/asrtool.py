@@ -2,8 +2,6 @@
 
 from . import Patch
 
-ERRORS = "tests/unit/test_error_texts.py::test_what_an_error_is_made_of_is_followed"
-
 PATCHES = (
     # Errors
     # Decoding

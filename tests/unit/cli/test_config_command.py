@@ -89,12 +89,6 @@ def test_all_sections_and_the_tables_of_chosen_components_are_shown() -> None:
     assert not [key for key in found if key.startswith("train.sgd")]
 
 
-def test_a_section_is_shown_with_what_it_chooses() -> None:
-    found = rows("model", "--set", "model.lstm.num_layers=2")
-    assert list(found)[:4] == ["model.encoder", "model.objective", "model.deltas", "model.lstm.num_layers"]
-    assert found["model.lstm.num_layers"].startswith("2 ")
-
-
 def test_a_choice_is_shown_with_all_it_can_choose_and_their_settings() -> None:
     output = config("train.optimizer", "--set", "train.optimizer=sgd", "--set", "train.adamw.weight_decay=0.3")
     headings = [line for line in output.splitlines() if line.startswith("[")]
@@ -130,11 +124,6 @@ def test_a_key_or_a_table_alone_is_shown() -> None:
 def test_an_unknown_key_gets_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(AsrtoolError, match=rf"^{name}: no such section or setting; did you mean {nearest}"):
         config(name)
-
-
-def test_where_no_key_is_like_it_the_sections_are_listed() -> None:
-    with pytest.raises(AsrtoolError, match=r"^nope: no such section or setting; the sections are .*train, "):
-        config("nope")
 
 
 def test_a_person_own_component_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +164,6 @@ def test_the_page_has_every_key() -> None:
         section, *table, name = key.split(".")
         after = page[page.index(f"## `[{'.'.join([section, *table])}]`") :]
         assert f"\n| `{name}` | " in after[: after.find("\n##", 3)], key
-
-
-def test_no_other_page_has_a_table_of_settings() -> None:
-    others = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "settings.md"]
-    assert not [path.name for path in others if "| key | default |" in path.read_text(encoding="utf-8")]
 
 
 def test_every_setting_that_a_page_names_is_there() -> None:

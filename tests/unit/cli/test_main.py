@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from asrtool.cli.main import COMMANDS, LazyGroup, cli, main
+from asrtool.cli.main import COMMANDS, cli, main
 from asrtool.settings import registry
 
 HEAVY = (
@@ -56,18 +56,6 @@ def test_prepare_takes_every_corpus_and_every_layout() -> None:
     assert "RT-03" in output
 
 
-def test_prepare_refuses_what_is_no_corpus() -> None:
-    done = CliRunner().invoke(cli, ["prepare", "swdb", "a", "b"])
-    assert (done.exit_code, "No such command 'swdb'" in done.output) == (2, True)
-
-
-def test_help_shows_no_mark_up() -> None:
-    for words in all_commands(cli):
-        output = CliRunner().invoke(cli, [*words, "--help"]).output
-        assert output.startswith("Usage: "), words
-        assert "``" not in output, words
-
-
 def test_help_of_every_command_loads_nothing_heavy() -> None:
     script = (
         "import sys; from click.testing import CliRunner; from asrtool.cli.main import cli\n"
@@ -93,18 +81,6 @@ def test_a_misspelled_command_gets_the_nearest_one_and_exit_code_2() -> None:
     assert finished.stderr.endswith("Error: No such command 'trian'. Did you mean 'train'?\n")
 
 
-def test_a_command_like_no_other_gets_exit_code_2() -> None:
-    finished = asrtool("xyzzy")
-    assert finished.returncode == 2
-    assert "No such command 'xyzzy'" in finished.stderr
-
-
-def test_an_unknown_option_gets_exit_code_2() -> None:
-    finished = asrtool("run", "--lisst")
-    assert finished.returncode == 2
-    assert "No such option" in finished.stderr
-
-
 def test_a_persons_mistake_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     finished = asrtool("run", "--recipe", "none", cwd=tmp_path)
     assert finished.returncode == 1
@@ -119,14 +95,6 @@ def test_debug_shows_the_traceback_wherever_it_stands(place: int, tmp_path: Path
     finished = asrtool(*words, cwd=tmp_path)
     assert finished.returncode == 1
     assert "Traceback" in finished.stderr
-
-
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    finished = asrtool("run", "--work", str(tmp_path / "file" / "exp"))
-    assert finished.returncode == 1
-    assert finished.stderr.startswith("error: ")
-    assert finished.stderr.count("\n") == 1
 
 
 def test_a_reader_that_goes_away_gets_no_traceback() -> None:
@@ -158,18 +126,6 @@ def test_a_signal_ends_the_command_and_the_last_line_says_how_to_resume(number: 
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert errors.lstrip() == "stopped; to resume: asrtool wait\n"
-
-
-def test_a_lazy_group_imports_a_command_only_when_it_is_called() -> None:
-    group = LazyGroup(
-        "toy", lazy={"here": ("asrtool.cli.main:cli", "Here."), "gone": ("asrtool.cli.gone:gone", "Gone.")}
-    )
-    context = click.Context(group)
-    assert group.list_commands(context) == ["here", "gone"]
-    assert group.get_command(context, "here") is cli
-    assert group.get_command(context, "other") is None
-    with pytest.raises(ModuleNotFoundError):
-        group.get_command(context, "gone")
 
 
 def test_an_error_of_the_system_names_the_file_and_no_number(

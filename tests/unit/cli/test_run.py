@@ -37,8 +37,6 @@ def test_every_link_of_every_recipe_holds(recipe: str) -> None:
         (("--config", "ci", "--set", "lm.ordre=4"), r"unknown key lm\.ordre; did you mean lm\.order\?$"),
         (("--set", "average.num=9", "--set", "train.keep_last=5"), r"^average\.num is 9 but train\.keep_last is 5"),
         (("--executor", "slurm"), r"^features\.executor is 'slurm', expected local or dask:ADDRESS of a scheduler"),
-        (("--set", "lm=4"), r"^--set lm=4: expected section\.key=value"),
-        (("--stage", "trian"), r"^trian: no such stage; did you mean train\?$"),
     ],
 )
 def test_a_check_reads_the_rest_of_its_command_line(words: tuple[str, ...], message: str) -> None:
@@ -163,11 +161,6 @@ def test_a_recipe_that_was_moved_is_found_by_its_name_or_named(tmp_path: Path, m
     assert settings_shown(tmp_path / "exp")[0] == ["mine", "-", "0", "4"]
 
 
-def test_a_stage_that_failed_is_not_called_interrupted(failed: Path) -> None:
-    output = run("--list", "--work", str(failed / "exp"), "--stop-stage", "0").output
-    assert output.splitlines()[-1] == " 0 corpus       to do  failed"
-
-
 def test_without_any_recipe_the_command_for_own_data_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     advice = "asrtool run --recipe own --set paths.own_train=DIR"
@@ -186,17 +179,13 @@ def test_listing_loads_nothing_heavy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
 
 
-def test_there_is_one_run_sh() -> None:
+def test_run_sh_runs_its_own_recipe_from_anywhere(tmp_path: Path) -> None:
     links = {path.parent.name: path for path in ROOT.glob("recipes/*/run.sh")}
     assert sorted(links) == RECIPES
     assert {path.resolve() for path in links.values()} == {ROOT / "recipes" / "run.sh"}
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     finished = subprocess.run(
-        [ROOT / "recipes" / recipe / "run.sh", "--list", "--stage", "2", "--stop-stage", "3", "--work", tmp_path],
+        [links["an4"], "--list", "--stage", "2", "--stop-stage", "3", "--work", tmp_path],
         cwd=tmp_path,
         env={**os.environ, "PATH": path},
         capture_output=True,
@@ -204,7 +193,7 @@ def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -
         check=True,
     )
     assert finished.stdout.splitlines() == [
-        f"recipe {ROOT / 'recipes' / recipe}, work {tmp_path}",
+        f"recipe {ROOT / 'recipes' / 'an4'}, work {tmp_path}",
         " 2 features     to do",
         " 3 tokenizer    to do",
     ]
@@ -217,7 +206,6 @@ def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -
         (["train", "a", "b", "c", "train.num_epochs=5"], "--set train.num_epochs=5"),
         (["run", "--train.num_epochs", "5"], "--set train.num_epochs=VALUE"),
         (["run", "--num-epochs", "5"], "Did you mean train.num_epochs?"),
-        (["run", "--workk", "5"], "Did you mean '--work'?"),
     ],
 )
 def test_a_setting_without_set_is_answered_with_it(words: list[str], advice: str) -> None:

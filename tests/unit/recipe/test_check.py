@@ -68,6 +68,10 @@ def test_a_sound_recipe_holds(folder: Path) -> None:
                 "stage first: settings and {config} go together: a stage has both or neither",
             ],
         ),
+        (
+            [dataclasses.replace(FIRST, when="nnlm.seed")],
+            ["stage first: when is 'nnlm.seed', expected a true/false setting or a list"],
+        ),
         ([FIRST, FIRST], ["stage first: 2 stages have this name", "a: 2 stages make it"]),
         ([Stage("idle", "None.", makes=(), run=(Line("asrtool lm"),))], ["stage idle: makes nothing"]),
         (

@@ -222,8 +222,3 @@ def test_a_misspelled_command_is_reported_before_any_stage_runs(toy_run: Run) ->
     with pytest.raises(AsrtoolError, match="no such command"):
         run_stages(dataclasses.replace(toy_run, find_entry=find_entry), ALL)  # type: ignore[arg-type]
     assert not toy_run.work.exists()
-
-
-def test_paths_with_spaces_reach_the_commands_whole(tmp_path: Path, toy_root: Path) -> None:
-    run = toy.make_run(tmp_path / "a folder")
-    assert run_stages(run, ALL) == ["first", "second", "third"]

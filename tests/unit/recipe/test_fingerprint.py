@@ -232,15 +232,3 @@ def test_a_stage_that_wrote_its_outputs_has_the_code_that_wrote_them(root: Path,
     change_code(root)
     assert run_stages(run, range(1)) == ["train"]
     assert state(run) == "done"
-
-
-def test_a_run_that_is_interrupted_in_between_does_not_hide_it(root: Path, tmp_path: Path) -> None:
-    run = make_run(tmp_path, stage=KEEPING)
-    run_stages(run, range(1))
-    change_code(root)
-    failing = dataclasses.replace(KEEPING, run=(Line("asrtool fail {work}/train/model.txt {config}"),))
-    with pytest.raises(Exception, match="failed with exit code 3"):
-        run_stages(make_run(tmp_path, stage=failing), range(1))
-    assert state(run) == "to do failed"
-    run_stages(run, range(1))
-    assert state(run) == "stale code changed: asrtool/words.py"

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.errors import AsrtoolError
-from asrtool.recipe.check import check_recipe
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import format_commands, format_outcome, format_states, plan
 from asrtool.recipe.stage import Line, Stage, number_stages
@@ -84,16 +82,6 @@ def test_the_numbers_of_other_stages_do_not_depend_on_it(tmp_path: Path, toy_roo
     assert logs == ["00-first.log", "00b-extra.log", "01-second.log", "02-third.log"]
 
 
-def test_only_a_true_false_setting_turns_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
-    (tmp_path / "toy" / "conf").mkdir(parents=True)
-    (tmp_path / "toy" / "conf" / "mini.toml").write_text("")
-    check_recipe(make_run(tmp_path, OFF).recipe, toy.find_entry)
-    for name in ("nnlm.seed", "nnlm.nothing", "nothing.enabled", "nnlm"):
-        stages = (FIRST, replace(EXTRA, when=name), SECOND, READER)
-        with pytest.raises(AsrtoolError, match=f"stage extra: when is '{name}', expected a true/false setting"):
-            check_recipe(toy.make_run(tmp_path, stages).recipe, toy.find_entry)
-
-
 # Stages that are on only where a component that is chosen needs them
 
 LM = replace(EXTRA, name="lm", when="", optional=True)  # a name that settings of the searches have in `needs`
@@ -113,15 +101,6 @@ def test_a_stage_is_on_where_a_chosen_component_needs_it(tmp_path: Path, toy_roo
     assert needing.needs(READER) == ["b", "extra.txt"]
     assert words(needing) == ["done", "to do", "done", "stale"]
     assert run_stages(needing, range(4)) == ["lm", "third"]
-
-
-def test_its_number_is_its_own_whether_it_is_on_or_off(tmp_path: Path, toy_root: Path) -> None:
-    assert number_stages(NEEDED) == ["0", "1", "2", "3"]
-    lines = format_states(toy.make_run(tmp_path, NEEDED, GREEDY), range(4)).splitlines()
-    assert lines[2] == " 1 lm           off"
-    assert format_outcome(toy.make_run(tmp_path, NEEDED, GREEDY), range(1, 2), []) == (
-        "nothing to do, off: lm (no component that is chosen needs it)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -157,16 +136,6 @@ def test_a_hybrid_model_needs_its_chain_which_nothing_else_reads(tmp_path: Path)
         f"{first}{letter}" for letter in "bcdef"
     ]
     assert (numbers["graph"], numbers["nnlm"]) == (str(first + 1), f"{first + 3}b")
-
-
-def test_every_training_but_the_first_reads_the_pieces_of_long_utterances(tmp_path: Path) -> None:
-    for cut_long in (False, True):
-        overrides = ["model.objective=lf-mmi", "decode.methods=graph", f"data.cut_long={cut_long}".lower()]
-        run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
-        on = [stage.name for stage in COMMON if not run.is_off(stage)]
-        assert [name for name in on if name in CUTTING] == (["cutter", "cut"] if cut_long else [])
-        readers = {stage.name for stage in COMMON if "cut" in run.needs(stage)}
-        assert readers == ({*BEFORE, "train", "report"} if cut_long else set())
 
 
 def test_a_component_of_a_persons_own_names_the_stages_it_needs(
