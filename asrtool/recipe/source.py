@@ -9,6 +9,7 @@ reported, not what it writes, and the settings themselves are compared one by on
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -109,20 +110,15 @@ def _file_name(module: str) -> str:
 def _find(module: str) -> str | None:
     """Return the file of `module` relative to ROOT, or the whole path if custom."""
     if module.split(".")[0] not in PACKAGES:
-        return _find_own(module)
+        with contextlib.suppress(ModuleNotFoundError):  # what should hold it is no package
+            found = importlib.util.find_spec(module)
+            return found.origin if found else None
+        return None
     stem = module.replace(".", "/")
     for name in (f"{stem}/__init__.py", f"{stem}.py"):
         if (ROOT / name).is_file():
             return name
     return None
-
-
-def _find_own(module: str) -> str | None:
-    try:
-        found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # what should hold it is no package
-        return None
-    return found.origin if found else None
 
 
 def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:

@@ -120,6 +120,7 @@ class Beam:
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
     needs_words: ClassVar[bool] = True
+    table: ClassVar[str] = "decode.beam"  # of these settings
     objectives: ClassVar[tuple[str, ...]] = ("ctc", "k2-ctc")  # it sums over CTC paths
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
@@ -127,8 +128,8 @@ class Beam:
     beam_sizes: tuple[int, ...] = (16, 32)  # hypotheses kept after each row
 
     def __post_init__(self) -> None:
-        _check_weights("decode.beam", self.lm_weights, self.word_penalties)
-        _in_range("decode.beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
+        _check_weights(self.table, self.lm_weights, self.word_penalties)
+        _in_range(f"{self.table}.beam_sizes", self.beam_sizes, BEAM_SIZES)
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,11 @@ class TransducerBeam(Beam):
     `asrtool tune` tries all values of each list on dev.
     """
 
+    table: ClassVar[str] = "decode.transducer-beam"
     objectives: ClassVar[tuple[str, ...]] = ("transducer",)
 
     lm_weights: tuple[float, ...] = (0.1, 0.2, 0.4)  # weights of the language model
     beam_sizes: tuple[int, ...] = (4, 8)  # hypotheses kept after each row
-
-    def __post_init__(self) -> None:
-        _check_weights("decode.transducer-beam", self.lm_weights, self.word_penalties)
-        _in_range("decode.transducer-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
 
 
 @dataclass(frozen=True)
@@ -165,6 +163,7 @@ class AttentionBeam(Beam):
     `asrtool tune` tries all values on dev.
     """
 
+    table: ClassVar[str] = "decode.attention-beam"
     objectives: ClassVar[tuple[str, ...]] = ("attention",)
 
     lm_weights: tuple[float, ...] = (0.1, 0.2, 0.4)  # weights of the language model
@@ -172,9 +171,8 @@ class AttentionBeam(Beam):
     ctc_weights: tuple[float, ...] = (0.0, 0.3)  # of CTC, the rest is of the decoder; 0 where the model has no CTC
 
     def __post_init__(self) -> None:
-        _check_weights("decode.attention-beam", self.lm_weights, self.word_penalties)
-        _in_range("decode.attention-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
-        _in_range("decode.attention-beam.ctc_weights", self.ctc_weights, CTC_WEIGHTS)
+        super().__post_init__()
+        _in_range(f"{self.table}.ctc_weights", self.ctc_weights, CTC_WEIGHTS)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from asrtool.settings.schema import Choice, at_least, between, choice, interface
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
 
-MESSAGE_TYPES = ("fp32", "bf16")
-
 
 @dataclass(frozen=True)
 class Distributed:
@@ -97,37 +95,32 @@ def joinable_strategies() -> list[str]:
 
 
 @dataclass(frozen=True)
-class AllReduce:
+class Messages:
+    """Base of strategies whose learners exchange tensors."""
+
+    message_type: str = "fp32"  # of what learners send to each other; or bf16, which halves it
+
+    def __post_init__(self) -> None:
+        one_of("message_type", self.message_type, ("fp32", "bf16"))
+
+
+@dataclass(frozen=True)
+class AllReduce(Messages):
     """Synchronous SGD: all learners have the same weights."""
 
-    message_type: str = "fp32"  # or bf16: gradients that learners average
-
-    def __post_init__(self) -> None:
-        one_of("distributed.allreduce.message_type", self.message_type, MESSAGE_TYPES)
-
 
 @dataclass(frozen=True)
-class DelayByOne:
+class DelayByOne(Messages):
     """The mean over all learners, taken while they compute."""
 
-    message_type: str = "fp32"  # or bf16: what learners have changed since the last mean
-
-    def __post_init__(self) -> None:
-        one_of("distributed.adpsgd-d1.message_type", self.message_type, MESSAGE_TYPES)
-
 
 @dataclass(frozen=True)
-class RandomRing:
+class RandomRing(Messages):
     """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
 
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
     ring: ClassVar[str] = "random"
-
-    message_type: str = "fp32"  # or bf16: weights that learners exchange
-
-    def __post_init__(self) -> None:
-        one_of("message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)
@@ -138,43 +131,33 @@ class FixedRing(RandomRing):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Messages):
     """AD-PSGD as first published: learners of even rank average with odd ones."""
-
-    message_type: str = "fp32"  # or bf16: weights that learners exchange
-
-    def __post_init__(self) -> None:
-        one_of("distributed.adpsgd-pairs.message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)
-class AdPsgd:
+class AdPsgd(Messages):
     """Asynchronous decentralised SGD on any ring."""
 
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
 
     ring: str = named("ring", "random")  # fixed, random, or package.module:function
-    message_type: str = "fp32"  # or bf16: weights that learners exchange
-
-    def __post_init__(self) -> None:
-        one_of("distributed.adpsgd.message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)
-class Hierarchical:
+class Hierarchical(Messages):
     """Gradients averaged within a super-learner, weights mixed between them."""
 
     of_nodes: ClassVar[bool] = True
 
     node_size: int = 0  # learners of a super-learner; 0 is all of a machine
     outer: str = "adpsgd-random"  # how super-learners mix; or adpsgd-fixed, adpsgd-d1
-    message_type: str = "fp32"  # or bf16: gradients within super-learners, and what is exchanged between them
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(0, "distributed.h-adpsgd", self, "node_size")
         one_of("distributed.h-adpsgd.outer", self.outer, ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"))
-        one_of("distributed.h-adpsgd.message_type", self.message_type, MESSAGE_TYPES)
 
     @property
     def survives(self) -> bool:
@@ -183,35 +166,33 @@ class Hierarchical:
 
 
 @dataclass(frozen=True)
-class Bmuf:
+class Bmuf(Messages):
     """Blockwise model-update filtering."""
 
     block_steps: int = 8  # steps between two averages
     block_momentum: float = 0.5  # 0 is plain periodic averaging
     block_rate: float = 1.0  # fraction of a block's change that is taken
     nesterov: bool = False  # a block begins where the momentum alone would take the weights next
-    message_type: str = "fp32"  # or bf16: what learners have changed in a block
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(1, "distributed.bmuf", self, "block_steps")
         between("distributed.bmuf.block_momentum", self.block_momentum, 0, 0.99)
         positive("distributed.bmuf", self, "block_rate")
-        one_of("distributed.bmuf.message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)
-class Servers:
+class Servers(Messages):
     """Asynchronous SGD with parameter servers."""
 
     section: ClassVar[str] = "distributed.ps-async"
     step_each: ClassVar[bool] = True
 
     num_servers: int = 1  # beside as many learners, each with its part of the weights
-    message_type: str = "fp32"  # or bf16: gradients to the servers, weights from them
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(1, self.section, self, "num_servers")
-        one_of(f"{self.section}.message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)

@@ -83,15 +83,20 @@ def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
             if section in SECTIONS and not isinstance(values, Mapping):
                 what = f"{file}: {section} is a value, expected a table"
                 raise AsrtoolError(what, f"write [{section}] above its keys")
-            for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
-                pairs = value.items() if isinstance(value, Mapping) else [("", value)]
-                for inner, item in pairs:
-                    given.add(tuple(part for part in (section, key, inner) if part), item, str(file))
+            for key, value in _keys(section, values) if isinstance(values, Mapping) else [((section,), values)]:
+                given.add(key, value, str(file))
     for override in overrides:
         given.add(*parse_override(override), f"{OVERRIDE}{override}")
     for line in given.removed:
         logging.info("%s", line)
     return given
+
+
+def _keys(section: str, table: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
+    """Yield key and value of everything in the table of a section."""
+    for key, value in table.items():
+        for inner, item in value.items() if isinstance(value, Mapping) else [("", value)]:
+            yield tuple(filter(None, (section, key, inner))), item
 
 
 def build(given: Given) -> Config:
@@ -141,10 +146,8 @@ def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
     Raises AsrtoolError for a key or a value that this version does not have.
     """
     given = Given()
-    for key, value in table.items():
-        for inner, item in value.items() if isinstance(value, Mapping) else [("", value)]:
-            path = tuple(part for part in (name, key, inner) if part)
-            given.add(path, list(item) if isinstance(item, tuple) else item, origin)
+    for key, value in _keys(name, table):
+        given.add(key, list(value) if isinstance(value, tuple) else value, origin)
     try:
         return build_section(name, given)
     except ValueError as error:
