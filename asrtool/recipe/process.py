@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import BinaryIO
 
@@ -30,26 +30,29 @@ def run_logged(words: Sequence[str], log: BinaryIO) -> int:
     code, 128 + n if signal n ended it. Ctrl-C, SIGTERM and SIGHUP are passed on; after the command has ended they
     take effect here.
     """
-    with _passing_signals_on() as pass_on_to:
+    with _Signals() as signals:
         read_end, write_end = _open_output()
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", START, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,  # else Ctrl-C would reach it twice: from the terminal and from here
-                preexec_fn=ending_with_parent(),  # two runs must never write the same files
-            )
-        except BaseException:
-            os.close(read_end)
-            raise
-        finally:
-            os.close(write_end)
-        pass_on_to(process)
         with os.fdopen(read_end, "rb", buffering=0):
-            return_code = _follow(process, read_end, log)
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", START, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=write_end,
+                    stderr=write_end,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    start_new_session=True,  # else Ctrl-C would reach it twice: from the terminal and from here
+                    preexec_fn=ending_with_parent(),  # two runs must never write the same files
+                )
+            finally:
+                os.close(write_end)
+            signals.pass_on_to(process)
+            try:
+                _copy_output(process, read_end, log)
+                return_code = process.wait()
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
     return return_code if return_code >= 0 else 128 - return_code
 
 
@@ -66,50 +69,40 @@ def _open_output() -> tuple[int, int]:
     return read_end, write_end
 
 
-def _follow(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> int:
-    """Copy the output of `process` until it has ended; how it ended."""
-    try:
-        _copy_output(process, read_end, log)
-        return process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
+class _Signals:
+    """Ctrl-C, SIGTERM and SIGHUP go to a command: a second one kills it.
 
-
-@contextlib.contextmanager
-def _passing_signals_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Yield a function that takes the process which gets this one's signals.
-
-    A second signal kills it. Signals are raised here at the end; they wait until a process is given.
+    Signals wait until a command is given, and are raised here at the end.
     """
-    received: list[int] = []
-    started: list[subprocess.Popen[bytes]] = []
 
-    def send() -> None:
-        for process in started:
-            process.send_signal(received[0] if len(received) == 1 else signal.SIGKILL)
+    def __enter__(self) -> _Signals:
+        self.received: list[int] = []
+        self.process: subprocess.Popen[bytes] | None = None
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        # nohup ignores SIGHUP
+        self.before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
+        for number in self.before:
+            signal.signal(number, self._receive)
+        return self
 
-    def pass_on(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        send()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        if self.received and error is None:
+            signal.raise_signal(self.received[0])
 
-    def pass_on_to(process: subprocess.Popen[bytes]) -> None:
-        started.append(process)
-        if received:
-            send()
+    def pass_on_to(self, process: subprocess.Popen[bytes]) -> None:
+        """Send what was received to `process`, and what comes until the end."""
+        self.process = process
+        self._send()
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    heeded = [number for number, handler in before.items() if handler != signal.SIG_IGN]  # nohup ignores SIGHUP
-    for number in heeded:
-        signal.signal(number, pass_on)
-    try:
-        yield pass_on_to
-    finally:
-        for number in heeded:
-            signal.signal(number, before[number])
-    if received:
-        signal.raise_signal(received[0])
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        self.received.append(number)
+        self._send()
+
+    def _send(self) -> None:
+        if self.process and self.received:
+            self.process.send_signal(self.received[0] if len(self.received) == 1 else signal.SIGKILL)
 
 
 def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> None:

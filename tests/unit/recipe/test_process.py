@@ -58,23 +58,27 @@ def test_a_child_left_behind_does_not_hold_up_the_run(monkeypatch: pytest.Monkey
 
 
 def test_what_a_command_writes_as_it_ends_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = True
+    poll, quiet = select.poll, [True]
 
-    def late(read_ends: list[int], *others: object) -> object:
-        """Nothing was there; before that is looked at, the command has written and ended."""
-        nonlocal quiet
-        if not quiet:
-            return found(read_ends, *others)
-        quiet = False
-        hang_up = select.poll()
-        hang_up.register(read_ends[0], 0)
-        assert hang_up.poll(1000 * ENDED_S)
-        time.sleep(0.1)
-        return [], [], []
+    class Late:
+        """Nothing is there at first; before that is looked at, the command has written and ended."""
 
-    found = select.select
-    monkeypatch.setattr(select, "select", late)
+        def register(self, read_end: int, events: int) -> None:
+            self.found, self.hang_up = poll(), poll()
+            self.found.register(read_end, events)
+            self.hang_up.register(read_end, 0)
+
+        def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+            if not quiet:
+                return self.found.poll(timeout_ms)
+            quiet.clear()
+            assert self.hang_up.poll(1000 * ENDED_S)
+            time.sleep(0.1)
+            return []
+
+    monkeypatch.setattr(select, "poll", Late)
     assert run_code("print('why it failed'); raise SystemExit(3)", monkeypatch) == (3, "why it failed\n")
+    assert not quiet
 
 
 def test_a_signal_that_comes_while_a_command_is_started_is_passed_on(
