@@ -77,8 +77,8 @@ def main(arguments: list[str]) -> int:
     for top in arguments or [str(ROOT / name) for name in DEFAULT]:
         paths = [Path(top)] if Path(top).is_file() else sorted(Path(top).rglob("*"))
         for path in paths:
-            if path.suffix not in (".py", ".md") or str(path).endswith(tuple(GENERATED)):
-                continue
+            if path.suffix not in (".py", ".md") or str(path).endswith(tuple(GENERATED)) or "/exp" in str(path.parent):
+                continue  # /exp*: work folders
             if not arguments and any(part in str(path) for part in LATER):
                 continue
             for line, fault in (faults_of_module if path.suffix == ".py" else faults_of_page)(path):

@@ -22,7 +22,7 @@ from lhotse import AudioSource, Recording, SupervisionSegment
 from asrtool.data.audio.joined import kind_of, parts_in, why_not_whole
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.remote import transfer
-from asrtool.data.remote.file import RemoteFile
+from asrtool.data.remote.transfer import RemoteFile
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import Names, write_set
 from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length

@@ -12,8 +12,7 @@ import soundfile
 from asrtool.data.audio.joined import encode, parts_in, read_parts, why_not_whole
 from asrtool.data.batches import load_ahead
 from asrtool.data.remote import transfer
-from asrtool.data.remote.file import RemoteFile
-from asrtool.data.remote.server import CutShort
+from asrtool.data.remote.transfer import CutShort, RemoteFile
 from asrtool.url import Part
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from asrtool.data.remote import transfer
-from asrtool.data.remote.server import Changed, CutShort, Missing, Version
+from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.errors import AsrtoolError
 from asrtool.files import alone, remove_leftovers, write_beside, write_text
 from asrtool.url import join

@@ -18,7 +18,7 @@ from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import TRAIN, parse_sets
 from asrtool.data.remote import transfer
 from asrtool.data.remote.cache import ABOUT
-from asrtool.data.remote.server import Changed, CutShort, Missing, Version
+from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.data.storage.index import INDEX, SETTINGS
 from asrtool.data.storage.index_columns import FILES as COLUMNS
 from asrtool.data.storage.shard_offsets import TABLE

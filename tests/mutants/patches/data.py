@@ -49,8 +49,8 @@ PATCHES = (
     Patch(
         "fetch-begins-anew-where-it-ended",
         "asrtool/data/remote/transfer.py",
-        ".get(url, done, end)",
-        ".get(url, begin, end)",
+        "_get(url, done, end)",
+        "_get(url, begin, end)",
         (TEST_REMOTE,),
     ),
     Patch(

@@ -18,11 +18,11 @@ from servers import BUCKET, NOTHING, WebServer, patient_no_more, serving, upload
 
 from asrtool.data.features import compute_shards
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.remote import cache, s3_server, transfer
+from asrtool.data.remote import cache, transfer
 from asrtool.data.remote.cache import FETCHED, cached_set
 from asrtool.data.remote.features import open_features
 from asrtool.data.remote.prefetch import Ahead, parts_of_shards
-from asrtool.data.remote.server import Missing
+from asrtool.data.remote.transfer import Missing
 from asrtool.data.storage.byte_range import open_extent
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.shard_offsets import Places
@@ -265,7 +265,7 @@ def test_a_server_that_is_down_and_one_that_refuses_are_one_line(
     with pytest.raises(Missing, match="no such file"):
         transfer.read(f"s3://{BUCKET}/key")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    transfer._server.cache_clear()
+    transfer._s3_of.cache_clear()
     for url in ("http://127.0.0.1:9/x", f"s3://{BUCKET}/x"):
         with pytest.raises(AsrtoolError, match="see whether the server runs"):
             open_features(Path(url), remote)
@@ -278,7 +278,7 @@ def test_without_boto3_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_names_of_a_bucket_are_listed_page_by_page(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_server, "PAGE", 3)
+    monkeypatch.setattr(transfer, "PAGE", 3)
     for number in range(7):
         bucket.put_object(Bucket=BUCKET, Key=f"many/{number}", Body=b"")
     bucket.put_object(Bucket=BUCKET, Key="many/below/x", Body=b"")
