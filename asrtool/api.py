@@ -57,7 +57,7 @@ class Recogniser:
         """Align as `align`, and return a transcript, which has many output forms."""
         from asrtool.local.text.own_text import text_rule
         from asrtool.local.text.text_rules import Unusable
-        from asrtool.transcribe.align import align
+        from asrtool.transcribe.transcribe import align
 
         opened = self._opened()
         if not isinstance(text, str):

@@ -36,7 +36,7 @@ from asrtool.lang.graph_file import load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.text import read_symbols
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.score.result import total
 from asrtool.settings.config import Config
 from asrtool.settings.decode import Decode

@@ -1,6 +1,6 @@
 """Decoding: features to words.
 
-- decode, tune: the two commands; decoder, choose_decoder, cluster: where searches run
+- decode, tune: the two commands; decoder, cluster: searches on this machine, or on workers
 - forward: scores by the acoustic model
 - search: the methods; resources: what they read; parameters: what is tuned
 - words, word_parse: tokens to words; ctm: the output

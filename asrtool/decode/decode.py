@@ -6,17 +6,21 @@ Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm`, the sam
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from asrtool.decode.choose_decoder import start_decoder
+from asrtool.data.storage.reader import FeatureReader
+from asrtool.data.workers.executor import dask_map
+from asrtool.decode.cluster import ClusterDecoder, Task, Values
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.decoder import Decoded
-from asrtool.decode.forward import load_searched_model, open_features
+from asrtool.decode.decoder import Decoded, LocalDecoder, Searches, Tried
+from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchMethod, bases_first, make_methods
@@ -24,6 +28,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.score.utterances import SUFFIX, file_of
 from asrtool.settings.config import Config
+from asrtool.settings.schema import DASK
 
 INDEX = "index.jsonl"  # by which the folder of a set is known
 TRAIN = "train"  # the set that is not decoded
@@ -60,6 +65,36 @@ def decode_run(
                     file.write_text(format_ctm(each), encoding="utf-8")
             report["sets"][path.name] = _describe(decoded)
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+class Decoder(Protocol):
+    """Acoustic model and methods, on this machine or on workers."""
+
+    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
+        """Decode the set of `reader` with each of `parameters`; `what` is for the log."""
+
+
+@contextlib.contextmanager
+def start_decoder(
+    methods: Mapping[str, SearchMethod], resources: Resources, values: Values, keep: Path | None = None
+) -> Iterator[Decoder]:
+    """Open `methods` where decode.executor says, for these `values` of their axes.
+
+    With `keep`, scores of one set are computed once and stored there. Raises AsrtoolError as SearchMethod.open, and
+    as dask_map.
+    """
+    executor = resources.config.decode.executor
+    if executor.startswith(DASK):
+        task = Task.of(resources, values)
+        kept_in = tempfile.TemporaryDirectory(prefix="scores-", dir=keep) if keep else contextlib.nullcontext()
+        with dask_map(executor.removeprefix(DASK), "decode.executor") as map_pieces, kept_in as kept:
+            yield ClusterDecoder(resources.acoustic, methods, task, map_pieces, Path(kept).absolute() if kept else None)
+        return
+    for name, method in methods.items():
+        method.open(values[name])
+    with tempfile.TemporaryFile(dir=keep) if keep else contextlib.nullcontext() as file:
+        scores = ScoreFile(file) if file else None
+        yield LocalDecoder(resources.acoustic, Searches(methods), resources.config.decode, scores)
 
 
 def find_sets(features: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.decode.choose_decoder import Decoder, start_decoder
+from asrtool.decode.decode import Decoder, start_decoder
 from asrtool.decode.decoder import Decoded
 from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters

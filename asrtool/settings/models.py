@@ -154,7 +154,7 @@ class Ctc:
 
     searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
     topology: ClassVar[str] = (
-        "asrtool.models.objectives.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens
+        "asrtool.models.objectives.topology:CtcTopology"  # how rows of its scores stand for tokens
     )
     table: ClassVar[str] = "model.ctc"  # of the settings
 
@@ -184,7 +184,7 @@ class Hybrid:
     searches: ClassVar[tuple[str, ...]] = ("graph", "rescore")  # that its scores can be given to
     needs: ClassVar[tuple[str, ...]] = ("aligner", "targets", "hybrid", "realign")  # stages whose outputs it reads
     topology: ClassVar[str] = (
-        "asrtool.models.objectives.hybrid_topology:LeafTopology"  # how rows of its scores stand for tokens
+        "asrtool.models.objectives.topology:LeafTopology"  # how rows of its scores stand for tokens
     )
     uses_tree: ClassVar[bool] = True
 

@@ -1,7 +1,7 @@
 """Audio files to transcripts.
 
-- audio: reading files and pipes; segments: cutting at pauses; listen: features of segments
-- recogniser: model and search; stitch: joining segments
-- transcribe: files; stream: live audio; align: a known text
+- audio: reading files and pipes; segments: pieces between pauses, with features
+- recogniser: model and search; stitch: joining pieces
+- transcribe: files, and a known text; stream: live audio
 - transcript: output formats
 """

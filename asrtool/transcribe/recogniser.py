@@ -28,25 +28,10 @@ from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section
+from asrtool.transcribe.segments import Piece
 
 GROUP_S = 600.0  # speech that is normalised together, and sorted by length before it becomes batches
 PIECE_S = 5.0  # of speech, about: how many pieces there will be
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Segment of a channel with its features before normalisation."""
-
-    speaker: str  # a name for the channel
-    begin_s: float
-    duration_s: float
-    overlap_s: float  # its first seconds that are also the last ones of the piece before
-    feats_TF: np.ndarray
-
-    @property
-    def end_s(self) -> float:
-        """End in seconds from the start of the recording."""
-        return self.begin_s + self.duration_s
 
 
 @dataclass

@@ -1,21 +1,28 @@
-"""Cut a channel at pauses, while it is read, into segments for the model.
+"""Cut channels at pauses, while they are read, into pieces with features.
 
 A frame of FRAME_S is speech if its level is MARGIN_DB above the floor or LOUD_DB above full scale. The floor is the
 lowest mean of CHUNK_S in the last FLOOR_S seconds. Pauses of PAUSE_S and more are left out, except KEPT_S on either
 side. Speech without such a pause is cut at its quietest point; both segments then have OVERLAP_S of the other, since
 a cut may go through a word.
 
-Letters in names: S samples, K frames.
+Letters in names: C channels, S samples, T frames, F features.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.from_samples import frames_of
+from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+from asrtool.transcribe.audio import Sound
+
+EACH, MIX = "each", "mix"  # values of --channels
 FRAME_S = 0.01
 LONGEST_S = 20.0  # of a piece
 MARGIN_DB = 8.0
@@ -159,3 +166,71 @@ def cut(blocks: Iterable[np.ndarray], sampling_rate_hz: int, longest_s: float) -
     for samples_S in blocks:
         yield from segmenter.add(samples_S)
     yield from segmenter.end()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Segment of a channel with its features before normalisation."""
+
+    speaker: str  # a name for the channel
+    begin_s: float
+    duration_s: float
+    overlap_s: float  # its first seconds that are also the last ones of the piece before
+    feats_TF: np.ndarray
+
+    @property
+    def end_s(self) -> float:
+        """End in seconds from the start of the recording."""
+        return self.begin_s + self.duration_s
+
+
+@dataclass
+class Listener:
+    """Reads one recording; `heard_s` grows as it does."""
+
+    sound: Sound
+    features: Features
+    channels: Sequence[int]  # from 0 on; none where all are mixed into one
+    heard_s: float = 0.0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces of all channels in order of their ends."""
+        extractor: FeatureType = self.features.type.load()(self.features)
+        segmenters = [Segmenter(self.sound.sampling_rate_hz, LONGEST_S) for _ in self.channels or (0,)]
+        for block_CS in self.sound.blocks:
+            self.heard_s += block_CS.shape[1] / self.sound.sampling_rate_hz
+            rows = block_CS[list(self.channels)] if self.channels else block_CS.mean(axis=0, keepdims=True)
+            for number, segmenter in enumerate(segmenters):
+                yield from self._made(number, segmenter.add(rows[number]), extractor)
+        for number, segmenter in enumerate(segmenters):
+            yield from self._made(number, segmenter.end(), extractor)
+
+    def speaker(self, number: int) -> str:
+        """The name of the channel that is number `number` of those listened to."""
+        return f"{self.sound.name}-{self.channels[number] + 1 if self.channels else 1}"
+
+    def _made(self, number: int, segments: Iterator[Segment], extractor: FeatureType) -> Iterator[Piece]:
+        for segment in segments:
+            feats_TF = frames_of(segment.samples_S, self.sound.sampling_rate_hz, self.features, extractor)
+            if len(feats_TF):
+                duration_s = len(segment.samples_S) / self.sound.sampling_rate_hz
+                yield Piece(self.speaker(number), segment.begin_s, duration_s, segment.overlap_s, feats_TF)
+
+
+def choose_channels(sound: Sound, channels: str) -> tuple[int, ...]:
+    """Parse ``each``, ``mix`` or numbers from 1 on; returns numbers from 0 on.
+
+    A mixture has none. Raises AsrtoolError for a channel that the recording does not have.
+    """
+    if channels == EACH:
+        return tuple(range(sound.num_channels))
+    if channels == MIX:
+        return ()
+    try:
+        numbers = tuple(int(text) for text in channels.split(","))
+    except ValueError:
+        numbers = (0,)
+    if not all(1 <= number <= sound.num_channels for number in numbers):
+        found = f"{sound.name}: has {sound.num_channels} channels, --channels is {channels!r}"
+        raise AsrtoolError(found, f"choose {EACH}, {MIX}, or numbers from 1 to {sound.num_channels}, as 1,2")
+    return tuple(number - 1 for number in numbers)

@@ -23,9 +23,8 @@ from asrtool.data.features.from_samples import frames_of
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound
-from asrtool.transcribe.listen import choose_channels
-from asrtool.transcribe.recogniser import Piece, Recogniser, Voices
-from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Segment, Segmenter
+from asrtool.transcribe.recogniser import Recogniser, Voices
+from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Piece, Segment, Segmenter, choose_channels
 from asrtool.transcribe.stitch import Heard, moved, stitch
 
 EDGE_S = 0.05  # of the last samples that have come: frames and resampling there need what comes next

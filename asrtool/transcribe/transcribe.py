@@ -12,15 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from asrtool.data.features.from_samples import frames_of
+from asrtool.decode.align.align import Aligner, tokenize
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, make_folder_of, mark_files, write_text
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
-from asrtool.transcribe.listen import EACH, Listener, choose_channels
-from asrtool.transcribe.recogniser import Piece, Recogniser
+from asrtool.transcribe.recogniser import Recogniser
+from asrtool.transcribe.segments import EACH, Listener, Piece, choose_channels
 from asrtool.transcribe.stitch import Heard, moved, stitch
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
@@ -196,3 +201,27 @@ def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channe
         if piece.speaker == speaker
     ]
     return [Line(channel + 1, heard.begin_s, heard.end_s, heard.words) for heard in stitch(pieces)]
+
+
+def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> Transcript:
+    """Align `text` to a channel, from 1 on; returns one line with times of words.
+
+    The channel is computed at once, so memory grows with its length. Raises AsrtoolError if the file cannot be read,
+    a word has no tokens, or the recording is too short for the text.
+    """
+    folder = recogniser.origin.folders["tokenizer"]
+    assert folder is not None, "every search has read it"
+    tokenizer = Tokenizer.load(folder)
+    with open_sound(path) as sound:
+        (row,) = choose_channels(sound, str(channel))
+        samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
+        feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
+    piece = Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
+    (scored,) = recogniser.scored([piece])
+    aligner = Aligner(recogniser.acoustic.topology, tokenizer.pieces, recogniser.acoustic.frame_s)
+    found = aligner((scored.scores_TV, tokenize(text, tokenizer)))
+    if isinstance(found, str):
+        raise AsrtoolError(f"{path}: cannot be aligned: {found}", "check that text and recording belong together")
+    words = tuple(found.words)
+    line = Line(channel, words[0].begin_s, words[-1].end_s, words)
+    return Transcript(piece.speaker, piece.end_s, 1, (line,))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.models.objectives.ctc import Ctc, K2Ctc
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.models import Ctc as CtcSettings
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")

@@ -12,9 +12,7 @@ from toy_graph import accept, arcs_of, make_sentences, make_toy_tree, write_lang
 from asrtool.lang.graph import build_graph
 from asrtool.lang.graph_file import load_graph
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
-from asrtool.models.objectives.hybrid_topology import LeafTopology
-from asrtool.models.objectives.topology import Topology
+from asrtool.models.objectives.topology import CtcTopology, LeafTopology, Topology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 

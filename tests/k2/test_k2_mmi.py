@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from asrtool.models.objectives.decision_tree import Tree
-from asrtool.models.objectives.denominator_graph import LeafGraph, chain_of, compose
-from asrtool.models.objectives.graph_loss import Chains, Denominator, chain_log_probs
-from asrtool.models.objectives.token_ngrams import estimate_ngrams
+from asrtool.models.objectives.denominator_graph import LeafGraph, chain_of, compose, estimate_ngrams
+from asrtool.models.objectives.lf_mmi import Chains, Denominator, chain_log_probs
 
 k2 = pytest.importorskip("k2", reason="k2 is not installed; make test-k2 makes an environment that has it")
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")

@@ -6,17 +6,27 @@ Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm` and `d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from asrtool.data.storage.index import Utterance
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.transcripts import is_copy
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import compute_scores, load_acoustic_model, load_tokenizer, open_features, torch_threads
+from asrtool.decode.forward import (
+    AcousticModel,
+    compute_scores,
+    load_acoustic_model,
+    load_tokenizer,
+    open_features,
+    torch_threads,
+)
 from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
@@ -27,6 +37,7 @@ from asrtool.models.objectives.topology import Span, Topology
 from asrtool.settings.decode import Decode
 
 Tokenized = Sequence[tuple[str, list[int]]]  # words and their tokens
+Item = tuple[np.ndarray, Tokenized | str]  # scores (T, V), and the text or a reason why it has no tokens
 
 
 @dataclass(frozen=True)
@@ -45,27 +56,71 @@ class Aligner:
     pieces: Sequence[str]
     frame_s: float
 
-    def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> Aligned | str:
-        """Return the best alignment of the words to the scores (T, V), or a reason.
+    def __call__(self, item: Item) -> Aligned | str:
+        """Return the best alignment of the words to the scores, or a reason.
 
-        Words without tokens come as the reason. Tags are aligned and left out of the result.
+        Tags are aligned and left out of the result.
         """
+        path = align_tokens(self.topology, item)
+        if isinstance(path, str):
+            return path
         scores_TV, tokenized = item
-        if isinstance(tokenized, str):
-            return tokenized
-        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
-        needed = self.topology.rows_needed(tokens)
-        if needed > len(scores_TV):
-            return f"{len(scores_TV)} rows, {needed} needed"
-        spans = iter(self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV) if tokens else ())
-        groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
-        groups = [(text, group) for text, group in groups if is_spoken(text)]
+        spans = self.topology.spans(path, scores_TV)
+        groups = [(text, group) for text, group in group_by_words(spans, tokenized) if is_spoken(text)]
         words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
         return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
 
     def _place(self, span: Span) -> Word:
         token, begin, end, _ = span
         return Word(self.pieces[token], begin * self.frame_s, end * self.frame_s, to_confidence([span]))
+
+
+def align_tokens(topology: Topology, item: Item, least_rows: int = 0) -> list[int] | str:
+    """Return the best path of the tokens, a column a row, or a reason."""
+    scores_TV, tokenized = item
+    if isinstance(tokenized, str):
+        return tokenized
+    tokens = [token for _, word_tokens in tokenized for token in word_tokens]
+    needed = max(topology.rows_needed(tokens), least_rows)
+    if needed > len(scores_TV):
+        return f"{len(scores_TV)} rows, {needed} needed"
+    return topology.align(scores_TV, tokens) if len(scores_TV) else []
+
+
+def group_by_words(spans: Sequence[Span], tokenized: Tokenized | str) -> list[tuple[str, list[Span]]]:
+    """Return each word of an aligned text with the spans of its tokens."""
+    assert not isinstance(tokenized, str), "align_tokens returns a reason for it"
+    remaining = iter(spans)
+    return [(text, list(islice(remaining, len(tokens)))) for text, tokens in tokenized]
+
+
+def map_aligned(
+    work: Callable[[Item], Any],
+    acoustic: AcousticModel,
+    reader: FeatureReader,
+    tokenizer: Tokenizer,
+    settings: Decode,
+    what: str,
+    keep: Callable[[Utterance], bool] = lambda _: True,
+) -> Iterator[tuple[Utterance, int, Any]]:
+    """Yield utterances of `reader`, their positions, and the results of `work`.
+
+    `work` runs in decode.num_jobs forked processes; `what` is for the log. Utterances that are not to `keep` are
+    skipped. Raises AsrtoolError as compute_scores.
+    """
+    under_way: deque[tuple[Utterance, int]] = deque()
+
+    def items() -> Iterator[Item]:
+        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
+        for scored in compute_scores(acoustic.model, reader, max_frames):
+            if keep(scored.utterance):
+                under_way.append((scored.utterance, scored.position))
+                yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer)
+
+    num_jobs, total = settings.num_jobs or num_cores(), len(reader.index)
+    with process_pool(one_by_one(work), num_jobs) as work_map, torch_threads(cores_left(num_jobs)):
+        for result in progress(work_map(items(), total), what, total, "utterance"):
+            yield *under_way.popleft(), result
 
 
 def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:
@@ -78,22 +133,10 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)
     loaded = load_tokenizer(tokenizer, acoustic)
-    utterances: list[Utterance] = []
-
-    def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
-        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-        for scored in compute_scores(acoustic.model, reader, max_frames):
-            if is_copy(scored.utterance):
-                continue
-            utterances.append(scored.utterance)
-            yield scored.scores_TV, tokenize(scored.utterance.said, loaded)
-
     aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
-    num_jobs = settings.num_jobs or num_cores()
-    with process_pool(one_by_one(aligner), num_jobs) as align_map, torch_threads(cores_left(num_jobs)):
-        total = len(reader.index)
-        found = list(progress(align_map(items(), total), f"align {features.name}", total, "utterance"))
-    _write(out, utterances, found)
+    what = f"align {features.name}"
+    found = map_aligned(aligner, acoustic, reader, loaded, settings, what, lambda utterance: not is_copy(utterance))
+    _write(out, [(utterance, result) for utterance, _, result in found])
 
 
 def tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
@@ -110,15 +153,15 @@ def tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
     return tokenized
 
 
-def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned | str]) -> None:
-    dropped = [(u.id, reason) for u, reason in zip(utterances, found, strict=True) if isinstance(reason, str)]
-    if len(dropped) == len(utterances):
+def _write(out: Path, found: Sequence[tuple[Utterance, Aligned | str]]) -> None:
+    dropped = [(utterance.id, result) for utterance, result in found if isinstance(result, str)]
+    if len(dropped) == len(found):
         first = "".join(f", {name}: {reason}" for name, reason in dropped[:1])
         raise AsrtoolError(
-            f"{out}: none of {len(utterances)} utterances can be aligned{first}",
+            f"{out}: none of {len(found)} utterances can be aligned{first}",
             "look whether texts belong to their audio and have the tokens of the training",
         )
-    aligned = [(u, result) for u, result in zip(utterances, found, strict=True) if isinstance(result, Aligned)]
+    aligned = [(utterance, result) for utterance, result in found if isinstance(result, Aligned)]
     with write_folder(out, "words.ctm") as folder:
         for name in ("words", "tokens"):
             segments = (

@@ -14,7 +14,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,20 +24,11 @@ from asrtool.data.manifests.sets import FILE, LONG, read_sets
 from asrtool.data.manifests.validator import Entry
 from asrtool.data.storage.index import SETTINGS, read_feature_settings
 from asrtool.data.storage.shard import CHANNELS
-from asrtool.decode.align.align import Tokenized, tokenize
-from asrtool.decode.forward import (
-    AcousticModel,
-    compute_scores,
-    load_acoustic_model,
-    load_tokenizer,
-    open_features,
-    torch_threads,
-)
-from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.decode.align.align import Item, align_tokens, group_by_words, map_aligned
+from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
 from asrtool.decode.words import Word, is_spoken, place_words
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.log import progress
 from asrtool.models.objectives.topology import Topology
 from asrtool.settings.data import Data
 from asrtool.settings.decode import Decode
@@ -123,25 +113,24 @@ class Cutter:
     frame_s: float
     lengths: Lengths
 
-    def __call__(self, item: tuple[np.ndarray, Tokenized | str, float]) -> list[Piece] | tuple[str, str]:
-        """Return the pieces of an utterance, or a reason and a detail."""
-        scores_TV, tokenized, duration_s = item
-        if isinstance(tokenized, str):
-            return "no alignment", tokenized
-        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
-        needed = self.topology.rows_needed(tokens)
-        if needed > len(scores_TV):
-            return "no alignment", f"{len(scores_TV)} rows, {needed} needed"
-        path = self.topology.align(scores_TV, tokens)
-        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / len(tokens)
+    def __call__(self, item: Item) -> list[Word] | tuple[str, str]:
+        """Return the words of an utterance with their times, or a reason and a detail."""
+        path = align_tokens(self.topology, item)
+        if isinstance(path, str):
+            return "no alignment", path
+        scores_TV, tokenized = item
+        spans = self.topology.spans(path, scores_TV)
+        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / len(spans)
         if behind > WORST_NATS:
             return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
-        spans = iter(self.topology.spans(path, scores_TV))
-        groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
-        words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
-        pieces = cut_at_pauses(words, duration_s, self.lengths)
+        groups = group_by_words(spans, tokenized)
+        return place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
+
+    def cut(self, words: Sequence[Word], duration_s: float) -> list[Piece] | tuple[str, str]:
+        """Return the pieces of an utterance, or a reason and a detail."""
         least, largest, pause = dataclasses.astuple(self.lengths)
-        return pieces or ("no pause", f"none of {pause:g} s that leaves pieces of {least:g} to {largest:g} s")
+        no_pause = "no pause", f"none of {pause:g} s that leaves pieces of {least:g} to {largest:g} s"
+        return cut_at_pauses(words, duration_s, self.lengths) or no_pause
 
 
 def cut_run(
@@ -193,23 +182,13 @@ def _cut_set(
 ) -> dict[str, list[Piece]]:
     """Return the pieces of a set's utterances by id; the others go to `drops`."""
     reader = open_features(directory, acoustic)
-    names: list[str] = []
-
-    def items() -> Iterator[tuple[np.ndarray, Tokenized | str, float]]:
-        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-        for scored in compute_scores(acoustic.model, reader, max_frames):
-            names.append(scored.utterance.id)
-            yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer), scored.utterance.duration_s
-
     pieces: dict[str, list[Piece]] = {}
-    num_jobs = settings.num_jobs or num_cores()
-    with process_pool(one_by_one(cutter), num_jobs) as cut_map, torch_threads(cores_left(num_jobs)):
-        total = len(reader.index)
-        for i, found in enumerate(progress(cut_map(items(), total), "cut", total, "utterance")):
-            if isinstance(found, list):
-                pieces[names[i]] = found
-            else:
-                drops.append(Drop(names[i], *found))
+    for utterance, _, words in map_aligned(cutter, acoustic, reader, tokenizer, settings, "cut"):
+        found = cutter.cut(words, utterance.duration_s) if isinstance(words, list) else words
+        if isinstance(found, list):
+            pieces[utterance.id] = found
+        else:
+            drops.append(Drop(utterance.id, *found))
     return pieces
 
 

@@ -9,8 +9,7 @@ Letters in names: S segments, T frames, R rows, F features, K contexts.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,14 @@ import numpy as np
 from asrtool.data.storage.alignment import Alignment, AlignmentWriter, write_about
 from asrtool.data.storage.index import scan_index
 from asrtool.data.storage.large_index import ShardIndex, ShardTable
-from asrtool.decode.align.align import Tokenized, tokenize
-from asrtool.decode.forward import (
-    AcousticModel,
-    compute_scores,
-    load_acoustic_model,
-    load_tokenizer,
-    open_features,
-    torch_threads,
-)
-from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.decode.align.align import Item, align_tokens, map_aligned
+from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
 from asrtool.log import progress
-from asrtool.models.objectives.decision_tree import SILENCE, Tree, contexts
+from asrtool.models.objectives.decision_tree import SILENCE, Context, Tree, contexts, grow_tree, moments
 from asrtool.models.objectives.topology import Span, Topology
-from asrtool.models.objectives.tree_growing import Context, grow_tree, moments
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Tree as TreeSettings
 
@@ -54,17 +44,13 @@ class Segmenter:
     margin: int
     subsampling: int
 
-    def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> np.ndarray | str:
+    def __call__(self, item: Item) -> np.ndarray | str:
         """Return tokens and their first frames (S, 2), or a reason."""
-        scores_TV, tokenized = item
-        if isinstance(tokenized, str):
-            return tokenized
-        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
-        needed = max(self.topology.rows_needed(tokens), 1)
-        if needed > len(scores_TV):
-            return f"{len(scores_TV)} rows, {needed} needed"
-        spans = self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV)
-        return find_segments(spans, len(scores_TV), self.margin) * np.array([1, self.subsampling])
+        path = align_tokens(self.topology, item, least_rows=1)
+        if isinstance(path, str):
+            return path
+        spans = self.topology.spans(path, item[0])
+        return find_segments(spans, len(path), self.margin) * np.array([1, self.subsampling])
 
 
 def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarray:
@@ -124,27 +110,14 @@ def _align_set(
 ) -> dict[str, Any]:
     """Write the alignment of a set as it is found; what targets.json says of it."""
     reader = open_features(directory, acoustic, index)
-    positions: deque[tuple[int, str]] = deque()  # of those under way
-
-    def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
-        max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-        for scored in compute_scores(acoustic.model, reader, max_frames):
-            positions.append((scored.position, scored.utterance.id))
-            yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer)
-
     subsampling = int(acoustic.model.encoder.subsampling)
     segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)
     dropped: list[str] = []
-    num_jobs = settings.num_jobs or num_cores()
-    with (
-        process_pool(one_by_one(segmenter), num_jobs) as align_map,
-        torch_threads(cores_left(num_jobs)),
-        AlignmentWriter(out, len(index)) as writer,
-    ):
-        for found in progress(align_map(items(), len(index)), f"align {directory.name}", len(index), "utterance"):
-            position, name = positions.popleft()
+    found_by_utterance = map_aligned(segmenter, acoustic, reader, tokenizer, settings, f"align {directory.name}")
+    with AlignmentWriter(out, len(index)) as writer:
+        for utterance, position, found in found_by_utterance:
             if isinstance(found, str):
-                dropped.append(f"{name}: {found}")
+                dropped.append(f"{utterance.id}: {found}")
             else:
                 writer.add(position, found)
     if len(dropped) == len(index):

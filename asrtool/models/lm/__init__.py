@@ -1,4 +1,4 @@
 """Neural language model.
 
-- neural_lm: encoder over words; next_word: its output; sentence_tree: common prefixes
+- neural_lm: encoder over words, also over a tree of sentences; next_word: its output
 """

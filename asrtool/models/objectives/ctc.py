@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from asrtool.errors import require_k2
 from asrtool.models.acoustic import Loss, Objective
-from asrtool.models.objectives.ctc_topology import BLANK
 from asrtool.models.objectives.targets import Targets
+from asrtool.models.objectives.topology import BLANK
 from asrtool.settings.models import Ctc as CtcSettings
 
 NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away

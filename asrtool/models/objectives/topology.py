@@ -1,24 +1,33 @@
-"""Topology: how rows of scores map to tokens, for search and forced alignment.
+"""Topologies: how rows of scores map to tokens, for search and forced alignment.
 
-Needs no torch. Letters in names: T rows, V columns of the scores. A path is a list of one column a row.
+- CTC: equal tokens in a row are one unless a blank is between (map B of Graves et al. 2006, section 3.1). Column i of
+  the scores is token i, and column 0 is the blank.
+- Hybrid model: column i is pdf i of the decision tree. Silence is optional around tokens, also between two tokens of a
+  word, as a blank of CTC is. It is a left context like any other.
+
+Needs no torch. A path is a list of one column a row. Letters in names: T or R rows, V columns of the scores, L pdfs, X
+states of an alignment, U tokens.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.decision_tree import FIRST, SILENCE, Tree
 from asrtool.settings import registry
 from asrtool.settings.schema import Choice
 
 # Token, the rows in which a path emits it, begin and end (exclusive), and its highest score there. A plain tuple: an
 # utterance has dozens, and named ones take longer to make than all else that words take after the search.
 Span = tuple[int, int, int, float]
+BLANK = 0  # column of CTC
+NONE = -1  # no state of an alignment
 
 
 class Topology(ABC):
@@ -73,3 +82,170 @@ def load_topology(objective: Choice, tree: Tree | None = None) -> Topology:
     kind = registry.load("topology", path)
     topology: Topology = kind(tree, objective.settings.prior_scale) if uses_tree(objective) else kind()
     return topology
+
+
+class CtcTopology(Topology):
+    """Topology of scores that are log posteriors of tokens and of a blank."""
+
+    blank = BLANK
+
+    def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
+        """The most probable path of `tokens`.
+
+        States are blank, token 1, blank, ... token U, blank; from one a path stays, advances, or skips a blank between
+        two different tokens (Graves et al. 2006, section 4.1, with max instead of sum).
+        """
+        num_rows, num_states = len(scores_TV), 2 * len(tokens) + 1
+        labels = np.full(num_states, BLANK)
+        labels[1::2] = tokens
+        skips = np.zeros(num_states, dtype=bool)
+        skips[3::2] = labels[3::2] != labels[1:-2:2]
+        emit_TS = scores_TV[:, labels].astype(np.float64)
+        score = np.full(num_states + 2, -np.inf)  # two states of padding in front: score[2 + s] belongs to state s
+        score[2] = 0.0
+        moves_TS = np.zeros((num_rows, num_states), dtype=np.int8)
+        came = np.empty((3, num_states))
+        for t in range(num_rows):
+            came[0] = score[2:]
+            came[1] = score[1:-1]
+            came[2] = np.where(skips, score[:-2], -np.inf)
+            if t == 0:
+                came[2] = -np.inf
+            moves_TS[t] = came.argmax(axis=0)
+            score[2:] = came.max(axis=0) + emit_TS[t]
+        state = num_states - 1
+        if num_states > 1 and score[2 + state - 1] > score[2 + state]:
+            state -= 1
+        assert np.isfinite(score[2 + state]), f"{len(tokens)} tokens do not fit {num_rows} rows"
+        return list(labels[_trace(moves_TS, state)].tolist())
+
+    def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
+        """Runs of equal tokens, blanks left out."""
+        # A loop: for the length of an utterance NumPy's calls take twice as long.
+        score_of = scores_TV.item
+        spans: list[Span] = []
+        last, begin, peak = BLANK, 0, 0.0
+        for t, token in enumerate(path):
+            if token != last:
+                if last != BLANK:
+                    spans.append((last, begin, t, peak))
+                last, begin, peak = token, t, score_of(t, token)
+            elif token != BLANK and (score := score_of(t, token)) > peak:
+                peak = score
+        if last != BLANK:
+            spans.append((last, begin, len(path), peak))
+        return spans
+
+    def rows_needed(self, tokens: Sequence[int]) -> int:
+        """One a token, and a blank between equal neighbours."""
+        return len(tokens) + sum(one == two for one, two in pairwise(tokens))
+
+    def transducer(self, tokens: Sequence[int]) -> str:
+        """State 0 has read a blank or nothing, state i + 1 has read tokens[i]."""
+        blank, labels = BLANK + 1, [token + 1 for token in tokens]
+        lines = [f"0 0 {blank} 0"]
+        lines += [f"0 {state} {label} {label}" for state, label in enumerate(labels, 1)]
+        for state, label in enumerate(labels, 1):
+            lines.append(f"{state} 0 {blank} 0")
+            lines.append(f"{state} {state} {label} 0")
+            lines += [f"{state} {to} {other} {other}" for to, other in enumerate(labels, 1) if to != state]
+        return "\n".join([*lines, *map(str, range(len(labels) + 1))]) + "\n"
+
+
+def _trace(moves_TS: np.ndarray, state: int) -> np.ndarray:
+    states = np.empty(len(moves_TS), dtype=np.int64)
+    for t in range(len(moves_TS) - 1, -1, -1):
+        states[t] = state
+        state -= int(moves_TS[t, state])  # the moves are bytes, too small for a state
+    return states
+
+
+class LeafTopology(Topology):
+    """Topology of `frame-ce`: scores are log posteriors minus scaled log priors."""
+
+    margin_s = 0.0
+
+    def __init__(self, tree: Tree, prior_scale: float) -> None:
+        self.tree = tree
+        self.scaled_priors_L = (prior_scale * tree.log_priors_L).tolist()
+
+    def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
+        """The best path of `tokens`, by Viterbi over the states of `_chain`."""
+        leaves_X, before_X5, begins, ends = self._chain(tokens)
+        emit_RX = scores_TV[:, leaves_X].astype(np.float64)
+        score = np.full(len(leaves_X) + 1, -np.inf)  # the last one is that of NONE
+        moves_RX = np.zeros(emit_RX.shape, dtype=np.int8)
+        for r, emit_X in enumerate(emit_RX):
+            if r == 0:
+                score[begins] = emit_X[begins]
+                continue
+            came_X5 = score[before_X5]
+            moves_RX[r] = came_X5.argmax(axis=1)
+            score[:-1] = came_X5.max(axis=1) + emit_X
+        state = max(ends, key=lambda end: score[end])
+        assert np.isfinite(score[state]), f"{len(tokens)} tokens do not fit {len(scores_TV)} rows"
+        path = []
+        for r in range(len(scores_TV) - 1, -1, -1):
+            path.append(int(leaves_X[state]))
+            state = int(before_X5[state, moves_RX[r, state]])
+        return path[::-1]
+
+    def _chain(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[int], list[int]]:
+        """Return state pdfs (X,), predecessors (X, 5), first and last states.
+
+        Token i has states 5 i and on: silence before it, first and further rows after silence, and these two after
+        the previous token. A last state is the silence at the end.
+        """
+        leaves: list[int] = []
+        before: list[list[int]] = []
+        for i, token in enumerate(tokens):
+            state = 5 * i
+            spoken = [state - 4, state - 3, state - 2, state - 1] if i else []
+            behind_silence = self.tree.leaves_VV2[SILENCE, token]
+            behind_token = self.tree.leaves_VV2[tokens[i - 1] if i else SILENCE, token]
+            leaves += [SILENCE, *behind_silence, *behind_token]
+            before += [[state, *spoken], [state], [state + 1, state + 2], spoken or [NONE], [state + 3, state + 4]]
+        end = 5 * len(tokens)
+        spoken = [end - 4, end - 3, end - 2, end - 1] if tokens else []
+        before_X5 = np.array([row + [NONE] * (5 - len(row)) for row in [*before, [end, *spoken]]])
+        return np.array([*leaves, SILENCE]), before_X5, [0, 1] if tokens else [0], [end, *spoken]
+
+    def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
+        """Return the tokens of a path with their rows and highest log posterior."""
+        tokens_L, places_L = self.tree.tokens_L, self.tree.places_L
+        spans: list[Span] = []
+        last = SILENCE
+        for r, leaf in enumerate(path):
+            token = int(tokens_L[leaf])
+            score = float(scores_TV[r, leaf]) + self.scaled_priors_L[leaf]
+            if token != SILENCE and (places_L[leaf] == FIRST or token != last):
+                spans.append((token, r, r + 1, score))
+            elif token != SILENCE:
+                _, begin, _, peak = spans[-1]
+                spans[-1] = (token, begin, r + 1, max(peak, score))
+            last = token
+        return spans
+
+    def rows_needed(self, tokens: Sequence[int]) -> int:
+        """One a token."""
+        return len(tokens)
+
+    def transducer(self, tokens: Sequence[int]) -> str:
+        """Return H and the context in one automaton.
+
+        State 0 has read silence or nothing, each other one a token by its two pdfs.
+        """
+        pairs = {(token, *self._pair(left, token)) for token in tokens for left in (SILENCE, *tokens)}
+        states = {key: number for number, key in enumerate(sorted(pairs), 1)}
+        lines = [f"0 0 {SILENCE + 1} 0"]
+        for left, state, further in [(SILENCE, 0, NONE), *((key[0], number, key[2]) for key, number in states.items())]:
+            for token in tokens:
+                first, other = self._pair(left, token)
+                lines.append(f"{state} {states[token, first, other]} {first + 1} {token + 1}")
+            if state:
+                lines += [f"{state} {state} {further + 1} 0", f"{state} 0 {SILENCE + 1} 0"]
+        return "\n".join([*lines, *map(str, range(len(states) + 1))]) + "\n"
+
+    def _pair(self, left: int, token: int) -> tuple[int, int]:
+        first, further = self.tree.leaves_VV2[left, token].tolist()
+        return first, further

@@ -65,9 +65,9 @@ PATCHES = (
     ),
     Patch(
         "segments-at-the-place-of-another-utterance",
-        "asrtool/decode/align/frame_targets.py",
-        "positions.append((scored.position, scored.utterance.id))",
-        "positions.append((len(positions), scored.utterance.id))",
+        "asrtool/decode/align/align.py",
+        "under_way.append((scored.utterance, scored.position))",
+        "under_way.append((scored.utterance, len(under_way)))",
         ("tests/unit/train/test_frame_targets.py::test_every_utterance_is_aligned_by_its_own_scores",),
     ),
     Patch(

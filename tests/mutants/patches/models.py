@@ -21,7 +21,7 @@ PATCHES = (
     # Decoding
     Patch(
         "repeat-across-a-blank-is-one",
-        "asrtool/models/objectives/ctc_topology.py",
+        "asrtool/models/objectives/topology.py",
         "if token != last:",
         "if token not in (last, BLANK):",
         ("tests/unit/models/test_ctc_topology.py",),
@@ -197,14 +197,14 @@ PATCHES = (
     ),
     Patch(
         "tree-splits-off-what-is-too-small",
-        "asrtool/models/objectives/tree_growing.py",
+        "asrtool/models/objectives/decision_tree.py",
         "gain_Q = np.where(enough_Q, gain_Q, 0.0)",
         "gain_Q = np.where(enough_Q | True, gain_Q, 0.0)",
         ("tests/unit/models/test_tree.py",),
     ),
     Patch(
         "context-of-a-token-behind-silence-forgotten",
-        "asrtool/models/objectives/hybrid_topology.py",
+        "asrtool/models/objectives/topology.py",
         "behind_silence = self.tree.leaves_VV2[SILENCE, token]",
         "behind_silence = self.tree.leaves_VV2[tokens[i - 1] if i else SILENCE, token]",
         ("tests/unit/models/test_leaf_topology.py",),
@@ -260,28 +260,28 @@ PATCHES = (
     ),
     Patch(
         "leak-left-out-of-the-gradient",
-        "asrtool/models/objectives/graph_loss.py",
+        "asrtool/models/objectives/lf_mmi.py",
         "ahead_SN = ahead_SN + graph.leak * (graph.share_S1 * ahead_SN).sum(dim=0)",
         "ahead_SN = ahead_SN + 0 * (graph.share_S1 * ahead_SN).sum(dim=0)",
         ("tests/unit/models/test_lf_mmi.py::test_the_gradient_is_that_of_finite_differences",),
     ),
     Patch(
         "shorter-utterances-end-in-the-last-row-of-the-batch",
-        "asrtool/models/objectives/graph_loss.py",
+        "asrtool/models/objectives/lf_mmi.py",
         "log_sums_N = torch.where(lens_N == t + 1, at_end_N, log_sums_N)",
         "log_sums_N = at_end_N",
         ("tests/unit/models/test_lf_mmi.py",),
     ),
     Patch(
         "tokens-move-beyond-the-tolerance",
-        "asrtool/models/objectives/graph_loss.py",
+        "asrtool/models/objectives/lf_mmi.py",
         "reached_NI = reached_NI.masked_fill(~chains.is_allowed_NTI[:, t], NO_PATH)",
         "pass",
         ("tests/unit/models/test_lf_mmi.py::test_the_loss_is_that_of_all_alignments_near_the_given_one",),
     ),
     Patch(
         "histories-kept-without-their-ends",
-        "asrtool/models/objectives/token_ngrams.py",
+        "asrtool/models/objectives/denominator_graph.py",
         "key=lambda history: (-counts[history], len(history), history))",
         "key=lambda history: (-counts[history], -len(history), history))",
         ("tests/unit/models/test_token_ngrams.py",),
@@ -304,7 +304,7 @@ PATCHES = (
     # The neural language model
     Patch(
         "beginnings-alike-by-their-last-word",
-        "asrtool/models/lm/sentence_tree.py",
+        "asrtool/models/lm/neural_lm.py",
         "np.logical_or.accumulate(sorted_NT[1:] != sorted_NT[:-1], axis=1)",
         "sorted_NT[1:] != sorted_NT[:-1]",
         ("tests/unit/models/test_neural_lm.py",),

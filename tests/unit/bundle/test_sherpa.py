@@ -27,7 +27,8 @@ from asrtool.settings.data import Features
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
-from asrtool.transcribe.recogniser import Piece, Recogniser, open_recogniser
+from asrtool.transcribe.recogniser import Recogniser, open_recogniser
+from asrtool.transcribe.segments import Piece
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the extra dev")
 sherpa_onnx = pytest.importorskip("sherpa_onnx", reason="needs sherpa-onnx, of the extra dev")

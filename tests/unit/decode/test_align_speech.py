@@ -20,7 +20,7 @@ from asrtool.decode.align.align import Aligned, Aligner, align_run
 from asrtool.decode.forward import AcousticModel, Scored
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Decode
 
 PIECES = ("<blk>", "\u2581a", "b", "[noise]")

@@ -29,7 +29,7 @@ from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import to_table
 from asrtool.settings.data import Features
 from asrtool.settings.schema import SEARCHED

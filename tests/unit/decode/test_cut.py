@@ -21,12 +21,12 @@ from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.data.storage.index import read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.align import cut as cut_module
-from asrtool.decode.align.cut import Cutter, Lengths, Piece, cut_run
+from asrtool.decode.align.cut import Cutter, Lengths, cut_at_pauses, cut_run
 from asrtool.decode.forward import AcousticModel
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.local.sets.duplicates import check_same_audio
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.data import Data, Features
 from asrtool.settings.decode import Decode
 from asrtool.settings.schema import Choice
@@ -69,32 +69,36 @@ def heard(tokenizer: Tokenizer) -> np.ndarray:
     return scores_of(at, tokenizer.num_tokens)
 
 
-def item(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, list[tuple[str, list[int]]], float]:
-    return heard(tokenizer), [(word, tokenizer.encode(word)) for word in words], DURATION_S
+def item(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, list[tuple[str, list[int]]]]:
+    return heard(tokenizer), [(word, tokenizer.encode(word)) for word in words]
 
 
 def test_cuts_are_in_pauses_and_pieces_have_their_words(tokenizer: Path) -> None:
     loaded = Tokenizer.load(tokenizer)
-    pieces = Cutter(CtcTopology(), FRAME_S, LENGTHS)(item(loaded, SENTENCE))
-    assert [piece.text for piece in pieces if isinstance(piece, Piece)] == ["so what did you do", "last week"]
+    cutter = Cutter(CtcTopology(), FRAME_S, LENGTHS)
+    words = cutter(item(loaded, SENTENCE))
+    assert isinstance(words, list)
+    pieces = cut_at_pauses(words, DURATION_S, LENGTHS)
+    assert [piece.text for piece in pieces] == ["so what did you do", "last week"]
+    assert cutter.cut(words, DURATION_S) == pieces
     for one, other in itertools.pairwise(pieces):
-        assert isinstance(one, Piece)
-        assert isinstance(other, Piece)
         assert any(begin - 0.02 <= one.end_s <= other.begin_s <= end + 0.02 for begin, end in PAUSES_S)
 
 
 def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
     loaded = Tokenizer.load(tokenizer)
     cutter = Cutter(CtcTopology(), FRAME_S, LENGTHS)
-    assert cutter((heard(loaded), "'x': no tokens", DURATION_S)) == ("no alignment", "'x': no tokens")
-    few = heard(loaded)[:5], item(loaded, SENTENCE)[1], DURATION_S
+    assert cutter((heard(loaded), "'x': no tokens")) == ("no alignment", "'x': no tokens")
+    few = heard(loaded)[:5], item(loaded, SENTENCE)[1]
     reason, detail = cutter(few)
     assert (reason, str(detail)[:7]) == ("no alignment", "5 rows,")
     reason, detail = cutter(item(loaded, list(reversed(SENTENCE))))
     assert reason == "text unlike audio"
     assert str(detail).endswith("nats a token behind the best path, 2 allowed")
     strict = dataclasses.replace(cutter, lengths=Lengths(1.0, 4.0, 1.5))
-    assert strict(item(loaded, SENTENCE)) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
+    words = strict(item(loaded, SENTENCE))
+    assert isinstance(words, list)
+    assert strict.cut(words, DURATION_S) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
 
 
 class Model(torch.nn.Module):

@@ -18,7 +18,7 @@ from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.phones import TOKENS, PhoneTokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import Choice
 

@@ -32,7 +32,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import SEARCHED, Choice
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from asrtool.data.storage.alignment import Alignment, AlignmentWriter
 from asrtool.decode.align.frame_targets import Segmenter, find_segments
 from asrtool.errors import AsrtoolError
-from asrtool.models.objectives.ctc_topology import CtcTopology
-from asrtool.models.objectives.topology import Span
+from asrtool.models.objectives.topology import CtcTopology, Span
 
 runs = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=5)  # rows before a token, and its own
 

@@ -21,8 +21,7 @@ from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.phones import TOKENS, write_phones
 from asrtool.lang.text import read_symbols
-from asrtool.models.objectives.ctc_topology import CtcTopology
-from asrtool.models.objectives.topology import Span
+from asrtool.models.objectives.topology import CtcTopology, Span
 
 # x is a and b; "x y" is ab too; d may be c c; e begins as c does and ends in a token of no other word.
 LEXICON = [("a", (1,)), ("b", (1,)), ("ab", (1, 2)), ("y", (2,)), ("c", (3,))]

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.decode.words import Word, WordPieces, place_words
-from asrtool.models.objectives.ctc_topology import CtcTopology
-from asrtool.models.objectives.topology import Span
+from asrtool.models.objectives.topology import CtcTopology, Span
 
 PIECES = ("<blk>", "<unk>", "[noise]", "\u2581", "\u2581hi", "\u2581the", "re", "\u2581th", "-")
 

@@ -24,7 +24,7 @@ from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.model import NgramLm, Ngrams
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 
 
 def collapse(labels: Sequence[int]) -> Labels:

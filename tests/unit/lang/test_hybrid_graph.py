@@ -17,7 +17,7 @@ from asrtool.decode.search.graph import GraphSearch
 from asrtool.lang.graph import build_graph
 from asrtool.lang.graph_file import load_graph
 from asrtool.lang.ngram.arpa import read_arpa
-from asrtool.models.objectives.hybrid_topology import LeafTopology
+from asrtool.models.objectives.topology import LeafTopology
 
 NUM_TOKENS = 4  # silence, x, y and z
 

@@ -18,7 +18,7 @@ from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.phones import write_phones
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 
 # to, too, two and there, their sound alike; a and the have variants; "a way" is "away"; "i scream" is "ice cream".
 TEXT = """to the two too

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 
 from asrtool.models.objectives.ctc import Ctc
-from asrtool.models.objectives.ctc_topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.models import Ctc as CtcSettings
 
 NUM_TOKENS = 3

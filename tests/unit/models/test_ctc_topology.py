@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.objectives.ctc_topology import CtcTopology
-from asrtool.models.objectives.topology import load_topology
+from asrtool.models.objectives.topology import CtcTopology, load_topology
 from asrtool.settings.schema import Choice
 
 CTC = CtcTopology()
@@ -101,7 +100,7 @@ class Bare:
 class Elsewhere:
     """Settings whose topology is nowhere."""
 
-    topology = "asrtool.models.objectives.ctc_topology:Missing"
+    topology = "asrtool.models.objectives.topology:Missing"
 
 
 def test_an_objective_without_a_topology_is_one_line() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.models.objectives.ctc import Ctc
-from asrtool.models.objectives.ctc_topology import CtcTopology
 from asrtool.models.objectives.targets import Targets
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.models import Ctc as CtcSettings
 
 sequences = st.lists(st.lists(st.integers(0, 2), max_size=7), max_size=7)

@@ -15,7 +15,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, load_model, save_model, tree_of, tree_to_info
 from asrtool.models.objectives.decision_tree import Tree
 from asrtool.models.objectives.frame_ce import FrameCe
-from asrtool.models.objectives.hybrid_topology import LeafTopology
+from asrtool.models.objectives.topology import LeafTopology
 from asrtool.settings.config import check_conflicts, to_table
 from asrtool.settings.models import FrameCe as FrameCeSettings
 from asrtool.settings.models import Model

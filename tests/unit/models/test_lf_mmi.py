@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.models.objectives.decision_tree import Tree
-from asrtool.models.objectives.denominator_graph import LeafGraph, chain_of, compose
+from asrtool.models.objectives.denominator_graph import LeafGraph, TokenNgrams, chain_of, compose, estimate_ngrams
 from asrtool.models.objectives.frame_ce import FrameCe
-from asrtool.models.objectives.graph_loss import Denominator
-from asrtool.models.objectives.lf_mmi import LfMmi
-from asrtool.models.objectives.token_ngrams import TokenNgrams, estimate_ngrams
+from asrtool.models.objectives.lf_mmi import Denominator, LfMmi
 from asrtool.settings.models import FrameCe as FrameCeSettings
 from asrtool.settings.models import LfMmi as LfMmiSettings
 

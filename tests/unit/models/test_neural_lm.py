@@ -20,11 +20,11 @@ from asrtool.models.lm.neural_lm import (
     WordEncoder,
     WordLstm,
     load_neural_lm,
+    make_word_tree,
     pad_sentences,
     save_neural_lm,
 )
 from asrtool.models.lm.next_word import Adaptive, NextWord, Softmax
-from asrtool.models.lm.sentence_tree import make_word_tree
 from asrtool.settings.schema import Choice
 
 LSTM = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=8, dropout=0.5)

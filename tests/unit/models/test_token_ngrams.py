@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.models.objectives import token_ngrams
-from asrtool.models.objectives.token_ngrams import TokenNgrams, estimate_ngrams
+from asrtool.models.objectives import denominator_graph
+from asrtool.models.objectives.denominator_graph import TokenNgrams, estimate_ngrams
 
 NUM_TOKENS = 4
 BEGIN, END = NUM_TOKENS, NUM_TOKENS + 1
@@ -89,7 +89,7 @@ def test_counts_do_not_depend_on_how_many_are_counted_at_a_time(monkeypatch: pyt
     random = np.random.default_rng(0)
     sequences = [random.integers(0, NUM_TOKENS, size).tolist() for size in random.integers(0, 30, 50)]
     whole = estimate(sequences, 3)
-    monkeypatch.setattr(token_ngrams, "PIECE", 40)
+    monkeypatch.setattr(denominator_graph, "PIECE", 40)
     assert estimate(sequences, 3) == whole
 
 

@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.objectives.decision_tree import Tree, contexts
-from asrtool.models.objectives.tree_growing import Context, find_questions, grow_tree, log_likelihood, moments
+from asrtool.models.objectives.decision_tree import (
+    Context,
+    Tree,
+    contexts,
+    find_questions,
+    grow_tree,
+    log_likelihood,
+    moments,
+)
 
 Rows = dict[Context, np.ndarray]
 

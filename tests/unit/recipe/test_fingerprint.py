@@ -29,7 +29,7 @@ SOURCES = {
     "asrtool/models/acoustic.py": "",
     "asrtool/models/encoders/lstm.py": "",
     "asrtool/models/objectives/ctc.py": "",
-    "asrtool/models/objectives/ctc_topology.py": "",
+    "asrtool/models/objectives/topology.py": "",
     "asrtool/train/optimisation/optimizer.py": "",
     "asrtool/train/optimisation/learning_rate.py": "",
     "asrtool/train/batches/shard_source.py": "",

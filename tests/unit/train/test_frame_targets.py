@@ -22,9 +22,8 @@ from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
-from asrtool.models.objectives.decision_tree import Tree, contexts
+from asrtool.models.objectives.decision_tree import Context, Tree, contexts, moments
 from asrtool.models.objectives.topology import load_topology
-from asrtool.models.objectives.tree_growing import Context, moments
 from asrtool.settings import registry
 from asrtool.settings.config import Config
 from asrtool.settings.decode import Decode

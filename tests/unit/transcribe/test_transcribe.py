@@ -22,9 +22,8 @@ from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.from_samples import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
-from asrtool.transcribe.listen import choose_channels
-from asrtool.transcribe.recogniser import Piece, Voices, open_recogniser
-from asrtool.transcribe.segments import cut
+from asrtool.transcribe.recogniser import Voices, open_recogniser
+from asrtool.transcribe.segments import Piece, choose_channels, cut
 from asrtool.transcribe.transcribe import Audio, files_at_once
 from asrtool.transcribe.transcript import FORMATS
 
