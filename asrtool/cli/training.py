@@ -92,7 +92,7 @@ def train(
     from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import Entry, code_of
-    from asrtool.train.chain_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
+    from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.loop.straggler import InjectionOptions
     from asrtool.train.train import start_training

@@ -1,14 +1,14 @@
 """Train a model: batches, the training loop, checkpoints and fine-tuning.
 
 - train: features and tokenizer -> the job of an acoustic model; nnlm: texts -> a neural language model
-- auto_settings, chain_settings: settings chosen by hours of speech, and of each training of a chain
+- derived_settings: settings chosen by hours of speech, and of each training of a chain
 - job, inputs: the description of a training, and digests of its settings and data
 - run: opens the folder of a training, and starts its learners
 - finetune: initial weights from a trained model, and frozen parameters
 - batches/: sources, plans of epochs, augmentation
 - loop/: forward, backward, metrics, evaluation on dev
 - optimisation/: optimizers and learning-rate schedules
-- ledger/: the batches that each learner has trained
+- ledger: the batches that each learner has been assigned and has trained
 - checkpoints/: when they are due, how they are written, merged and loaded
 - average: the mean of the weights of several checkpoints
 """

@@ -28,7 +28,7 @@ from asrtool.files import write_text
 from asrtool.settings.distributed import Distributed, joinable_strategies
 from asrtool.train.inputs import FINAL, INPUTS, begun_with, open_training
 from asrtool.train.job import Job
-from asrtool.train.ledger.in_flight import describe_assigned, examine_lost, forget_assigned
+from asrtool.train.ledger import describe_assigned, examine_lost, forget_assigned
 from asrtool.train.loop.stop import Stopped
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asrtool.train.loop.loop import Training
 
 # What learners need that takes long to load.
-PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.loop", "asrtool.train.batches.shard_source")
+PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.build", "asrtool.train.batches.shard_source")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
 
@@ -159,7 +159,7 @@ def prepare(job: Job, world: World) -> Training:
     """Build the training of `job`, resumed from its last checkpoint."""
     import torch
 
-    from asrtool.train.loop.loop import Training
+    from asrtool.train.loop.build import build_training
 
     torch.manual_seed(job.optimisation.seed)
     num_begun = begun_with(job.out) or world.size
@@ -169,7 +169,7 @@ def prepare(job: Job, world: World) -> Training:
         logging.info(what, world.size, num_begun, batch_s, batch_s * world.size)
     components = job.build(num_begun)
     gc.freeze()  # modules and sets stay: to look for cycles among them takes a quarter of the time of a plan
-    return Training(job, components, world, job.distributed.rate_factor(world.size, num_begun))
+    return build_training(job, components, world, job.distributed.rate_factor(world.size, num_begun))
 
 
 def _train_as_learner(job: Job) -> None:
@@ -224,16 +224,16 @@ def _summary(training: Training) -> dict[str, Any]:
         "num_steps": state.step,
         "num_epochs": known[-1][0],
         "num_samples": state.samples,
-        **training.train_set.describe(),
+        **training.components.train_set.describe(),
         "seconds": state.seconds,
         "frames_per_s": state.frames / state.seconds,
         "padding_fraction": 1 - state.frames / state.padded_frames,
-        "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+        "num_parameters": sum(parameter.numel() for parameter in training.components.model.parameters()),
         "dev_loss": known[-1][1],
         "best_dev_loss": best_first(state.saved)[0].dev_loss,
         "best_epoch": best[0] if (best := training.dev_losses.best) else None,
-        "stopped_early": known[-1][0] < training.settings.num_epochs,
-        "strategy": training.distributed.strategy.name,
+        "stopped_early": known[-1][0] < training.job.optimisation.num_epochs,
+        "strategy": training.job.distributed.strategy.name,
         "num_learners": state.num_learners,
         "lost": {str(loss.rank): loss.why for loss in losses},
         "joined": list(members.joined) if members else [],

@@ -15,7 +15,7 @@ from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
-from asrtool.train.auto_settings import with_sizes
+from asrtool.train.derived_settings import with_sizes
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.loop.straggler import InjectionOptions
@@ -110,10 +110,8 @@ def build_components(
     missing, or a set cannot be trained on.
     """
     from asrtool.lang.tokenizer import Tokenizer
-    from asrtool.train.batches.batch import in_two_views, one_by_one
-    from asrtool.train.batches.sequence_noise import adding
+    from asrtool.train.batches.augment import adding, in_two_views, masking, one_by_one
     from asrtool.train.batches.source import SourceContext
-    from asrtool.train.batches.spec_augment import masking
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)

@@ -115,7 +115,7 @@ def theory(
     """
     from asrtool.predict.theory.describe import Question, answer, to_dict, to_text
     from asrtool.predict.theory.system import System
-    from asrtool.train.chain_settings import last_settings
+    from asrtool.train.derived_settings import last_settings
     from asrtool.train.run import count_learners
 
     distributed = config.distributed

@@ -19,8 +19,7 @@ from asrtool.settings.config import Config
 from asrtool.settings.data import Features
 from asrtool.settings.lang import LARGEST_CHOSEN, Tokenizer
 from asrtool.settings.train import Nnlm
-from asrtool.train.auto_settings import fit
-from asrtool.train.chain_settings import aligner_settings, hybrid_settings, last_settings
+from asrtool.train.derived_settings import aligner_settings, fit, hybrid_settings, last_settings
 
 OPTIMIZER_STATES = {"adamw": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has

@@ -25,8 +25,8 @@ from asrtool.predict.theory.bounds import Constants
 from asrtool.predict.theory.system import Floats
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
-from asrtool.train.chain_settings import begin_with_hybrid, last_settings
 from asrtool.train.checkpoints.checkpoint import final_weights, load_newest
+from asrtool.train.derived_settings import begin_with_hybrid, last_settings
 from asrtool.train.loop.loss import Task
 from asrtool.train.train import build_components
 

@@ -17,7 +17,7 @@ from asrtool.settings import registry
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Plan
-from asrtool.train.ledger.learner_records import records_path
+from asrtool.train.ledger import records_path
 
 
 def epoch_sizes(plan: Plan, num_epochs: int) -> list[int]:

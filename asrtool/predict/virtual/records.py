@@ -18,7 +18,7 @@ from asrtool.models.acoustic import save_model
 from asrtool.predict.virtual.learners import Evaluated, Stepped, VirtualLearners
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.job import Components
-from asrtool.train.ledger.learner_records import records_path
+from asrtool.train.ledger import records_path
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Lines, Step, record_of
 

@@ -30,7 +30,7 @@ from asrtool.predict.virtual.records import VirtualRecords
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config, load_section
-from asrtool.train.chain_settings import begin_with_hybrid, last_settings
+from asrtool.train.derived_settings import begin_with_hybrid, last_settings
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.train import acoustic_job
 

@@ -66,28 +66,6 @@ def pinned_NTF(shape: tuple[int, int, int]) -> np.ndarray:
 Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the inputs of a batch in place
 
 
-def one_by_one(*changes: Augment) -> Augment:
-    """Return the augmentation that applies all `changes` in order, by one generator."""
-
-    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
-        for change in changes:
-            change(batch, random)
-
-    return augment
-
-
-def in_two_views(change: Augment) -> Augment:
-    """Return the augmentation that draws `change` twice: for inputs and a copy."""
-
-    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
-        others = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())
-        change(batch, random)
-        change(others, random)
-        batch.others_NT = others.inputs_NT
-
-    return augment
-
-
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
     """Draw masks and dropout from the seed and the `number` of the batch.
 

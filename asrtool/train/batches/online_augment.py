@@ -19,9 +19,8 @@ from asrtool.data.batches import Lengths, check_longest
 from asrtool.data.storage.large_index import ShardIndex
 from asrtool.data.workers.loader import Decoders
 from asrtool.models.objectives.targets import Targets
-from asrtool.train.batches.length_filter import Demands
 from asrtool.train.batches.source import SourceContext
-from asrtool.train.batches.utterance_columns import Columns
+from asrtool.train.batches.utterance_columns import Columns, Demands
 
 STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
 

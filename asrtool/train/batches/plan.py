@@ -158,9 +158,9 @@ class Plan:
             self._extend(part, batch.position + 1)
         return part.planned(batch)
 
-    def missing(self, trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
+    def missing(self, trained: Collection[tuple[int, int]]) -> Iterator[tuple[int, BatchNumber]]:
         """Yield the batches not in `trained` with their rounds, after the plan's end."""
-        num_trained = Counter(max(batch.epoch, self.begin.epoch) for batch in trained)
+        num_trained = Counter(max(epoch, self.begin.epoch) for epoch, _ in trained)
         for part, behind in itertools.pairwise(self._parts):
             num = behind.before.step - part.before.step
             if num_trained[part.before.epoch] == num:  # an epoch that is forgotten is not planned again

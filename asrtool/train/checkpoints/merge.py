@@ -35,8 +35,7 @@ from asrtool.train.checkpoints.checkpoint import (
     to_keep,
 )
 from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer
-from asrtool.train.ledger.learner_records import Trained
-from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.ledger import Ledger, Trained
 from asrtool.train.loop.evaluation import FAR, DevLosses, EpochLoss
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports

@@ -18,9 +18,8 @@ from asrtool.distributed.weights.buffers import counters
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings.train import Optimisation
-from asrtool.train.checkpoints.background import Background
 from asrtool.train.checkpoints.checkpoint import State, load_newest
-from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer, Memory
+from asrtool.train.checkpoints.checkpointer import POLL_S, Background, Checkpointer, Memory
 from asrtool.train.checkpoints.merge import Assembly, Cut, announced, mark_of
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.loop.loss import Sums

@@ -18,8 +18,7 @@ from asrtool.distributed.work.work_queue import Assignment, BatchNumber
 from asrtool.distributed.world import World
 from asrtool.files import disk_full
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.ledger.in_flight import Assigned
-from asrtool.train.ledger.learner_records import records_path
+from asrtool.train.ledger import Assigned, records_path
 
 
 @dataclass(frozen=True)

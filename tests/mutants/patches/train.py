@@ -2,9 +2,9 @@
 
 from . import Patch
 
-TESTIMONY = "asrtool/train/ledger/learner_records.py"
+TESTIMONY = "asrtool/train/ledger.py"
 PLAN = "asrtool/train/batches/plan.py"
-LEDGER = "asrtool/train/ledger/ledger.py"
+LEDGER = "asrtool/train/ledger.py"
 ASSEMBLY = "asrtool/train/checkpoints/merge.py"
 RUN = "asrtool/train/run.py"
 LOOP = "asrtool/train/loop/loop.py"
@@ -31,14 +31,14 @@ TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 PATCHES = (
     Patch(
         "batch-shorter-than-an-utterance",
-        "asrtool/train/auto_settings.py",
+        "asrtool/train/derived_settings.py",
         "max(_within(BATCH_S, total_s / STEPS_AN_EPOCH), longest_s)",
         "_within(BATCH_S, total_s / STEPS_AN_EPOCH)",
         ("tests/unit/train/test_by_size.py",),
     ),
     Patch(
         "epochs-of-the-batch-of-one-learner",
-        "asrtool/train/auto_settings.py",
+        "asrtool/train/derived_settings.py",
         "config.distributed.global_batch_s or train.batch_s",
         "train.batch_s",
         ("tests/unit/train/test_by_size.py",),
@@ -118,7 +118,7 @@ PATCHES = (
     ),
     Patch(
         "cut-looked-for-before-the-weights",
-        "asrtool/train/loop/build.py",
+        "asrtool/train/loop/joining.py",
         """    neighbour = strategy.adopt()
     if neighbour is None and (newest := load_newest(checkpointer.directory)):
         model.load_state_dict(newest[0]["weights"])
@@ -133,7 +133,7 @@ PATCHES = (
     ),
     Patch(
         "seen-before-its-view-is-behind-its-cut",
-        "asrtool/train/loop/build.py",
+        "asrtool/train/loop/joining.py",
         "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
         "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
         (TEST_PARTS,),
@@ -155,7 +155,7 @@ PATCHES = (
     ),
     Patch(
         "joins-with-a-plan-of-its-own",
-        "asrtool/train/loop/build.py",
+        "asrtool/train/loop/joining.py",
         'state_of(begin["state"])',
         'state_of({**begin["state"], "epoch": begin["state"]["epoch"] + 1})',
         (TEST_JOIN,),
@@ -177,7 +177,7 @@ PATCHES = (
     ),
     Patch(
         "batch-with-a-line-is-left",
-        "asrtool/train/ledger/in_flight.py",
+        "asrtool/train/ledger.py",
         " if (epoch, batch) not in trained]",
         "]",
         (TEST_ASSIGNED,),
@@ -213,7 +213,7 @@ PATCHES = (
     Patch(
         "learners-import-for-themselves",
         RUN,
-        '"asrtool.train.loop.loop", "asrtool.train.batches.sh',
+        '"asrtool.train.loop.build", "asrtool.train.batches.sh',
         '"asrtool.train.batches.sh',
         (TEST_PRELOAD,),
     ),
@@ -294,7 +294,7 @@ PATCHES = (
     ),
     Patch(
         "lost-learner-counts-behind-the-cut",
-        "asrtool/train/ledger/learner_records.py",
+        "asrtool/train/ledger.py",
         'if line["step"] > last_step:',
         'if line["step"] > last_step + 3:',
         ("tests/unit/train/test_testimony.py",),
@@ -398,14 +398,14 @@ PATCHES = (
     ),
     Patch(
         "checkpoints-by-time-count",
-        "asrtool/train/checkpoints/checkpoint_schedule.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "self.by_steps.append(steps_due)",
         "self.by_steps.append(True)",
         ("tests/unit/train/test_pace.py",),
     ),
     Patch(
         "a-checkpoint-right-before-that-of-the-epoch",
-        "asrtool/train/checkpoints/checkpoint_schedule.py",
+        "asrtool/train/checkpoints/coordinator.py",
         "if ends_within(self._every_steps // SHORTLY):",
         "if ends_within(0):",
         ("tests/unit/train/test_pace.py",),
@@ -468,7 +468,7 @@ PATCHES = (
     ),
     Patch(
         "time-masks-end-at-their-width",
-        "asrtool/train/batches/spec_augment.py",
+        "asrtool/train/batches/augment.py",
         "feats_TF[start : start + width] = 0",
         "feats_TF[start:width] = 0",
         ("tests/unit/train/test_specaugment.py",),
@@ -518,7 +518,7 @@ PATCHES = (
     ),
     Patch(
         "writer-as-urgent-as-the-training",
-        "asrtool/train/checkpoints/background.py",
+        "asrtool/train/checkpoints/checkpointer.py",
         "os.getpriority(os.PRIO_PROCESS, thread) + NICE",
         "os.getpriority(os.PRIO_PROCESS, thread)",
         ("tests/unit/train/test_background.py",),
@@ -660,14 +660,14 @@ PATCHES = (
     ),
     Patch(
         "sequence-noise-of-noise",
-        "asrtool/train/batches/sequence_noise.py",
+        "asrtool/train/batches/augment.py",
         "clean_NTF = feats_NTF.copy()",
         "clean_NTF = feats_NTF",
         ("tests/unit/train/test_sequence_noise.py",),
     ),
     Patch(
         "sequence-noise-in-another-scale",
-        "asrtool/train/batches/sequence_noise.py",
+        "asrtool/train/batches/augment.py",
         "np.logaddexp(clean_NTF[n, :num] * std_F, noise_TF) / std_F",
         "np.logaddexp(clean_NTF[n, :num], noise_TF)",
         ("tests/unit/train/test_sequence_noise.py",),
@@ -817,7 +817,7 @@ PATCHES = (
     ),
     Patch(
         "second-views-are-not-masked",
-        "asrtool/train/batches/batch.py",
+        "asrtool/train/batches/augment.py",
         "        change(others, random)\n",
         "",
         ("tests/unit/train/test_specaugment.py",),

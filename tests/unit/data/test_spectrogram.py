@@ -13,7 +13,7 @@ from asrtool.settings.config import Config, check_conflicts
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
-from asrtool.train.chain_settings import hybrid_settings
+from asrtool.train.derived_settings import hybrid_settings
 
 CONF = Path(__file__).parents[3] / "recipes/swbd/conf"
 

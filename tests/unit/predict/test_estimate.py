@@ -23,7 +23,7 @@ from asrtool.recipe.state import Run
 from asrtool.settings.config import Config
 from asrtool.settings.lang import Tokenizer
 from asrtool.settings.toml_files import load_config
-from asrtool.train.chain_settings import last_settings
+from asrtool.train.derived_settings import last_settings
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
 

@@ -15,7 +15,7 @@ from learners import MANY_BATCHES, learners_of, processes_of
 from warm_command import WarmCommand
 
 from asrtool.files import LOCK
-from asrtool.train.ledger.in_flight import read_assigned
+from asrtool.train.ledger import read_assigned
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended

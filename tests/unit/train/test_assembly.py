@@ -20,8 +20,7 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
 from asrtool.train.checkpoints.merge import Assembly, Cut, announced
-from asrtool.train.ledger.learner_records import Trained
-from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.ledger import Ledger, Trained
 from asrtool.train.loop.evaluation import DevLosses
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from asrtool.distributed.members.members import Loss
-from asrtool.train.ledger.in_flight import Assigned, describe_assigned, examine_lost, read_assigned
+from asrtool.train.ledger import Assigned, describe_assigned, examine_lost, read_assigned
 
 
 def test_a_learner_that_ends_without_a_batch_has_left_none_untrained(tmp_path: Path) -> None:

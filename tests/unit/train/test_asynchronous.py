@@ -116,7 +116,7 @@ def abreast(out: Path) -> Iterator[None]:
     """
     num = int(os.environ["WORLD_SIZE"])
     own, *others = (out / f"begun-{(int(os.environ['RANK']) + i) % num}" for i in range(num))
-    train_step = Training._step
+    train_step = Training.step
     num_begun = 0
 
     def step(self: Training, assignment: Any, batch: Any) -> Any:
@@ -128,7 +128,7 @@ def abreast(out: Path) -> Iterator[None]:
             time.sleep(0.001)
         return train_step(self, assignment, batch)
 
-    with patch.object(Training, "_step", step):
+    with patch.object(Training, "step", step):
         yield
 
 
@@ -139,7 +139,7 @@ def begun_by(path: Path) -> int:
 @contextlib.contextmanager
 def collectives_counted(out: Path) -> Iterator[None]:
     """Write how many this learner calls while it trains."""
-    gather, mean, train_steps = World.gather, World.mean, Training._train_steps
+    gather, mean, train_steps = World.gather, World.mean, Training.train_steps
     called = training = 0
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,7 +159,7 @@ def collectives_counted(out: Path) -> Iterator[None]:
     with (
         patch.object(World, "gather", counted(gather)),
         patch.object(World, "mean", counted(mean)),
-        patch.object(Training, "_train_steps", train_and_count),
+        patch.object(Training, "train_steps", train_and_count),
     ):
         yield
     (out / f"waited-{os.environ['RANK']}").write_text(str(called))

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from asrtool.train.checkpoints.background import NICE, Background
+from asrtool.train.checkpoints.checkpointer import NICE, Background
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")

@@ -14,8 +14,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
-from asrtool.train.auto_settings import BATCH_S, EPOCHS, MOST_LAYERS, fit
 from asrtool.train.average import average_checkpoints
+from asrtool.train.derived_settings import BATCH_S, EPOCHS, MOST_LAYERS, fit
 from asrtool.train.run import start
 from asrtool.train.train import acoustic_job
 
@@ -76,7 +76,7 @@ def test_only_an_acoustic_model_has_epochs_by_its_data() -> None:
 def test_a_training_is_begun_with_the_numbers_chosen(
     toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("asrtool.train.auto_settings.EPOCHS", (1, 2))
+    monkeypatch.setattr("asrtool.train.derived_settings.EPOCHS", (1, 2))
     config = load_config([toy_config], LEFT)
     with caplog.at_level("INFO"):
         start(acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config))

@@ -11,7 +11,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.settings.config import Config, check_conflicts
 from asrtool.settings.toml_files import load_config
-from asrtool.train.chain_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
+from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
 from asrtool.train.train import build_components
 
 

@@ -27,7 +27,7 @@ from warm import run_apart
 
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
 from asrtool.train.checkpoints.coordinator import Cuts
-from asrtool.train.ledger.in_flight import read_assigned
+from asrtool.train.ledger import read_assigned
 from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
@@ -65,7 +65,7 @@ def scripted(losses: Sequence[float] = LOSSES) -> Iterator[None]:
 def rates_noted() -> Iterator[list[tuple[int, float]]]:
     """The epoch and the learning rate of each step inside."""
     found: list[tuple[int, float]] = []
-    train_step, set_rate = Training._step, loop.set_learning_rate
+    train_step, set_rate = Training.step, loop.set_learning_rate
 
     def step(self: Training, assignment: Any, batch: Any) -> Any:
         found.append((assignment.round.epoch, 0.0))
@@ -75,7 +75,7 @@ def rates_noted() -> Iterator[list[tuple[int, float]]]:
         found[-1] = (found[-1][0], rate)
         set_rate(optimizer, rate)
 
-    with patch.object(Training, "_step", step), patch.object(loop, "set_learning_rate", note):
+    with patch.object(Training, "step", step), patch.object(loop, "set_learning_rate", note):
         yield found
 
 
@@ -227,8 +227,8 @@ def train(
         return train_step(self, assignment, batch)
 
     with scripted(), rates_noted() as found, contextlib.ExitStack() as stack:
-        train_step = Training._step
-        stack.enter_context(patch.object(Training, "_step", step))
+        train_step = Training.step
+        stack.enter_context(patch.object(Training, "step", step))
         train_or_stop(toy, config, out, overrides, stops=stops_in is not None)
     return found
 

@@ -31,7 +31,7 @@ from asrtool.train.average import average_checkpoints
 from asrtool.train.checkpoints.checkpoint import checkpoint_path, load_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.snapshots import Snapshots
-from asrtool.train.loop.build import join
+from asrtool.train.loop.joining import join
 from asrtool.train.loop.loss import sum_loss
 from asrtool.train.run import prepare
 from asrtool.train.run import train as train_job

@@ -15,7 +15,7 @@ from asrtool.distributed.members.joining import rendezvous_path
 from asrtool.distributed.members.members import Members, TrainingEnded
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
-from asrtool.train.loop import build
+from asrtool.train.loop import joining
 
 
 class Newcomer:
@@ -39,7 +39,7 @@ class Newcomer:
         model: Any = SimpleNamespace(load_state_dict=lambda weights: note(f"load {weights}"))
         cuts: Any = SimpleNamespace(join=lambda: note("cut", 7))
         with entered:
-            build.join(self.checkpointer, strategy, model, cuts)
+            joining.join(self.checkpointer, strategy, model, cuts)
 
 
 def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path
 
 def test_where_learners_exchange_nothing_it_has_the_weights_of_the_last_checkpoint(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path, neighbour=None)
-    with patch.object(build, "load_newest", lambda directory: ({"weights": "w"}, State())):
+    with patch.object(joining, "load_newest", lambda directory: ({"weights": "w"}, State())):
         newcomer.join()
     assert newcomer.called == ["weights", "load w", "cut", "behind 7", "entry"]
 
@@ -78,9 +78,9 @@ def test_it_begins_with_the_state_of_the_others(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path)
     newcomer.checkpointer.run = "7"
     with patch.dict("os.environ", {"MASTER_ADDR": "node0", "MASTER_PORT": "1"}):
-        build.publish_rendezvous(newcomer.checkpointer, state)
+        joining.publish_rendezvous(newcomer.checkpointer, state)
     newcomer.checkpointer.run = ""
-    found = build.begin_of(newcomer.checkpointer)
+    found = joining.begin_of(newcomer.checkpointer)
     assert newcomer.checkpointer.run == "7"
     assert found.seconds >= 0
     found.seconds = 0.0

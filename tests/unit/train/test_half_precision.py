@@ -160,7 +160,7 @@ def test_the_scale_is_continued_when_training_is_resumed(
     settings = (FP16, "train.log_every_steps=1")
     with patch.object(LossScale, "apply", overflowing(2)):
         undisturbed = train_toy(tmp_path / "undisturbed", *settings)
-    step = Training._step
+    step = Training.step
 
     def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
         if assignment.batch == (0, 4):
@@ -169,7 +169,7 @@ def test_the_scale_is_continued_when_training_is_resumed(
 
     out = tmp_path / "train"
     with monkeypatch.context() as patched:
-        patched.setattr(Training, "_step", interrupted)
+        patched.setattr(Training, "step", interrupted)
         patched.setattr(LossScale, "apply", overflowing(2))
         with pytest.raises(KeyboardInterrupt):
             train_toy(out, *settings)

@@ -33,10 +33,10 @@ from asrtool.train.batches import shard_source
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint, save_checkpoint
-from asrtool.train.checkpoints.checkpoint_schedule import Pace
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.ledger.in_flight import read_assigned
-from asrtool.train.loop import evaluation, loop
+from asrtool.train.checkpoints.coordinator import Pace
+from asrtool.train.ledger import read_assigned
+from asrtool.train.loop import build, evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Task
 from asrtool.train.run import prepare as prepare_job
@@ -99,7 +99,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
         pace.stop = requested  # type: ignore[method-assign]
         return WorkQueue(world, rule, plan, pace, lost_batches)
 
-    with patch.object(loop, "WorkQueue", make_queue):
+    with patch.object(build, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
 
 
@@ -179,7 +179,7 @@ def statistics_behind_training(toy: Path, config: Path, out: Path, overrides: tu
         training = prepare_job(job, world)
         training.train()
         with training.strategy.consensus():
-            buffers = dict(training.model.named_buffers())
+            buffers = dict(training.components.model.named_buffers())
             own = torch.cat([buffers[name] for name in sorted(buffers)]).tolist()
         world.barrier()
     weights = last_weights(out)
@@ -418,10 +418,10 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
             strategy.start()
             training.plan.round(0)
             of_all = [training.plan.planned(0, BatchNumber(0, rank)) for rank in range(world.size)]
-            (batch,) = training.train_set.load([of_all[world.rank]])
+            (batch,) = training.components.train_set.load([of_all[world.rank]])
             num_tokens = sum(one.normaliser for one in of_all)
             (strategy.task(batch) / (num_tokens / world.size)).backward()
-    return [parameter.grad.numpy() for parameter in training.model.parameters()]
+    return [parameter.grad.numpy() for parameter in training.components.model.parameters()]
 
 
 def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> list[np.ndarray]:
@@ -430,9 +430,9 @@ def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> lis
     planned = [training.plan.planned(0, BatchNumber(0, position)) for position in range(NUM_LEARNERS)]
     indices = tuple(i for batch in planned for i in batch.content)
     merged = Planned(indices, len(indices), sum(batch.normaliser for batch in planned))
-    (batch,) = training.train_set.load([merged])
+    (batch,) = training.components.train_set.load([merged])
     (training.strategy.task(batch) / batch.normaliser).backward()
-    return [parameter.grad.numpy() for parameter in training.model.parameters()]
+    return [parameter.grad.numpy() for parameter in training.components.model.parameters()]
 
 
 def test_the_loop_divides_each_loss_by_its_part_of_the_tokens_of_all(
@@ -459,7 +459,7 @@ def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
     entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
     training = prepare(toy, toy_config, ("distributed.strategy=single",), World())
-    dev_set = training.dev_set
+    dev_set = training.components.dev_set
     batches = list(dev_set.load(dev_set.plan_eval()))
     rows = sum(-(-length // 2) for batch in batches for length in batch.input_lens_N.tolist())
     dev = [entry for entry in entries if entry["kind"] == "dev"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.train.checkpoints.checkpoint import Origin, Span, State
-from asrtool.train.ledger.ledger import Ledger, joined, note
+from asrtool.train.ledger import Ledger, joined, note
 
 Batches = set[BatchNumber]
 

@@ -20,7 +20,6 @@ from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.distributed.work.work_queue import Assignment
-from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
@@ -34,7 +33,7 @@ from asrtool.train.checkpoints.coordinator import Cuts
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.stop import Stop, Stopped
-from asrtool.train.run import prepare, train
+from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
 PLAIN = (
@@ -45,11 +44,6 @@ PLAIN = (
     "train.keep_last=100",
     "train.clip_norm=0.5",
 )
-
-
-def test_all_that_a_training_has_stands_in_one_of_its_groups(toy: Path, toy_config: Path, tmp_path: Path) -> None:
-    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", load_config([toy_config]))
-    assert vars(prepare(job, World())).keys() == Training.__annotations__.keys()
 
 
 def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:
@@ -220,7 +214,7 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
     overrides = (*COMPONENTS[name], "train.num_epochs=2")
     undisturbed = train_toy(tmp_path / "undisturbed", *overrides)
     out = tmp_path / "train"
-    step = Training._step
+    step = Training.step
 
     def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
         if self.state.epoch == 0 and assignment.batch == (0, 4):
@@ -228,7 +222,7 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
         return step(self, assignment, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_step", interrupted)
+        patch.setattr(Training, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_toy(out, *overrides)
     # The batch that was read ahead is trained as well.

@@ -164,7 +164,7 @@ def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_
 ) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
     expected = train_two(undisturbed, "data.mix=temperature:3")
-    step = Training._step
+    step = Training.step
 
     def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
         if assignment.batch == stopped_at:
@@ -172,7 +172,7 @@ def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_
         return step(self, assignment, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_step", interrupted)
+        patch.setattr(Training, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_two(out, "data.mix=temperature:3")
     assert_same_bits(train_two(out, "data.mix=temperature:3"), expected)

@@ -124,7 +124,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_ends_in_the_same_bits(
     texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed, out = train(texts, tmp_path / "whole"), tmp_path / "out"
-    step = Training._step
+    step = Training.step
 
     def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
         if self.state.epoch == 2 and assignment.batch == (2, 1):
@@ -132,7 +132,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_ends_in_the_same_bits(
         return step(self, assignment, batch)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Training, "_step", interrupted)
+        patched.setattr(Training, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train(texts, out)
     assert not (out / "train.json").exists()
@@ -307,7 +307,7 @@ def learners() -> Iterator[Learners]:
 
 def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: int | None) -> None:
     """Be one of the learners; learner 1 is asked to stop when it reads its `stop`-th batch."""
-    read, num_calls = Training._read, 0
+    read, num_calls = Training.read, 0
 
     def read_or_stop(self: Training, assignment: Assignment) -> object:
         nonlocal num_calls
@@ -320,7 +320,7 @@ def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: 
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
-    with patch.object(loop.Training, "_read", read_or_stop):
+    with patch.object(loop.Training, "read", read_or_stop):
         try:
             train(texts, out, *overrides)
             assert stop is None

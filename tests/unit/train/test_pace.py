@@ -12,10 +12,10 @@ from toy_task import TOY_CONFIG
 
 from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Train
-from asrtool.train.checkpoints import checkpoint_schedule as pace_module
+from asrtool.train.checkpoints import coordinator as pace_module
 from asrtool.train.checkpoints.checkpoint import State, checkpoint_path, load_checkpoint
-from asrtool.train.checkpoints.checkpoint_schedule import Pace
 from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.loop.stop import Stop
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job

@@ -14,8 +14,8 @@ from torch.distributed import HashStore
 from asrtool.distributed.members.joining import rendezvous_path
 from asrtool.distributed.members.members import Loss, Members, TrainingEnded
 from asrtool.train.checkpoints.merge import Assembly, announced
-from asrtool.train.ledger.learner_records import Trained, records_path
-from asrtool.train.loop.build import join
+from asrtool.train.ledger import Trained, records_path
+from asrtool.train.loop.joining import join
 
 
 def assembly_of(members: Members, store: HashStore, out: Path, num_looks: int = 3) -> Any:

@@ -128,14 +128,14 @@ import time
 from asrtool.cli.main import main
 from asrtool.train.loop.loop import Training
 
-step = Training._step
+step = Training.step
 
 def step_or_wait(training, assignment, batch):
-    while (training.out / "checkpoints").exists() and not training.stop.requested:
+    while (training.job.out / "checkpoints").exists() and not training.stop.requested:
         time.sleep(0.01)
     return step(training, assignment, batch)
 
-Training._step = step_or_wait
+Training.step = step_or_wait
 main()
 """
 

@@ -49,7 +49,7 @@ def test_it_ends_in_the_same_bits(
         return last_weights(tmp_path / out)
 
     whole = run("whole")
-    step, num_steps = Training._step, 0
+    step, num_steps = Training.step, 0
 
     def interrupted(self: Training, *args: object) -> object:
         nonlocal num_steps
@@ -59,7 +59,7 @@ def test_it_ends_in_the_same_bits(
         return step(self, *args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_step", interrupted)
+        patch.setattr(Training, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run("resumed")
     assert num_steps in (INTERRUPTED_AT, INTERRUPTED_AT + 1)  # the step, or the next one, is the last

@@ -9,7 +9,7 @@ import pytest
 
 from asrtool.data.features.cmvn import Cmvn, Moments, write_cmvn
 from asrtool.settings.toml_files import load_config
-from asrtool.train.batches.sequence_noise import add_utterances
+from asrtool.train.batches.augment import add_utterances
 from asrtool.train.train import build_components
 
 STD_F = np.array([0.5, 1.0, 2.0], dtype=np.float32)

@@ -161,7 +161,7 @@ def train_as_learner(
     toy: Path, config: Path, out: Path, overrides: tuple[str, ...], last: int | None
 ) -> dict[str, torch.Tensor] | None:
     """Be one of the learners, or as if killed after the step `last`; the last weights."""
-    step = Training._step
+    step = Training.step
 
     def step_or_die(self: Training, assignment: Assignment, batch: object) -> object:
         if last is not None and self.plan.place(assignment.round.epoch, assignment.round.slots.stop).step > last:
@@ -170,7 +170,7 @@ def train_as_learner(
             raise Killed
         return step(self, assignment, batch)
 
-    with patch.object(Training, "_step", step_or_die):
+    with patch.object(Training, "step", step_or_die):
         try:
             train(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
         except Killed:

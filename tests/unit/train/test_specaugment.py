@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 
 from asrtool.settings.train import SpecAugment
-from asrtool.train.batches.batch import TrainingBatch, in_two_views, prepare_batch, seed_torch
-from asrtool.train.batches.spec_augment import mask_features, masking
+from asrtool.train.batches.augment import in_two_views, mask_features, masking
+from asrtool.train.batches.batch import TrainingBatch, prepare_batch, seed_torch
 
 
 def masked(lens: list[int], num_bins: int, settings: SpecAugment, seed: int) -> np.ndarray:

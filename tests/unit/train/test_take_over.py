@@ -26,8 +26,7 @@ from asrtool.train.checkpoints.checkpoint import Saved, Span, State, save_checkp
 from asrtool.train.checkpoints.coordinator import Cuts, Reached
 from asrtool.train.checkpoints.merge import Assembly
 from asrtool.train.checkpoints.snapshots import NONE, Snapshots
-from asrtool.train.ledger.learner_records import Trained
-from asrtool.train.ledger.ledger import Ledger
+from asrtool.train.ledger import Ledger, Trained
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.loop.stop import Stopped
 

@@ -14,8 +14,7 @@ from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.ledger.in_flight import Assigned, examine_lost
-from asrtool.train.ledger.learner_records import Trained, find_missing, records_path
+from asrtool.train.ledger import Assigned, Trained, examine_lost, find_missing, records_path
 from asrtool.train.loop.step_records import Records
 
 

@@ -1,7 +1,7 @@
-"""Choose settings that are 0 by the hours of training speech.
+"""Settings that follow from the hours of speech, or from the place in a chain.
 
 Minutes, hours and thousands of hours differ most in three numbers. A small set needs small batches and many epochs,
-or there are too few steps, and few layers.
+or there are too few steps, and few layers. A chain trains aligner, hybrid model and final model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.settings.config import Config
+from asrtool.settings.schema import Choice
 
 LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # fewer hours than these, and as many layers
 MOST_LAYERS = 6
@@ -61,3 +62,47 @@ def fit(config: Config, total_s: float, longest_s: float = 0.0) -> tuple[Config,
 
 def _within(limits: tuple[float, float], value: float) -> float:
     return min(max(value, limits[0]), limits[1])
+
+
+def aligner_settings(config: Config) -> Config:
+    """Return the settings of the aligner: as named, or CTC."""
+    settings = config.model.objective.settings
+    if name := getattr(settings, "aligner", ""):
+        return _before(config, Choice.of("objective", name))
+    return config if getattr(settings, "topology", "") else _before(config, Choice.of("objective", "ctc"))
+
+
+def hybrid_settings(config: Config) -> Config:
+    """Return the settings of the hybrid model that sequence training starts from."""
+    settings = config.model.objective.settings
+    if not (name := getattr(settings, "parameters_of", "")):
+        return config
+    return _before(config, Choice.of("objective", name, prior_scale=settings.prior_scale))
+
+
+def last_settings(config: Config) -> Config:
+    """Return the settings of the final model: `[train]` with its objective's own.
+
+    These are epochs and rate.
+    """
+    settings, train = config.model.objective.settings, config.train
+    if not getattr(settings, "parameters_of", ""):
+        return config
+    peak_lr = train.peak_lr / settings.peak_lr_divisor
+    return dataclasses.replace(
+        config, train=dataclasses.replace(train, num_epochs=settings.num_epochs, peak_lr=peak_lr)
+    )
+
+
+def begin_with_hybrid(config: Config, model: Path) -> Config:
+    """Return `config` with the hybrid `model` as initial model, if wanted.
+
+    A model that `config` names stays.
+    """
+    if config.train.init_model or not getattr(config.model.objective.settings, "parameters_of", ""):
+        return config
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, init_model=str(model)))
+
+
+def _before(config: Config, objective: Choice) -> Config:
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, objective=objective))

@@ -1,0 +1,274 @@
+"""Ledger of a training: the batches that are in the weights.
+
+- `Assigned`: batches assigned to a learner and not yet trained, in `learners/R.assigned`, read if it is lost
+- `Trained`: step records -> the batches that a learner has trained, or nobody has
+- `Ledger`: trained batches -> the place of a checkpoint, and earlier batches that are not in it, since
+  asynchronous learners train the batches of an epoch in no order
+
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.distributed.members.members import Loss, LostBatch, Members
+from asrtool.files import disk_full
+
+if TYPE_CHECKING:
+    from asrtool.train.batches.plan import Plan
+    from asrtool.train.checkpoints.checkpoint import Span, State
+
+NUM_LAST = 100  # steps of a learner, among which are those of the batches that were assigned to it last
+
+
+class Assigned:
+    """File of learner `rank`, overwritten in place, since a step must not wait for it."""
+
+    def __init__(self, out: Path, rank: int) -> None:
+        self._path = _path(out, rank)
+        self._file: FileIO | None = None
+        self._batches: list[tuple[int, int, int]] = []  # epoch, number, and its round
+        self._num_rounds = 0  # up to the last one of which it got a batch
+
+    def open(self) -> None:
+        """Start with nothing assigned, in the file too.
+
+        A learner may end without a batch. Raises AsrtoolError if the disk is full.
+        """
+        self._file = FileIO(self._path, "wb")
+        self._write()
+
+    def add(self, epoch: int, batch: int, number: int) -> None:
+        """Add `batch` of `epoch` in the round `number`.
+
+        Epochs count from 1, batches and rounds from 0. Raises AsrtoolError if the disk is full; so does `remove`.
+        """
+        self._batches.append((epoch, batch, number))
+        self._num_rounds = max(self._num_rounds, number + 1)
+        self._write()
+
+    def remove(self, epoch: int, batch: int) -> None:
+        """Remove `batch`, which is trained."""
+        self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
+        self._write()
+
+    def clear(self) -> None:
+        """Remove all batches."""
+        self._batches = []
+        self._write()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if all that was assigned is trained."""
+        return not self._batches
+
+    def _write(self) -> None:
+        assert self._file, "write before open"
+        line = json.dumps({"batches": self._batches, "num_rounds": self._num_rounds}).encode()
+        try:
+            self._file.seek(0)
+            self._file.write(line)
+            self._file.truncate()
+        except OSError as error:
+            raise disk_full(self._path, error) from error
+
+    def close(self) -> None:
+        """Close the file; its content stays."""
+        if self._file:
+            self._file.close()
+
+
+def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
+    """Return ``batches`` of learner `rank` as epoch, number and round, or None.
+
+    ``num_rounds`` counts up to the last round with a batch.
+    """
+    assigned: dict[str, Any]
+    try:  # if it was killed while writing, the rest of the old content follows
+        assigned, _ = json.JSONDecoder().raw_decode(_path(out, rank).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return assigned
+
+
+def forget_assigned(out: Path) -> None:
+    """Remove the files before learners start in `out`."""
+    for path in (out / "learners").glob("*.assigned"):
+        path.unlink(missing_ok=True)
+
+
+def _path(out: Path, rank: int) -> Path:
+    return out / "learners" / f"{rank}.assigned"
+
+
+def describe_assigned(out: Path, rank: int) -> str:
+    """Describe the untrained batches of learner `rank` for a message, or ''."""
+    assigned = read_assigned(out, rank)
+    if not (assigned and assigned["batches"]):
+        return ""
+    named = ", ".join(f"{batch} of epoch {epoch}" for epoch, batch, _ in assigned["batches"])
+    return f" before it had trained batch {named}"
+
+
+def examine_lost(out: Path, rank: int, why: str) -> Loss:
+    """Return what the lost learner `rank` has left."""
+    try:
+        records = _path(out, rank).with_suffix(".jsonl").read_bytes()
+    except OSError:
+        records = b""
+    record_bytes = records.rfind(b"\n") + 1
+    last = map(json.loads, records[:record_bytes].splitlines()[-NUM_LAST:])
+    trained = {(line["epoch"], line["batch"]) for line in last}
+    assigned = read_assigned(out, rank) or {"batches": [], "num_rounds": 0}
+    left = [(number, epoch - 1, batch) for epoch, batch, number in assigned["batches"] if (epoch, batch) not in trained]
+    return Loss(rank, why, record_bytes, left, assigned["num_rounds"])
+
+
+@dataclass
+class Trained:
+    """Batches that a learner has trained since training began or resumed."""
+
+    record_bytes: int  # of its records
+    samples: int = 0
+    frames: int = 0
+    padded_frames: int = 0
+    trained: list[Span] = field(default_factory=list)  # since the last cut
+
+    def extended(self, out: Path, rank: int, end: int, last_step: float) -> Trained:
+        """Return it with the batches of records up to byte `end`, before a cut.
+
+        The cut follows `last_step`. A learner reaches a cut with its first step after it, so all earlier lines are
+        before the cut.
+        """
+        found = dataclasses.replace(self, trained=list(self.trained))
+        for line, behind in _lines(out, rank, self.record_bytes, end):
+            if line["step"] > last_step:
+                break
+            found._add(line)
+            found.record_bytes = behind
+        return found
+
+    def _add(self, line: dict[str, Any]) -> None:
+        note(self.trained, (line["epoch"] - 1, line["batch"]))
+        self.samples += line["utterances"]
+        self.frames += line["frames"]
+        self.padded_frames += line["padded_frames"]
+
+
+def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[LostBatch]:
+    """Return the batches that nobody trained since the state `begin`, with rounds.
+
+    Called when all learners have finished `plan`; empty if no learner was lost.
+    """
+    if not members.losses:
+        return []
+    batches = set()
+    for rank in members.ever:
+        loss = members.losses.get(rank)
+        first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
+        for line, _ in _lines(out, rank, first, loss.record_bytes if loss else None):
+            batches.add((line["epoch"] - 1, line["batch"]))
+    return [(number, *batch) for number, batch in plan.missing(batches)]
+
+
+def _lines(out: Path, rank: int, begin: int, end: int | None) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the records of learner `rank` in a byte range, with each line's end."""
+    try:
+        file = open(records_path(out, rank), "rb")  # noqa: SIM115
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(begin)
+        for line in file:
+            begin += len(line)
+            if not line.endswith(b"\n") or (end is not None and begin > end):
+                return
+            yield json.loads(line), begin
+
+
+def records_path(out: Path, rank: int) -> Path:
+    """Return the records file of learner `rank` in the training `out`."""
+    return out / "learners" / f"{rank}.jsonl"
+
+
+class Ledger:
+    """Trained batches, starting from `state`."""
+
+    def __init__(self, state: State) -> None:
+        self._epoch, self._end = state.epoch, state.batch  # all before is trained or among the untrained ones
+        self._untrained = list(state.untrained)
+        self._origins = {origin.epoch: origin for origin in state.origins}
+
+    def reach(self, state: State, trained: Iterable[Span]) -> State:
+        """Return `state` with its place after learners have `trained` these as well.
+
+        It has the origins of the epochs since the last call. Each batch is trained once.
+        """
+        self._origins |= {origin.epoch: origin for origin in state.origins}
+        while self._epoch < state.epoch:
+            ended, behind = self._origins[self._epoch], self._origins[self._epoch + 1]
+            self._extend(ended.batch + behind.number - ended.number)
+            self._epoch, self._end = self._epoch + 1, 0
+        for span in joined(trained):
+            self._add(span)
+        self._untrained = joined(self._untrained)
+        kept = {epoch for epoch, _, _ in self._untrained}
+        self._origins = {epoch: self._origins[epoch] for epoch in sorted(kept | {self._epoch})}
+        origins = [origin for epoch, origin in self._origins.items() if epoch in kept]
+        return dataclasses.replace(state, batch=self._end, untrained=self._untrained, origins=origins)
+
+    def _add(self, span: Span) -> None:
+        epoch, first, end = span
+        if epoch == self._epoch:
+            self._extend(end)
+        before = _num_batches(self._untrained)
+        self._untrained = [left for one in self._untrained for left in _without(one, span)]
+        assert before - _num_batches(self._untrained) == end - first, f"{span}: trained before, or not yet there"
+
+    def _extend(self, end: int) -> None:
+        if end > self._end:
+            self._untrained.append((self._epoch, self._end, end))
+            self._end = end
+
+
+def note(spans: list[Span], batch: tuple[int, int]) -> None:
+    """Add `batch` to `spans`; extend the last span if it is the next."""
+    epoch, position = batch
+    if spans and spans[-1][0] == epoch and spans[-1][2] == position:
+        spans[-1] = (epoch, spans[-1][1], position + 1)
+    else:
+        spans.append((epoch, position, position + 1))
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Return the same batches as few sorted spans, which do not overlap."""
+    found: list[Span] = []
+    for epoch, first, end in sorted(spans):
+        if found and found[-1][0] == epoch and found[-1][2] == first:
+            found[-1] = (epoch, found[-1][1], end)
+        else:
+            found.append((epoch, first, end))
+    return found
+
+
+def _without(span: Span, other: Span) -> Iterator[Span]:
+    """Yield what is left of `span` without `other`."""
+    epoch, first, end = span
+    if epoch != other[0]:
+        yield span
+        return
+    if first < (stop := min(end, other[1])):
+        yield epoch, first, stop
+    if (start := max(first, other[2])) < end:
+        yield epoch, start, end
+
+
+def _num_batches(spans: Iterable[Span]) -> int:
+    return sum(end - first for _, first, end in spans)
