@@ -14,6 +14,7 @@ TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
+TEST_ENTRY = "tests/unit/train/test_entry.py"
 TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_PRELOAD = "tests/unit/train/test_preload.py"
 TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
@@ -22,7 +23,6 @@ TEST_PLAN = "tests/unit/train/test_plan.py"
 TEST_COLUMNS = "tests/unit/train/test_columns.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
-TEST_ASSIGNED = "tests/unit/train/test_assigned.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
 TEST_LOST_NODE = "tests/unit/train/test_survival.py::test_others_train_without_lost_learners[node]"
 TEST_MIXING = "tests/unit/train/test_mixing.py"
@@ -129,14 +129,14 @@ PATCHES = (
     if neighbour is None and (newest := load_newest(checkpointer.directory)):
         model.load_state_dict(newest[0]["weights"])
 """,
-        (TEST_PARTS,),
+        (TEST_ENTRY,),
     ),
     Patch(
         "seen-before-its-view-is-behind-its-cut",
         "asrtool/train/loop/joining.py",
         "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
         "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
-        (TEST_PARTS,),
+        (TEST_ENTRY,),
     ),
     # Losses and joins through the command
     Patch(
@@ -180,7 +180,7 @@ PATCHES = (
         "asrtool/train/ledger.py",
         " if (epoch, batch) not in trained]",
         "]",
-        (TEST_ASSIGNED,),
+        (TEST_TESTIMONY,),
     ),
     Patch(
         "what-was-given-to-a-cut-without-a-checkpoint-in-no-ledger",
@@ -263,7 +263,7 @@ PATCHES = (
         (TEST_ASSEMBLY,),
     ),
     Patch("counters-become-the-smallest", ASSEMBLY, ".amax(0)", ".amin(0)", (TEST_ASSEMBLY,)),
-    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_ASSEMBLY,)),
+    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_PARTS,)),
     Patch(
         "checkpoint-waits-for-a-lost-learner",
         ASSEMBLY,

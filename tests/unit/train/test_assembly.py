@@ -92,22 +92,6 @@ def test_counters_become_the_largest_of_any_learner() -> None:
     assert assembly.twin.num_batches_tracked == 7
 
 
-def drift(before: list[int], now: list[int]) -> float | None:
-    """That of a mean which has moved by 1, by updates of 0."""
-    assembly: Any = object.__new__(Assembly)
-    assembly.strategy = SimpleNamespace(mean_S=None)
-    assembly.before_S, assembly.before, assembly.world = torch.ones(4), (before, 0), World()
-    found: float | None = assembly._drift(torch.full((4,), 2.0), [{"updates_S": torch.zeros(4)}] * len(now), now)
-    assert assembly.before == (now, 0)
-    return found
-
-
-def test_drift_is_that_between_two_checkpoints_of_the_same_learners() -> None:
-    assert drift([0, 1], [0, 1]) == pytest.approx(0.5)
-    assert drift([0, 1, 2], [0, 1]) is None
-    assert drift([0, 1], [1]) is None
-
-
 def led_by(out: Path, members: Members, trained: dict[int, Trained]) -> Any:
     """What the first learner of `members` makes of the parts of all."""
     assembly: Any = object.__new__(Assembly)
@@ -131,12 +115,6 @@ def test_a_checkpoint_waits_for_the_parts_of_those_that_are_left(tmp_path: Path)
     for rank in (0, 2):
         assembly.world.store.set(announced(7, rank), "")
     assert list(waited(assembly, 7)) == [0, 2]
-
-
-def test_training_that_ends_waits_for_no_part(tmp_path: Path) -> None:
-    assembly = led_by(tmp_path, lose(1, 0), {})
-    assembly.checkpointer.closing.set()
-    assert list(assembly._wait_for_parts(7)) == []
 
 
 def waited(assembly: Any, number: int) -> Any:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
@@ -66,11 +65,6 @@ def test_an_encoder_of_ones_own_need_not_have_layers() -> None:
     fitted, lines = fit(dataclasses.replace(config, model=dataclasses.replace(config.model, encoder=encoder)), HOUR_S)
     assert fitted.train.num_epochs
     assert len(lines) == 1
-
-
-def test_only_an_acoustic_model_has_epochs_by_its_data() -> None:
-    with pytest.raises(AsrtoolError, match=r"nnlm.num_epochs is 0, expected 1 or more"):
-        load_config(overrides=["nnlm.num_epochs=0"])
 
 
 def test_a_training_is_begun_with_the_numbers_chosen(

@@ -37,12 +37,6 @@ def test_sequence_training_has_epochs_and_a_rate_of_its_own_and_the_models_befor
     assert scaled.model.objective.settings.prior_scale == 0.3
 
 
-def test_a_model_of_frames_is_trained_as_it_is() -> None:
-    config = config_of("frame-ce", "model.frame-ce.piece_frames=21")
-    assert hybrid_settings(config) == config
-    assert described(aligner_settings(config)) == ("ctc", config.train.num_epochs, config.train.peak_lr)
-
-
 @pytest.mark.parametrize(("encoder", "frames"), [("lstm", 3), ("deepspeech2", 2), ("conformer", 4)])
 def test_pieces_of_no_whole_rows_are_refused_before_anything_is_trained(encoder: str, frames: int) -> None:
     config = config_of("frame-ce", f"model.encoder={encoder}", "model.frame-ce.piece_frames=23")

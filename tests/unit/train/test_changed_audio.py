@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import multiprocessing
 import shutil
 import sys
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from command import ENDED_S, Start
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.data.storage.alignment import Alignment
@@ -118,20 +116,6 @@ def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> No
         assert Epoch(source, 0).extend(10**6) > 3
 
 
-def test_another_learner_plans_the_same(context) -> None:
-    with opened(context(TEMPO)) as one, opened(context(TEMPO)) as other, opened(context(TEMPO, seed=2)) as third:
-        plans = [list(source.plan(4, 0, {})) for source in (one, other, third)]
-    assert plans[0] == plans[1] != plans[2]
-
-
-def test_the_normaliser_follows_the_rows_where_the_objective_counts_these(context, monkeypatch) -> None:
-    monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
-    with opened(context(TEMPO)) as source:
-        planned = list(source.plan(0, 0, {}))
-        for one, batch in zip(planned, source.load(planned), strict=True):
-            assert one.normaliser == sum(-(-num // 2) for num in batch.input_lens_N.tolist())
-
-
 def test_what_does_not_fit_at_the_fastest_tempo_keeps_its_own(context, monkeypatch) -> None:
     with opened(context(TEMPO)) as source:
         plain = source.lengths.num_frames.copy()
@@ -200,43 +184,6 @@ def test_a_training_ends_in_the_same_bits_with_any_number_of_processes(train_toy
     plain = train_toy(tmp_path / "plain", "train.num_epochs=2")
     assert any(not torch.equal(expected[name], plain[name]) for name in plain)
     assert not [process for process in multiprocessing.active_children() if process.name == "decoder"]
-
-
-def test_learners_train_together_what_one_would(start: Start, toy: Path, many_epochs: Path, tmp_path: Path) -> None:
-    """Each epoch has the frames that its tempos give, whichever learner trains them."""
-    settings = ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5", "train.num_epochs=2")
-    two = ("--num-learners", "2")  # each starts processes that import torch anew
-    process = start("--strategy", "adpsgd-random", *two, *(word for text in settings for word in ("--set", text)))
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 0, log
-    files = (tmp_path / "train" / "learners").glob("*.jsonl")
-    records = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
-    source = build_components(toy / "features", toy / "tokenizer", load_config([many_epochs], settings)).train_set
-    for epoch in range(2):
-        found = [record for record in records if record["epoch"] == epoch + 1]
-        assert sum(record["utterances"] for record in found) == 24
-        assert sum(record["frames"] for record in found) == source.audio.lengths(epoch).num_frames.sum()
-
-
-def test_learners_say_once_what_is_wrong_with_a_folder(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "noise").mkdir()
-    soundfile.write(tmp_path / "noise" / "a.wav", np.zeros(900), 8000)
-    process = start("--strategy", "allreduce", "--set", f"augment.noise_dir={tmp_path}/noise")
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 1
-    assert log.count("a.wav is silent; remove it") == 1, log
-    assert "Traceback" not in log
-
-
-def test_a_training_without_changes_is_that_before_there_were_any(train_toy, tmp_path: Path) -> None:
-    """inputs.json of then has no such section."""
-    train_toy(tmp_path / "train", "train.num_epochs=1")
-    inputs = tmp_path / "train" / "inputs.json"
-    content = json.loads(inputs.read_text(encoding="utf-8"))
-    del content["settings"]["augment"]
-    inputs.write_text(json.dumps(content), encoding="utf-8")
-    train_toy(tmp_path / "train", "train.num_epochs=1")
-    assert not list(tmp_path.glob("train.old-*"))
 
 
 def test_other_sounds_make_another_training(toy: Path, tmp_path: Path) -> None:

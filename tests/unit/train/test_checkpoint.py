@@ -81,13 +81,6 @@ def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path: Path, monkeypatch:
         load_newest(tmp_path)
 
 
-def test_checkpoints_that_are_not_kept_are_removed_and_missing_ones_do_not_matter(tmp_path: Path) -> None:
-    save(tmp_path, 3, 6, 9)
-    (tmp_path / "notes.txt").touch()
-    remove_others(tmp_path, [Saved(6, None), Saved(12, None)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "step-00000006.pt"]
-
-
 def test_what_was_half_written_at_a_step_that_is_never_saved_again_is_removed(tmp_path: Path) -> None:
     save(tmp_path, 3)
     process = subprocess.Popen([sys.executable, "-c", ""])

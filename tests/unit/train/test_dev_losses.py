@@ -67,12 +67,6 @@ def test_training_ends_where_the_lowest_loss_is_so_many_epochs_behind(losses: li
     assert found.best == ((losses.index(min(losses)) + 1, min(losses)) if losses else None)
 
 
-def test_an_epoch_that_was_not_evaluated_counts_as_one() -> None:
-    found = [(1, 2.0), (2, 1.0), (5, 1.5)]
-    assert DevLosses(World(), found, 3).end == (5, 1.5)
-    assert DevLosses(World(), found, 4).end is None
-
-
 def test_what_is_no_number_is_never_the_best() -> None:
     assert DevLosses(World(), [(1, math.nan), (2, 3.0), (3, math.nan)], 1).best == (2, 3.0)
     assert DevLosses(World(), [(1, 3.0), (2, math.nan)], 1).end is not None

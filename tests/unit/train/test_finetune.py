@@ -20,7 +20,6 @@ from asrtool.lang.phones import write_phones
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.files.file_info import read_info
-from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config
 from asrtool.train.finetune import begin_with, freeze
 from asrtool.train.run import train
@@ -164,8 +163,8 @@ def frozen_training(toy: str, folder: str, strategy: str) -> None:
     train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / "train", config))
 
 
-@pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name not in ONE_LEARNER])
-def test_frozen_layers_keep_their_bits_under_every_strategy_and_the_others_learn(
+@pytest.mark.parametrize("strategy", ["allreduce", "bmuf", "adpsgd-random", "ps-async"])
+def test_frozen_layers_keep_their_bits_under_strategies_and_the_others_learn(
     strategy: str, toy: Path, tmp_path: Path, learners: Learners
 ) -> None:
     (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")

@@ -13,16 +13,14 @@ from unittest.mock import patch
 import pytest
 import torch
 from learners import Learners
-from toy_task import SETTINGS, TOY_CONFIG, assert_same_bits, last_weights, make_texts, write_set
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 
-from asrtool.data.storage.index import write_feature_settings
 from asrtool.distributed.strategies import update
 from asrtool.distributed.strategies.update import LossScale
 from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.training import read_training
-from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config
 from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
@@ -66,7 +64,7 @@ def metrics(out: Path, kind: str) -> list[dict[str, float]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-@pytest.mark.parametrize("number", range(1, NUM_BATCHES + 1))
+@pytest.mark.parametrize("number", [1, NUM_BATCHES])
 def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, number: int) -> None:
     out = tmp_path / "train"
     with patch.object(LossScale, "apply", overflowing(number)):
@@ -112,25 +110,6 @@ def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> 
         train_toy(tmp_path / "train", FP16)
     steps = (tmp_path / "train/learners/0.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(steps) == math.log2(FIRST)
-
-
-def test_half_precision_reaches_the_loss_of_fp32(toy: Path, toy_config: Path, tmp_path: Path) -> None:
-    """On a set that is large enough for the loss on dev to be smooth."""
-    for name, num, seed in (("train", 160, 11), ("dev", 60, 12)):
-        write_set(tmp_path / "features" / name, make_texts(num, seed), seed)
-    write_feature_settings(tmp_path / "features", SETTINGS)
-    settings = ["train.num_epochs=12", "train.peak_lr=0.01", "train.batch_s=8", "train.save_every_steps=0"]
-    settings += ["model.lstm.hidden_size=32", "model.lstm.dropout=0", "specaugment.num_freq_masks=0"]
-    settings += ["model.lstm.stack_frames=4"]
-    losses = {}
-    for name in ("fp32", "bf16", "fp16"):
-        config = load_config([toy_config], [*settings, f"train.precision={name}"])
-        train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / name, config))
-        losses[name] = metrics(tmp_path / name, "dev")[-1]["loss"]
-    assert losses["fp32"] < 0.3
-    assert losses["bf16"] != losses["fp32"] != losses["fp16"]
-    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.01)
-    assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.01)
 
 
 def train_in(precision: str, toy: str, folder: str, strategy: str) -> None:
@@ -202,7 +181,7 @@ def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, floa
     return found[0].num_skipped, found[0].value
 
 
-@pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name != "single"])
+@pytest.mark.parametrize("strategy", ["allreduce", "h-adpsgd", "adpsgd-random", "ps-async"])
 def test_learners_that_step_together_skip_together_and_others_alone(
     strategy: str, toy: Path, tmp_path: Path, learners: Learners
 ) -> None:

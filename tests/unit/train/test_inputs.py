@@ -64,13 +64,6 @@ def test_other_data_makes_another_training(data: Path, name: str) -> None:
     assert describe(data) != before
 
 
-def test_another_pronunciation_makes_another_training(data: Path) -> None:
-    (data / "tokenizer" / "pronunciations.txt").write_text("a AH\n", encoding="utf-8")
-    before = describe(data)
-    (data / "tokenizer" / "pronunciations.txt").write_text("a EY\n", encoding="utf-8")
-    assert describe(data) != before
-
-
 def test_missing_data_is_named(data: Path) -> None:
     (data / "tokenizer" / "tokenizer.model").unlink()
     with pytest.raises(AsrtoolError, match=r"tokenizer\.model: cannot be read.*run the stage that makes it first"):

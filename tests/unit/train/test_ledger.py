@@ -64,10 +64,3 @@ def test_a_batch_that_was_trained_twice_is_a_mistake() -> None:
     ledger.reach(State(origins=origins([9], 0)), [(0, 2, 5)])
     with pytest.raises(AssertionError, match="trained before"):
         ledger.reach(State(origins=origins([9], 0)), [(0, 4, 6)])
-
-
-def test_batches_in_order_are_one_span() -> None:
-    spans: list[Span] = []
-    for batch in ((0, 3), (0, 4), (0, 6), (1, 7), (1, 8)):
-        note(spans, BatchNumber(*batch))
-    assert spans == [(0, 3, 5), (0, 6, 7), (1, 7, 9)]

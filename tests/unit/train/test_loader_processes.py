@@ -58,18 +58,6 @@ def test_batches_and_their_order_do_not_depend_on_the_number_of_processes(toy: P
         assert not decoders()
 
 
-def test_a_training_ends_in_the_same_bits_and_its_processes_with_it(train_toy, tmp_path: Path) -> None:
-    expected = train_toy(tmp_path / "without")
-    assert_same_bits(train_toy(tmp_path / "with", "train.loader_processes=2"), expected)
-    assert not decoders()
-
-
-def test_a_training_is_resumed_with_any_number_of_processes(train_toy, tmp_path: Path) -> None:
-    train_toy(tmp_path / "train", "train.num_epochs=1")
-    train_toy(tmp_path / "train", "train.num_epochs=1", "train.loader_processes=2")
-    assert not list(tmp_path.glob("train.old-*"))
-
-
 def test_a_process_that_is_killed_ends_the_training_in_one_line_and_it_can_be_resumed(
     train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,7 +114,7 @@ def test_a_mixed_plan_may_begin_at_any_batch_and_is_the_same_in_each_learner(sou
 
 
 @pytest.mark.parametrize("changes", [(), ("augment.tempo=[0.8, 1.2]",)])
-@pytest.mark.parametrize("mix", ["utterances", "hours", "large:1,small:3"])
+@pytest.mark.parametrize("mix", ["hours", "large:1,small:3"])
 def test_what_corpora_are_said_to_give_is_what_is_read(source_of, mix: str, changes: tuple[str, ...]) -> None:
     source = source_of(f"data.mix={mix}", *changes)
     index = {utterance.id: utterance.corpus for utterance in source.reader.index}
@@ -130,13 +130,6 @@ def test_what_corpora_are_said_to_give_is_what_is_read(source_of, mix: str, chan
         {name: length / 360_000 for name, length in frames.items()}
     )
     assert {name: part.fraction for name, part in found.items()} == {name: n / 24 for name, n in num.items()}
-
-
-def test_one_corpus_is_not_mixed_and_not_reported(toy: Path, toy_config: Path) -> None:
-    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config], ["data.mix=hours"]))
-    assert isinstance(components.train_set, Shards)
-    assert components.train_set.mixture is None
-    assert components.train_set.portions(0) == {}
 
 
 def test_each_epoch_is_reported_as_it_begins(train_two, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +151,7 @@ def test_each_epoch_is_reported_as_it_begins(train_two, tmp_path: Path, caplog: 
     assert all(0 < line["hours"] < 1 for line in lines)
 
 
-@pytest.mark.parametrize("stopped_at", [(1, 0), (1, 4)])
+@pytest.mark.parametrize("stopped_at", [(1, 4)])
 def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_each_epoch_once(
     train_two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: tuple[int, int]
 ) -> None:
@@ -185,18 +178,6 @@ def test_another_mix_is_another_training(train_two, tmp_path: Path) -> None:
     mixed = train_two(tmp_path / "train", "data.mix=large:1,small:3")
     assert any(not torch.equal(plain[name], mixed[name]) for name in plain)
     assert (tmp_path / "train.old-1").is_dir()
-
-
-def test_a_training_from_before_there_were_mixes_is_the_default_one(train_two, tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    train_two(out)
-    content = json.loads((out / "inputs.json").read_text(encoding="utf-8"))
-    assert content["settings"].pop("data") == {"mix": "utterances"}
-    (out / "inputs.json").write_text(json.dumps(content), encoding="utf-8")
-    finished = (out / "train.json").stat().st_mtime_ns
-    train_two(out)
-    assert (out / "train.json").stat().st_mtime_ns == finished
-    assert not (tmp_path / "train.old-1").exists()
 
 
 def train_as_learner(folder: Path, out: Path, config: Path) -> None:

@@ -59,18 +59,6 @@ def test_a_half_done_training_resumes_and_a_finished_one_stays(
     assert not list(tmp_path.glob("train.old*"))
 
 
-@pytest.mark.parametrize("override", ["model.lstm.bridges=1", "train.adamw.foreach=true"])
-def test_another_value_of_the_new_key_is_another_training(
-    override: str, train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "train"
-    train_toy(out)
-    grow(tmp_path, monkeypatch)
-    train_toy(out, override)
-    assert (tmp_path / "train.old-1" / "train.json").exists()
-    assert override.partition("=")[0].rpartition(".")[2] in (out / "inputs.json").read_text(encoding="utf-8")
-
-
 def test_settings_of_what_is_not_chosen_have_no_part_in_it(train_toy, tmp_path: Path) -> None:
     out = tmp_path / "train"
     train_toy(out)

@@ -23,10 +23,9 @@ from asrtool.models.lm.next_word import NextWord
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.sentence_source import Sentences, Text, plan_batches
-from asrtool.train.inputs import open_training
 from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
-from asrtool.train.nnlm import neural_lm_job, sort_by_frequency, start_neural_lm
+from asrtool.train.nnlm import sort_by_frequency, start_neural_lm
 
 CONFIG = """
 [nnlm]
@@ -120,62 +119,6 @@ def test_the_model_kept_is_that_of_the_best_epoch(texts: Texts, tmp_path: Path) 
     assert perplexity == pytest.approx(summary(out)["dev_perplexity"], 1e-4)
 
 
-def test_ctrl_c_saves_a_checkpoint_and_the_same_command_ends_in_the_same_bits(
-    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    undisturbed, out = train(texts, tmp_path / "whole"), tmp_path / "out"
-    step = Training.step
-
-    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
-        if self.state.epoch == 2 and assignment.batch == (2, 1):
-            signal.raise_signal(signal.SIGINT)
-        return step(self, assignment, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train(texts, out)
-    assert not (out / "train.json").exists()
-    assert not (out / "model.pt").exists()
-    assert_same_bits(train(texts, out), undisturbed)
-    assert (out / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
-    assert batches_trained(out) == batches_trained(tmp_path / "whole")
-
-
-def test_a_training_of_other_data_or_settings_is_moved_aside_and_that_of_the_same_left(
-    texts: Texts, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    first = train(texts, out)
-    before = (out / "train.json").stat().st_mtime_ns
-    train(texts, out, "nnlm.log_every_steps=7", "nnlm.enabled=true")
-    assert (out / "train.json").stat().st_mtime_ns == before
-    train(texts, out, "nnlm.word-lstm.hidden_size=8")
-    texts[0].write_text("four three two one\n" * 30)
-    train(texts, out, "nnlm.word-lstm.hidden_size=8")
-    assert_same_bits(last_weights(tmp_path / "out.old-1"), first)
-    assert (tmp_path / "out.old-2" / "train.json").exists()
-
-
-def test_a_finished_training_of_something_else_is_moved_aside_whole(texts: Texts, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "inputs.json").write_text('{"settings": {"model": {"encoder": "lstm"}}, "sha256": {}}')
-    (out / "train.json").write_text("{}")  # as of an acoustic model, which has no model.pt beside it
-    train(texts, out, "nnlm.num_epochs=1")
-    assert (tmp_path / "out.old-1/train.json").read_text() == "{}"
-    assert summary(out)["num_epochs"] == 1
-
-
-def test_a_folder_where_a_training_is_running_is_not_opened_again(texts: Texts, tmp_path: Path) -> None:
-    job = neural_lm_job(*texts, tmp_path / "out", load_config([tmp_path / "nnlm.toml"]))
-    with (
-        open_training(job.out, job.inputs),
-        pytest.raises(AsrtoolError, match=rf"another training is running there \(process {os.getpid()}\)"),
-    ):
-        train(texts, tmp_path / "out")
-
-
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"torn")], ids=["lost", "damaged"])
 def test_a_model_that_is_lost_or_damaged_is_written_again(
     texts: Texts, tmp_path: Path, damage: Callable[[Path], object]
@@ -258,21 +201,6 @@ def test_it_learns_from_extra_texts_and_anew_where_one_of_them_has_changed(texts
     assert rank_of("four three\n" * 60) > rank_of(lines) + 2
     recorded = json.loads((tmp_path / "out.old-1" / "inputs.json").read_text(encoding="utf-8"))
     assert set(recorded["sha256"]) == {"train.txt", "dev.txt", "words.txt", "extra/1.more.txt"}
-
-
-def test_gradients_that_are_no_numbers_are_one_line(
-    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    losses = NextWord.losses
-    monkeypatch.setattr(NextWord, "losses", lambda *args: losses(*args) * math.nan)
-    with pytest.raises(AsrtoolError, match=r"step 1: loss nan.*train\.txt:\d+.*or lower nnlm\.peak_lr"):
-        train(texts, tmp_path / "out")
-
-
-def test_a_missing_text_is_one_line(texts: Texts, tmp_path: Path) -> None:
-    texts[1].unlink()
-    with pytest.raises(AsrtoolError, match=r"dev\.txt: cannot be read, No such file"):
-        train(texts, tmp_path / "out")
 
 
 @pytest.mark.parametrize("symbol", ["<unk>", "<s>"])

@@ -11,11 +11,9 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import Loss, Members, TrainingEnded
+from asrtool.distributed.members.members import Loss, Members
 from asrtool.train.checkpoints.merge import Assembly, announced
 from asrtool.train.ledger import Trained, records_path
-from asrtool.train.loop.joining import join
 
 
 def assembly_of(members: Members, store: HashStore, out: Path, num_looks: int = 3) -> Any:
@@ -98,23 +96,3 @@ def test_the_drift_is_known_where_nobody_joined_or_was_lost_since_the_checkpoint
     members.lose(store, Loss(3, "was ended by SIGKILL", 0))
     assert drift(20.0) is None
     assert drift(22.0) == pytest.approx(1 / 22)
-
-
-def test_one_that_joins_looks_for_its_cut_behind_its_weights_and_is_seen_last(tmp_path: Path) -> None:
-    """Else what it adopts could be from behind the cut, or others exchange with a view that is not yet its own."""
-    done: list[object] = []
-
-    def doing(what: str, found: object) -> Any:
-        return lambda *cut: done.append((what, *cut[-1:])) or found  # type: ignore[func-returns-value]
-
-    members = SimpleNamespace(join=doing("is seen", True))
-    world = SimpleNamespace(members=members, store=None, rank=3, generation="first")
-    checkpointer: Any = SimpleNamespace(world=world, directory=tmp_path / "checkpoints")
-    strategy: Any = SimpleNamespace(adopt=doing("weights", 1), join=doing("view", None), ema=None)
-    cuts: Any = SimpleNamespace(join=doing("looks", 4))
-    rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "first"}))
-    join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]
-    assert done == [("weights",), ("looks",), ("view", 4), ("is seen", 4)]
-    rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "second"}))
-    with pytest.raises(TrainingEnded):
-        join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import resource
 import shutil
 import signal
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.slow
 TIMES = ("seconds", "frames_per_s")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
     toy: Path, toy_config: Path, tmp_path: Path, seed: int
 ) -> None:
@@ -62,28 +61,6 @@ def assert_same_training(out: Path, undisturbed: Path) -> None:
 def file_names(out: Path) -> list[Path]:
     names = [path.relative_to(out) for path in sorted(out.rglob("*"))]
     return [name for name in names if name.parts[0] != "tensorboard"]
-
-
-def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(train_toy, tmp_path: Path, caplog) -> None:
-    out = tmp_path / "train"
-    expected = train_toy(out)
-    (out / "train.json").unlink()
-    newest = max((out / "checkpoints").iterdir())
-    newest.write_bytes(newest.read_bytes()[:1000])
-    with caplog.at_level(logging.INFO):
-        assert_same_bits(train_toy(out), expected)
-    assert f"{newest.name}: no checkpoint, or a damaged one" in caplog.text
-    assert "resuming after step" in caplog.text
-
-
-def test_when_all_checkpoints_are_damaged_nothing_is_trained_over_them(train_toy, tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    train_toy(out)
-    (out / "train.json").unlink()
-    for path in (out / "checkpoints").iterdir():
-        path.write_bytes(b"")
-    with pytest.raises(AsrtoolError, match=r"none of 5 checkpoints can be read; move .* away"):
-        train_toy(out)
 
 
 def test_an_optimizer_of_other_groups_of_parameters_is_one_line(

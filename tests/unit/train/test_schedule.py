@@ -34,11 +34,6 @@ def test_one_cycle_rises_in_a_line_and_falls_as_half_a_cosine() -> None:
     assert rates(settings, 1, 50, 100, 200, 600, 1000) == pytest.approx([0.002, 0.1, 0.2, 0.4, middle, 0.004])
 
 
-def test_inverse_sqrt_quarters_the_samples_for_double_the_rate() -> None:
-    settings = settings_of("inverse-sqrt", 0.4, warmup_fraction=0.2)
-    assert rates(settings, 100, 200, 800) == pytest.approx([0.2, 0.4, 0.2])
-
-
 def test_inverse_sqrt_is_the_curve_of_noam() -> None:
     """Vaswani et al. 2017, equation 3, of 1,000 steps by models of 256 values: only the peak has another name."""
     warmup_steps, steps = 200, range(1, 1001, 37)
@@ -52,18 +47,6 @@ def test_halving_holds_then_divides_by_sqrt_2_at_the_beginning_of_every_epoch() 
     root = math.sqrt(2)
     found = rates(settings, 50, 100, 300, 500, 501, 600, 601, 700, 1000)
     assert found == pytest.approx([0.05, 0.1, 0.1, 0.1, 0.1 / root, 0.1 / root, 0.05, 0.05, 0.1 * 2**-2.5])
-
-
-def test_halving_without_warm_up_or_hold_falls_from_the_first_epoch() -> None:
-    settings = settings_of("halving", 0.1, 4, warmup_fraction=0.0, hold_fraction=0.0)
-    assert rates(settings, 1, 250, 251) == pytest.approx([0.1 / math.sqrt(2), 0.1 / math.sqrt(2), 0.05])
-
-
-@pytest.mark.parametrize(("warmup", "hold"), [(0.8, 0.2), (0.9, 0.1), (0.0, 1.0)])
-def test_halving_can_hold_the_peak_to_the_end(warmup: float, hold: float) -> None:
-    """1 - 0.8 is less than 0.2."""
-    settings = settings_of("halving", 0.1, 10, warmup_fraction=warmup, hold_fraction=hold)
-    assert rates(settings, 900, 1000) == pytest.approx([0.1, 0.1])
 
 
 FRACTIONS = st.floats(0.01, 0.5), st.floats(0, 0.4)

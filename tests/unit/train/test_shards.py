@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
 from asrtool.data.storage.index import read_index, write_index
@@ -150,10 +149,3 @@ def test_batches_of_dev_hold_more_than_those_of_training_where_these_are_small(c
     source = Shards(context())
     small, more, all_of_it = longest(0), longest(2 * source.max_frames), longest(10**6)
     assert small <= source.max_frames < more <= 2 * source.max_frames < all_of_it
-
-
-def test_features_are_tensors_of_torch_when_they_reach_the_model(context) -> None:
-    source = Shards(context())
-    (batch,) = source.load(source.plan_eval()[:1])
-    assert torch.from_numpy(batch.inputs_NT).dtype == torch.float32
-    assert batch.targets_NU.dtype == torch.int64

@@ -14,15 +14,10 @@ import torch
 from learners import Learners, batches_trained
 from own_components import Mixture, Own, Streaming
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
-from train_killed import train_killed
-from warm import run_apart
 
 from asrtool.distributed.work.work_queue import Assignment
-from asrtool.errors import AsrtoolError
 from asrtool.settings.toml_files import load_config
-from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.batches.shard_source import Shards
-from asrtool.train.batches.source import Epoch, Planned
+from asrtool.train.batches.source import Epoch
 from asrtool.train.loop.loop import Training
 from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train
@@ -128,21 +123,6 @@ def test_a_mixture_draws_by_weight_and_continues_in_each_part_where_the_last_epo
         assert max(counts) - min(counts) <= 1
 
 
-def test_an_epoch_is_planned_on_from_the_state_of_the_last_one(
-    toy: Path, toy_config: Path, train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a resumed one from that of the batch before; what is trained is what the plan says."""
-    read, seen = Mixture.read, []
-
-    def read_and_note(self: Mixture, batch: Planned) -> TrainingBatch:
-        seen.append(batch.content)
-        return read(self, batch)
-
-    monkeypatch.setattr(Mixture, "read", read_and_note)
-    train_toy(tmp_path / "train", "train.source=own_components:Mixture")
-    assert seen == [batch for epoch in epochs_of(source_of(toy, toy_config, "Mixture")) for batch in epoch]
-
-
 @every_source
 @pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random"])
 def test_two_learners_train_each_batch_once(
@@ -179,7 +159,7 @@ def train_as_learner(
 
 
 @every_source
-@pytest.mark.parametrize("last", [8, 11])
+@pytest.mark.parametrize("last", [11])
 def test_two_learners_that_average_gradients_resume_after_a_kill_to_the_same_bits(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, last: int
 ) -> None:
@@ -195,19 +175,6 @@ def test_two_learners_that_average_gradients_resume_after_a_kill_to_the_same_bit
     assert_all_trained_and_counted(source_of(toy, toy_config, name), out, SAMPLES[name])
 
 
-@every_source
-def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
-    toy: Path, toy_config: Path, tmp_path: Path, name: str
-) -> None:
-    toy_config.write_text(TOY_CONFIG + f'source = "own_components:{name}"\n')
-    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    killed = run_apart(train_killed, (toy / "features", toy / "tokenizer", toy_config), undisturbed, out, 1)
-    assert len(killed) >= 2
-    assert_same_bits(last_weights(out), last_weights(undisturbed))
-    assert metric_steps(out) == metric_steps(undisturbed)
-    assert_all_trained_and_counted(source_of(toy, toy_config, name), out, SAMPLES[name])
-
-
 def test_where_there_are_more_samples_than_estimated_the_learning_rate_stays_at_its_last(
     train_toy, tmp_path: Path
 ) -> None:
@@ -220,16 +187,6 @@ def test_where_there_are_more_samples_than_estimated_the_learning_rate_stays_at_
         assert rate == learning_rate(settings, min(samples, 60), 60)
 
 
-@every_source
-def test_dev_is_evaluated_as_ever(train_toy, tmp_path: Path, name: str) -> None:
-    """At a rate of next to nothing, by whatever source it is trained, the loss is that of random weights."""
-    losses = []
-    for out, source in ((tmp_path / "own", f"own_components:{name}"), (tmp_path / "shards", "shards")):
-        train_toy(out, "train.peak_lr=1e-12", "train.num_epochs=1", f"train.source={source}")
-        losses.append(json.loads((out / "train.json").read_text(encoding="utf-8"))["dev_loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def test_a_source_may_bring_what_it_is_evaluated_with(train_toy, tmp_path: Path) -> None:
     losses = []
     for name in ("shards", "own_components:OwnDev"):
@@ -239,17 +196,3 @@ def test_a_source_may_bring_what_it_is_evaluated_with(train_toy, tmp_path: Path)
         losses.append(final["dev_loss"])
     assert losses[0] != losses[1]
     assert_same_bits(last_weights(tmp_path / "shards"), last_weights(tmp_path / "own_components"))
-
-
-def test_shards_of_ones_own_are_held_in_as_much_memory_on_dev(toy: Path, toy_config: Path) -> None:
-    config = load_config([toy_config], ["train.source=own_components:SmallCache"])
-    with patch.object(Shards, "__init__", autospec=True, side_effect=Shards.__init__) as opened:
-        build_components(toy / "features", toy / "tokenizer", config)
-    contexts = [call.args[1] for call in opened.call_args_list]
-    assert [context.directory.name for context in contexts] == ["train", "dev"]
-    assert [context.settings.cache_gib for context in contexts] == [0.25, 0.25]
-
-
-def test_an_unknown_source_is_one_line() -> None:
-    with pytest.raises(AsrtoolError, match="unknown source 'shard', expected one of shards"):
-        load_config(overrides=["train.source=shard"])

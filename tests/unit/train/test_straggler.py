@@ -22,14 +22,6 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-def test_a_learner_as_fast_as_the_others_never_sleeps(slept: list[float]) -> None:
-    straggler = StragglerInjection(1.0)
-    straggler.stretch(0.5)
-    straggler.note(2.0)
-    straggler.stretch(0.5)
-    assert slept == []
-
-
 def test_a_slow_one_sleeps_so_that_a_step_takes_its_factor(slept: list[float]) -> None:
     """Of the first step the forward pass alone is known; steps of 2 s then sleep 8 s of their 10."""
     straggler = StragglerInjection(5.0)

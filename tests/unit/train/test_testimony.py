@@ -14,7 +14,7 @@ from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.ledger import Assigned, Trained, examine_lost, find_missing, records_path
+from asrtool.train.ledger import Assigned, Trained, describe_assigned, examine_lost, find_missing, records_path
 from asrtool.train.loop.step_records import Records
 
 
@@ -76,6 +76,7 @@ def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: P
     for batch, number in ((5, 2), (7, 9)):
         assigned.add(1, batch, number)
     assert not assigned.is_empty
+    assert describe_assigned(tmp_path, 1) == " before it had trained batch 5 of epoch 1, 7 of epoch 1"
     assigned.close()
     path = tmp_path / "learners" / "1.assigned"
     path.write_text(path.read_text() + ", 9]]}")  # killed before it cut off what was there before
