@@ -110,7 +110,7 @@ def build_components(
     missing, or a set cannot be trained on.
     """
     from asrtool.lang.tokenizer import Tokenizer
-    from asrtool.train.batches.augment import adding, in_two_views, masking, one_by_one
+    from asrtool.train.batches.augment import BatchAugment
     from asrtool.train.batches.source import SourceContext
 
     settings = read_feature_settings(features)
@@ -138,9 +138,8 @@ def build_components(
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
-    add = adding(config.train.sequence_noise, config.train.sequence_noise_weight, features / "train", settings.cmvn)
-    mask = masking(config.specaugment)
-    augment = one_by_one(add, in_two_views(mask) if model.objective.views == 2 else mask)
+    views = model.objective.views
+    augment = BatchAugment(config.train, config.specaugment, features / "train", settings.cmvn, views)
     return Components(info, model, train_set, dev_set, augment, max_frames, settings.frame_shift_ms)
 
 

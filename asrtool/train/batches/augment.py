@@ -5,45 +5,44 @@ Letters in names: N utterances, T frames, F filterbank bins.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.settings.train import SpecAugment
-from asrtool.train.batches.batch import Augment, TrainingBatch
+from asrtool.settings.train import SpecAugment, Train
+from asrtool.train.batches.batch import TrainingBatch
 
 
-def one_by_one(*changes: Augment) -> Augment:
-    """Return the augmentation that applies all `changes` in order, by one generator."""
+class BatchAugment:
+    """Adds sequence noise to a batch, then masks it, in place.
 
-    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
-        for change in changes:
-            change(batch, random)
+    With two `views` the masks are drawn twice: for the inputs and for a copy of them. Raises AsrtoolError if the
+    normalisation of the training set in `directory` cannot be read.
+    """
 
-    return augment
+    def __init__(self, settings: Train, masks: SpecAugment, directory: Path, cmvn: str, views: int = 1) -> None:
+        self.fraction, self.weight = settings.sequence_noise, settings.sequence_noise_weight
+        self.masks = masks
+        self.std_F = Cmvn(directory, cmvn).scale_of_all() if self.fraction else np.ones(1, np.float32)
+        self.views = views
 
+    def __call__(self, batch: TrainingBatch, random: np.random.Generator) -> None:
+        self.add_noise(batch, random)
+        self.mask(batch, random)
 
-def in_two_views(change: Augment) -> Augment:
-    """Return the augmentation that draws `change` twice: for inputs and a copy."""
+    def add_noise(self, batch: TrainingBatch, random: np.random.Generator) -> None:
+        """Add other utterances to a fraction of the batch."""
+        if self.fraction:
+            add_utterances(batch.inputs_NT, batch.input_lens_N, self.fraction, self.weight, self.std_F, random)
 
-    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
-        others = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())
-        change(batch, random)
-        change(others, random)
-        batch.others_NT = others.inputs_NT
-
-    return augment
-
-
-def masking(settings: SpecAugment) -> Augment:
-    """Return the augmentation that masks a batch."""
-
-    def mask(batch: TrainingBatch, random: np.random.Generator) -> None:
-        mask_features(batch.inputs_NT, batch.input_lens_N, settings, random)
-
-    return mask
+    def mask(self, batch: TrainingBatch, random: np.random.Generator) -> None:
+        """Mask the inputs, and a copy of them if there are two views."""
+        others_NT = batch.inputs_NT.copy() if self.views == 2 else None
+        mask_features(batch.inputs_NT, batch.input_lens_N, self.masks, random)
+        if others_NT is not None:
+            mask_features(others_NT, batch.input_lens_N, self.masks, random)
+            batch.others_NT = others_NT
 
 
 def mask_features(
@@ -74,20 +73,6 @@ def _time_widths(feat_lens_N: np.ndarray, settings: SpecAugment, random: np.rand
     part = (settings.max_time_fraction * feat_lens_N / num_masks).astype(np.int64)
     widest_N = np.minimum(settings.max_time_frames, part)
     return random.integers(0, widest_N[:, None] + 1, (len(feat_lens_N), num_masks))
-
-
-def adding(fraction: float, weight: float, directory: Path, cmvn: str) -> Augment:
-    """Return the augmentation that adds to a `fraction` of a batch.
-
-    `directory` is the training set. Raises AsrtoolError if its normalisation cannot be read.
-    """
-    std_F = Cmvn(directory, cmvn).scale_of_all() if fraction else np.ones(1, np.float32)
-
-    def add(batch: TrainingBatch, random: np.random.Generator) -> None:
-        if fraction:
-            add_utterances(batch.inputs_NT, batch.input_lens_N, fraction, weight, std_F, random)
-
-    return add
 
 
 def add_utterances(

@@ -653,9 +653,9 @@ PATCHES = (
     ),
     Patch(
         "sequence-noise-on-the-masks",
-        "asrtool/train/train.py",
-        "one_by_one(add, in_two_views(mask) if model.objective.views == 2 else mask)",
-        "one_by_one(in_two_views(mask) if model.objective.views == 2 else mask, add)",
+        "asrtool/train/batches/augment.py",
+        "        self.add_noise(batch, random)\n        self.mask(batch, random)\n",
+        "        self.mask(batch, random)\n        self.add_noise(batch, random)\n",
         ("tests/unit/train/test_sequence_noise.py",),
     ),
     Patch(
@@ -818,7 +818,7 @@ PATCHES = (
     Patch(
         "second-views-are-not-masked",
         "asrtool/train/batches/augment.py",
-        "        change(others, random)\n",
+        "            mask_features(others_NT, batch.input_lens_N, self.masks, random)\n",
         "",
         ("tests/unit/train/test_specaugment.py",),
     ),

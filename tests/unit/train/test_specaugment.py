@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from asrtool.settings.train import SpecAugment
-from asrtool.train.batches.augment import in_two_views, mask_features, masking
+from asrtool.settings.train import SpecAugment, Train
+from asrtool.train.batches.augment import BatchAugment, mask_features
 from asrtool.train.batches.batch import TrainingBatch, prepare_batch, seed_torch
 
 
@@ -21,6 +22,10 @@ def masked(lens: list[int], num_bins: int, settings: SpecAugment, seed: int) -> 
     mask_features(feats_NTF, np.array(lens), settings, np.random.default_rng((seed, 0)))
     assert np.isin(feats_NTF, (0, 1)).all()
     return feats_NTF == 0
+
+
+def augment_of(masks: SpecAugment, views: int = 1) -> BatchAugment:
+    return BatchAugment(Train(), masks, Path(), "none", views)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(1, 30), st.integers(0, 3), st.integers(0, 99))
@@ -63,7 +68,7 @@ def test_a_batch_has_masks_and_dropout_of_its_number_in_the_training() -> None:
     for seed, number in ((1, 5), (1, 5), (1, 6), (2, 5)):
         lens_N = np.full(3, 50)
         batch = TrainingBatch([], np.ones((3, 50, 8), np.float32), lens_N, torch.zeros(3, 1), torch.ones(3), 1)
-        prepare_batch(batch, seed, number, masking(SpecAugment()))
+        prepare_batch(batch, seed, number, augment_of(SpecAugment()))
         drawn.append((batch.inputs_NT.tobytes(), batch.torch_seed, torch.rand(4).tolist()))
         seed_torch(batch.torch_seed)
         assert torch.rand(4).tolist() == drawn[-1][2]
@@ -77,8 +82,8 @@ def test_two_views_are_masked_by_draws_of_their_own_and_stay_together_in_pieces(
         ["a", "b"], np.ones((2, 50, 8), np.float32), lens_N, torch.ones(2, 3), torch.tensor([1, 3]), 4
     )
     alone = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())
-    masking(settings)(alone, np.random.default_rng(3))
-    in_two_views(masking(settings))(batch, np.random.default_rng(3))
+    augment_of(settings)(alone, np.random.default_rng(3))
+    augment_of(settings, 2)(batch, np.random.default_rng(3))
     assert batch.others_NT is not None
     assert (batch.inputs_NT == alone.inputs_NT).all()
     assert (batch.others_NT != batch.inputs_NT).any()
