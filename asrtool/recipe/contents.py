@@ -18,14 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import digest_of, write_beside
 from asrtool.log import progress
 from asrtool.recipe.stage import lies_in
 
 CACHE = ".stages/contents.npy"
 ROW = [("key", "u8"), ("digest", "V32")]
 YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
-BLOCK_BYTES = 2**20
 AT_ONCE = 1024  # files that are looked up at once
 SILENT_S = 5.0  # of reading without a line of log
 NOTHING = "nothing"  # digest of a link to nowhere, and of a file that is gone or cannot be read
@@ -177,17 +176,9 @@ def _read(path_and_name: tuple[str, str]) -> tuple[str, int]:
     now_ns = time.time_ns()
     try:
         key = _key(name, os.stat(path))
-        digest = _read_digest(path)
+        digest = digest_of(Path(path))
         after = os.stat(path)
-    except OSError:
+    except (OSError, AsrtoolError):
         return NOTHING, 0
     old = max(after.st_mtime_ns, after.st_ctime_ns) < now_ns - YOUNG_NS
     return digest, key if old and _key(name, after) == key else 0
-
-
-def _read_digest(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as opened:
-        while block := opened.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import time
@@ -11,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asrtool.errors import AsrtoolError
+from asrtool.files import digest_of
 from asrtool.recipe import contents
 from asrtool.recipe.contents import CACHE, Contents
 
@@ -30,13 +31,12 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that were read."""
     names: list[str] = []
-    real = contents._read_digest
 
-    def recording(file: str) -> str:
-        names.append(Path(file).name)
-        return real(file)
+    def recording(file: Path) -> str:
+        names.append(file.name)
+        return digest_of(file)
 
-    monkeypatch.setattr(contents, "_read_digest", recording)
+    monkeypatch.setattr(contents, "digest_of", recording)
     return names
 
 
@@ -179,10 +179,10 @@ def test_what_an_interrupted_command_has_read_is_not_read_again(work: Path, read
 
 
 def test_a_file_that_cannot_be_read_is_as_none(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(file: str) -> str:
-        raise PermissionError(errno.EACCES, "Permission denied", file)
+    def failing(file: Path) -> str:
+        raise AsrtoolError(f"{file}: cannot be read, permission denied")
 
-    monkeypatch.setattr(contents, "_read_digest", failing)
+    monkeypatch.setattr(contents, "digest_of", failing)
     one = work / "a" / "one"
     assert of_files(work, one) == ["nothing"]
     monkeypatch.undo()

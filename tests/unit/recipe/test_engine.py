@@ -46,6 +46,7 @@ def test_all_stages_run_once_and_then_are_done(toy_run: Run) -> None:
     assert run_stages(toy_run, ALL) == ["first", "second", "third"]
     assert states(toy_run) == ["done"] * 3
     assert run_stages(toy_run, ALL) == []
+    assert run_stages(toy_run, range(1, 2), force=True) == ["second"]
 
 
 def test_by_force_a_stage_that_resumes_begins_afresh_and_nothing_is_lost(tmp_path: Path, toy_root: Path) -> None:
