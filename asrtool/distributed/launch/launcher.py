@@ -2,8 +2,8 @@
 
 Learners are forked from this process, after it has loaded what they need and before it has a second
 thread: a child must not inherit threads and sockets. A connection of one learner that is copied to
-another stays open after the launcher is killed. A forked learner waits for its environment. Torch's
-elastic agent chooses where the learners meet, and ends all of them once one has failed.
+another stays open after the launcher is killed. A forked learner waits for its environment, which
+names the store of this process as the rendezvous. Once one has failed, all are ended.
 """
 
 from __future__ import annotations
@@ -11,40 +11,27 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import logging
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import torch
-from torch.distributed.elastic.agent.server.api import (
-    RunResult,
-    SimpleElasticAgent,
-    Worker,
-    WorkerGroup,
-    WorkerSpec,
-    WorkerState,
-)
-from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch._C._distributed_c10d import TCPStore
 
 from asrtool.child_processes import STOPS, fork_child, name_process, on_stop
 from asrtool.distributed.launch.environment import LOST
 from asrtool.errors import AsrtoolError
 
-RUN_ID = "asrtool"
+HOST = "localhost"
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 SAVING_S = 30  # for a checkpoint after a signal to stop; then SIGKILL
-POLL_S = 0.02
+WATCH_S, POLL_S = 0.1, 0.02  # while learners train, and while they end
 TASKS = Path("/proc/self/task")  # the threads of this process, on Linux
 JOINED_S = 5.0  # within which the kernel forgets a thread that has been joined
 
@@ -66,14 +53,17 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
             )
         return True
     before = {number: signal.getsignal(number) for number in STOPS}
-    try:
-        failures = _watch(learners)
-    except SignalException as stopped:
-        signal.signal(stopped.sigval, before[stopped.sigval])  # the command line's handler shows how to resume
-        signal.raise_signal(stopped.sigval)
-    else:
-        if failures:
-            raise _describe_failure(failures, num_learners, describe_untrained)
+    stops: list[int] = []
+    on_stop(stops.append)
+    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    for rank, learner in enumerate(learners):
+        learner.begin(_environment(rank, num_learners, store.port))
+    failed = _watch(learners, stops)
+    if stops:
+        signal.signal(stops[0], before[signal.Signals(stops[0])])  # the command line's handler shows how to resume
+        signal.raise_signal(stops[0])
+    if failed:
+        raise _describe_failure(failed, num_learners, describe_untrained)
     return False
 
 
@@ -85,10 +75,10 @@ class ForkedLearner:
     pipe: int  # from which it reads its environment
     code: int | None = None  # after its end: exit code, or negative the signal that ended it
 
-    def begin(self, environment: Mapping[str, str]) -> None:
+    def begin(self, environment: dict[str, str]) -> None:
         """Send it the environment, after which it trains; nothing if it has ended."""
         with contextlib.suppress(BrokenPipeError), open(self.pipe, "w", encoding="utf-8") as pipe:
-            json.dump(dict(environment), pipe)
+            json.dump(environment, pipe)
 
     def has_ended(self) -> bool:
         """Return whether it has ended; then `code` is known."""
@@ -179,108 +169,63 @@ def _count_others() -> int:
     return len(os.listdir(TASKS)) - 1
 
 
-def _watch(learners: Sequence[ForkedLearner]) -> dict[int, ProcessFailure]:
-    """Train until all have ended; return the failures. SignalException to stop."""
-    # Torch logs how it starts and kills processes; what matters of that is reported here.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    on_stop(_raise_stop)
-    rendezvous = get_rendezvous_handler(
-        RendezvousParameters("c10d", "localhost:0", RUN_ID, min_nodes=1, max_nodes=1, local_addr="localhost")
-    )
-    spec = WorkerSpec("learner", len(learners), rendezvous, entrypoint=RUN_ID, max_restarts=0, local_addr="localhost")
-    failures = Agent(spec, learners).run().failures
-    rendezvous.shutdown()
-    return failures
+def _watch(learners: Sequence[ForkedLearner], stops: Sequence[int]) -> list[tuple[int, int]]:
+    """Wait until all have ended; return rank and exit code of failed ones, in the order of failure.
+
+    At the first failure, or the first signal in `stops`, all others are stopped.
+    """
+    failed: dict[int, int] = {}
+    while not (failed or stops):
+        if _have_ended(learners, failed):
+            return list(failed.items())
+        time.sleep(WATCH_S)
+    for number in (stops[0] if stops else signal.SIGTERM, signal.SIGKILL):
+        for learner in learners:
+            learner.send(number)
+        until = time.monotonic() + SAVING_S
+        while not _have_ended(learners, failed) and time.monotonic() < until:
+            time.sleep(POLL_S)
+    return list(failed.items())
 
 
-def _raise_stop(number: int) -> NoReturn:
-    raise SignalException(f"got signal {number}", signal.Signals(number))
+def _have_ended(learners: Sequence[ForkedLearner], failed: dict[int, int]) -> bool:
+    """Return whether all have ended; add newly failed ones to `failed`, rank -> exit code."""
+    ended = [learner.has_ended() for learner in learners]  # calls all, also after one that trains
+    for rank, learner in enumerate(learners):
+        if learner.code:
+            failed.setdefault(rank, learner.code)
+    return all(ended)
 
 
-class Agent(SimpleElasticAgent):
-    """Torch's elastic agent over forked learners; it starts none again."""
-
-    def __init__(self, spec: WorkerSpec, learners: Sequence[ForkedLearner]) -> None:
-        super().__init__(spec)
-        self.learners = learners
-
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
-        for learner, worker in zip(self.learners, worker_group.workers, strict=True):
-            learner.begin(_environment(worker, worker_group))
-        return {rank: learner.process for rank, learner in enumerate(self.learners)}
-
-    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        have_ended = self._have_ended()
-        first = self._failures()
-        if first:
-            self._shutdown()
-            later = {rank: failure for rank, failure in self._failures().items() if rank not in first}
-            return RunResult(WorkerState.FAILED, failures=first | later)
-        if have_ended:
-            return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(range(len(self.learners))))
-        return RunResult(WorkerState.HEALTHY)
-
-    def _have_ended(self) -> bool:
-        ended = [learner.has_ended() for learner in self.learners]  # calls all, also after one that trains
-        return all(ended)
-
-    def _failures(self) -> dict[int, ProcessFailure]:
-        return {
-            rank: ProcessFailure(rank, learner.process, learner.code, error_file="")
-            for rank, learner in enumerate(self.learners)
-            if learner.code
-        }
-
-    def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        self._shutdown()
-
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 0) -> None:
-        """Signal the learners, and kill those that run after SAVING_S."""
-        for number in (death_sig, signal.SIGKILL):
-            for learner in self.learners:
-                learner.send(number)
-            until = time.monotonic() + SAVING_S
-            while not self._have_ended() and time.monotonic() < until:
-                time.sleep(POLL_S)
-
-
-def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
+def _environment(rank: int, num_learners: int, port: int) -> dict[str, str]:
     """Return the variables that torchrun documents."""
     values = {
-        "LOCAL_RANK": worker.local_rank,
-        "RANK": worker.global_rank,
-        "GROUP_RANK": group.group_rank,
-        "ROLE_RANK": worker.role_rank,
-        "ROLE_NAME": group.spec.role,
-        "LOCAL_WORLD_SIZE": group.spec.local_world_size,
-        "WORLD_SIZE": worker.world_size,
-        "GROUP_WORLD_SIZE": group.group_world_size,
-        "ROLE_WORLD_SIZE": worker.role_world_size,
-        "MASTER_ADDR": group.master_addr,
-        "MASTER_PORT": group.master_port,
+        **dict.fromkeys(("LOCAL_RANK", "RANK", "ROLE_RANK"), rank),
+        **dict.fromkeys(("LOCAL_WORLD_SIZE", "WORLD_SIZE", "ROLE_WORLD_SIZE"), num_learners),
+        "GROUP_RANK": 0,
+        "GROUP_WORLD_SIZE": 1,
+        "ROLE_NAME": "learner",
+        "MASTER_ADDR": HOST,
+        "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": 0,
-        "TORCHELASTIC_MAX_RESTARTS": group.spec.max_restarts,
-        "TORCHELASTIC_RUN_ID": group.spec.rdzv_handler.get_run_id(),
-        "TORCHELASTIC_USE_AGENT_STORE": group.spec.rdzv_handler.use_agent_store,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_RUN_ID": "asrtool",
+        "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
     return {name: str(value) for name, value in values.items()}
 
 
 def _describe_failure(
-    failures: dict[int, ProcessFailure], num_learners: int, describe_untrained: Callable[[int], str]
+    failed: Sequence[tuple[int, int]], num_learners: int, describe_untrained: Callable[[int], str]
 ) -> AsrtoolError:
     """Describe the learner that failed by itself, and before others."""
-    in_order = sorted(failures.items(), key=lambda item: (item[1].exitcode == LOST, item[1].timestamp))
-    rank, failure = in_order[0]
-    if failure.exitcode in STOPPED:
+    rank, code = min(failed, key=lambda one: one[1] == LOST)
+    if code in STOPPED:
         return AsrtoolError("a learner was asked to stop", "run the same command to resume")
     who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
-    how = f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with code {failure.exitcode}"
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = "run the same command again: training resumes from the last checkpoint"
     return AsrtoolError(
-        f"{who} {how}{describe_untrained(rank)}",
-        hint if failure.exitcode < 0 else f"see its message above, then {hint}",
+        f"{who} {how}{describe_untrained(rank)}", hint if code < 0 else f"see its message above, then {hint}"
     )
