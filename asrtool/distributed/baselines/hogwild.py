@@ -20,8 +20,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
 from asrtool.distributed.strategies.synchronous import SynchronousStrategy
 from asrtool.distributed.strategies.update import Update
-from asrtool.distributed.weights.buffers import synchronise_counters
-from asrtool.distributed.weights.flat import FlatWeights, views_of
+from asrtool.distributed.weights.flat import FlatWeights, synchronise_counters, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError

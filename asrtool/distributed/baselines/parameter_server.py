@@ -44,8 +44,7 @@ from asrtool.distributed.strategies.update import Update, trained_parameters
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.sockets import new_context
 from asrtool.distributed.transport.view import Recorded
-from asrtool.distributed.weights.buffers import OwnStatistics
-from asrtool.distributed.weights.flat import FlatWeights, as_bytes, views_of
+from asrtool.distributed.weights.flat import FlatWeights, OwnStatistics, as_bytes, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES
 from asrtool.errors import AsrtoolError

@@ -170,9 +170,10 @@ def _count_others() -> int:
 
 
 def _watch(learners: Sequence[ForkedLearner], stops: Sequence[int]) -> list[tuple[int, int]]:
-    """Wait until all have ended; return rank and exit code of failed ones, in the order of failure.
+    """Wait until all have ended; return the failed ones in the order of failure.
 
-    At the first failure, or the first signal in `stops`, all others are stopped.
+    Each is a rank and an exit code. At the first failure, or the first signal in `stops`, all
+    others are stopped.
     """
     failed: dict[int, int] = {}
     while not (failed or stops):
@@ -189,7 +190,7 @@ def _watch(learners: Sequence[ForkedLearner], stops: Sequence[int]) -> list[tupl
 
 
 def _have_ended(learners: Sequence[ForkedLearner], failed: dict[int, int]) -> bool:
-    """Return whether all have ended; add newly failed ones to `failed`, rank -> exit code."""
+    """Return whether all have ended; add exit codes of failed ones to `failed`."""
     ended = [learner.has_ended() for learner in learners]  # calls all, also after one that trains
     for rank, learner in enumerate(learners):
         if learner.code:

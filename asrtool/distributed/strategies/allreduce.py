@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
 from asrtool.distributed.strategies.synchronous import SynchronousStrategy
 from asrtool.distributed.transport.device import clock_of
-from asrtool.distributed.weights.buffers import OwnStatistics
+from asrtool.distributed.weights.flat import OwnStatistics
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 

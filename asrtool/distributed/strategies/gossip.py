@@ -7,9 +7,11 @@ right neighbour in a ring (Zhang et al., arXiv 2110.11199), or in `adpsgd-pairs`
 A step, in the order of the code:
 
 1. The optimizer changes the weights (LocalReplica.step).
-2. `mix` adds what exchanges have pulled since the last step (staging, view).
-3. `begin` chooses the partner (topology) and begins an exchange with it (staging, exchange),
-   which runs in a thread while the next step computes.
+2. `mix` adds what exchanges have pulled since the last step (view).
+3. `begin` chooses the partner (topology) and begins an exchange with it (exchange), which runs in a
+   thread while the next step computes.
+
+If the model is on a GPU, weights and pulls are copied between it and the view (staging).
 
 The partner answers in a thread of its own, while it computes. Partners are chosen among the
 learners that train: a lost one is left out, and one that joined is included, as soon as this is
@@ -46,12 +48,52 @@ from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import POLL_MS, Address, Exchanger, fetch_weights
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
-from asrtool.distributed.transport.staging import GpuStaging, HostStaging
+from asrtool.distributed.transport.staging import GpuStaging
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World
 from asrtool.settings import registry
+
+
+class HostStaging:
+    """Weights on the host: the view has the same tensor. For a GPU see GpuStaging."""
+
+    def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
+        self.view = view
+        self.exchanger = exchanger
+        self.note = note
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """Return the lock to hold while an optimizer changes the weights."""
+        return self.view.lock
+
+    def apply_pulls(self) -> int:
+        """Add to the weights what exchanges pulled, and return the number of exchanges."""
+        with self.view.lock:
+            num_pulls = self.view.update()
+            self.note("take")
+        return num_pulls
+
+    def begin(self, partner: int | None) -> bool:
+        """Begin an exchange with `partner`, if any; False if one is under way."""
+        assert self.exchanger
+        return partner is None or self.exchanger.begin(partner)
+
+    def publish(self) -> None:
+        """Bring the view up to date with the weights: nothing to do."""
+
+    def wait(self) -> None:
+        """Wait for the exchange under way; ConnectionError without an answer."""
+        if self.exchanger:
+            self.exchanger.wait()
+
+    def settle(self) -> None:
+        """Make weights and view the same, when no learner has an exchange under way."""
+        self.view.update()
+
+    def close(self) -> None:
+        """Begin nothing more."""
 
 
 class Gossip(MixingRule):

@@ -24,8 +24,7 @@ from asrtool.distributed.strategies.strategy import (
 )
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.view import Recorded, chunks_of
-from asrtool.distributed.weights.buffers import synchronise_counters
-from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights, synchronise_counters
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.errors import AsrtoolError
 

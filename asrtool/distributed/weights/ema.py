@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.strategies.update import trained_parameters
-from asrtool.distributed.weights.buffers import counters, float_buffers
-from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights, counters, float_buffers
 from asrtool.distributed.world import World
 
 

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from asrtool.distributed.strategies.strategy import ConsensusMetrics, Strategy
-from asrtool.distributed.weights.buffers import average_statistics, counters
 from asrtool.distributed.weights.ema import MeanOfEmas
-from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights, average_statistics, counters
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.files.torch_file import map_torch
 from asrtool.settings.train import Optimisation

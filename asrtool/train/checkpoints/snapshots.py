@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asrtool.distributed.strategies.strategy import Snapshot, Strategy
-from asrtool.distributed.weights.buffers import counters
+from asrtool.distributed.weights.flat import counters
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings.train import Optimisation

@@ -9,8 +9,7 @@ from fake_gpu import fake_gpu
 from learner_threads import Net, NormalisedNet, train_alone, weights_of
 from torch import nn
 
-from asrtool.distributed.weights.buffers import counters, float_buffers
-from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.weights.flat import FlatWeights, counters, float_buffers
 from asrtool.distributed.world import choose_gpu
 
 EVERY = ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "ps-sync"]

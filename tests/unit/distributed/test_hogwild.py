@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import functools
-import os
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,61 +15,18 @@ from learner_threads import (
     Net,
     NormalisedNet,
     at_once,
-    build,
     give_gradients,
     started,
     synchronise,
     weights_of,
 )
-from rendezvous import rendezvous_address
 from torch import nn
-from warm import warm_context
 
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.distributed.world import init_collectives, join_learners, leave_world
 
 TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner steps next
 RATE = 2**-6
 SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0, "peak_lr": RATE}
-
-
-@pytest.mark.slow
-def test_processes_step_on_the_same_weights() -> None:
-    """One after another, so the result is known; the initial weights are those of learner 0."""
-    with rendezvous_address() as place, ProcessPoolExecutor(3, warm_context()) as pool:
-        found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
-    weights = weights_of(Net(seed=0))
-    staleness: list[list[int]] = [[], [], []]
-    last = [0, 0, 0]
-    for number, learner in enumerate(TURNS):
-        weights = weights - RATE * weights * (learner + 1)
-        staleness[learner].append(number - last[learner])
-        last[learner] = number + 1
-    for rank, (theirs, found_staleness) in enumerate(found):
-        np.testing.assert_allclose(theirs, weights, atol=1e-6)
-        assert found_staleness == staleness[rank]
-
-
-def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[int]]:
-    """Be a learner, whose loss is (rank + 1) w'w / 2."""
-    os.environ.update({"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", **place})
-    world = join_learners()
-    init_collectives(world)
-    model = Net(seed=rank)
-    learner = build("hogwild", world, model, **SGD)
-    learner.start()
-    learner.synchronise()
-    staleness = []
-    for turn in TURNS:
-        if turn == rank:
-            (sum(p.square().sum() for p in model.parameters()) * (rank + 1) / 2).backward()
-            staleness.append(learner.step()[1].staleness)
-        world.barrier()
-    learner.synchronise()
-    weights = weights_of(model)
-    world.barrier()
-    leave_world()
-    return weights, staleness
 
 
 def test_nothing_is_sent_or_copied() -> None:

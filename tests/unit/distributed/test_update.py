@@ -50,19 +50,6 @@ def test_gradients_that_are_short_enough_are_not_written() -> None:
     assert parameter.grad._version > version
 
 
-@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
-def test_gradients_that_are_zero_or_not_finite_are_cleared_without_a_step(value: float) -> None:
-    parameter = with_gradient([value, 0.0])
-    optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.9)
-    update = Update([parameter], optimizer, 1.0)
-    norm = update.step()
-    assert str(norm) == str(value)
-    assert parameter.tolist() == [0.0, 0.0]
-    assert parameter.grad is None
-    assert not optimizer.state
-    assert update.num_steps == 0
-
-
 def test_an_overflow_halves_the_scale_and_many_steps_without_one_double_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "GROWTH_STEPS", 3)
     scale = LossScale()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_threads import InRounds, Wishes, at_once
+from learner_threads import InRounds, Wishes
 from torch.distributed import HashStore, Store
 
 from asrtool.distributed.work.shard_claims import ShardClaims
@@ -190,7 +190,7 @@ def ends_in_virtual_time(
 
 
 @pytest.mark.parametrize("group_size", [1, 2])
-@pytest.mark.parametrize("num_rounds", range(300, 320))
+@pytest.mark.parametrize("num_rounds", range(300, 320, 3))
 def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size: int) -> None:
     ends, _ = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size=group_size)
     assert max(ends) - min(ends[1:]) < 1.1  # a step, as among equal learners
@@ -213,7 +213,7 @@ def test_whatever_the_speeds_all_rounds_are_drawn(seconds: list[float], num_roun
 
 @pytest.mark.parametrize(("group_size", "slowness"), [(1, 1.0), (1, 10.0), (8, 1.0)])
 def test_the_shards_of_a_window_are_read_by_about_one_of_64_learners(group_size: int, slowness: float) -> None:
-    window, num_windows = 16, 400
+    window, num_windows = 16, 200
     seconds = np.random.default_rng(1).uniform(0.8, 1.2, 64 // group_size)
     seconds[0] *= slowness
     _, drawn = ends_in_virtual_time(seconds, window * num_windows // group_size, group_size=group_size, window=window)
@@ -270,24 +270,6 @@ def test_each_batch_is_claimed_once_whoever_comes_when(
     groups = claims_of(windows, num_groups, group_size)
     claimed = [random.choice(groups).claim(random.randrange(group_size)) for _ in range(sum(lengths))]
     assert sorted(claimed) == list(range(sum(lengths)))
-
-
-def test_each_batch_is_claimed_once_by_learners_at_the_same_time() -> None:
-    groups = claims_of(windows_of([7, 1, 9, 4] * 10), 6)
-    claimed = at_once(lambda group: [group.claim(0) for _ in range(35)], groups)
-    assert sorted(slot for of_group in claimed for slot in of_group) == list(range(210))
-
-
-def test_members_of_a_group_have_windows_of_their_own_from_the_first_batch_on() -> None:
-    (group,) = claims_of(windows_of([3, 3, 3, 3]), 1, 2)
-    assert [[group.claim(member) for member in (0, 1)] for _ in range(6)] == [
-        [0, 3],
-        [1, 4],
-        [2, 5],
-        [6, 9],
-        [7, 10],
-        [8, 11],
-    ]
 
 
 def test_who_finds_no_window_helps_where_most_is_left_for_each_from_the_last_batch_on_and_stays_there() -> None:
