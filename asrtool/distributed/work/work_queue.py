@@ -41,10 +41,14 @@ def rounds_left_to_others(before: int, last: int, num_groups: int) -> range | No
     step here takes as many as lie between these, and a mean step takes one for each group. None if
     this group is not slow.
     """
+    stop = stop_of_others(before, last, num_groups)
+    return None if stop < 0 else range(last, stop)
+
+
+def stop_of_others(before: int, last: int, num_groups: int) -> int:
+    """Return the stop of `rounds_left_to_others`, or -1; the simulator compiles it."""
     per_step = last - before
-    if per_step <= SLOW * num_groups:
-        return None
-    return range(last, last + per_step + AHEAD * (per_step - num_groups))
+    return last + per_step + AHEAD * (per_step - num_groups) if per_step > SLOW * num_groups else -1
 
 
 CUT = 2**32  # of the counter: rounds below it, cuts above

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +48,14 @@ class Outcome:
     def empty(cls, strategy: str, num_learners: int) -> Outcome:
         """Make the outcome of learners that have not started."""
         outcome = cls(strategy, num_learners)
-        outcome.grow(num_learners)
+        for name in (*PARTS, *COUNTS, "blamed_s"):
+            setattr(outcome, name, np.zeros(num_learners, dtype=getattr(outcome, name).dtype))
         return outcome
 
-    def grow(self, num_learners: int) -> None:
-        """So many learners more."""
+    def add(self, sums: Mapping[str, Any]) -> None:
+        """Set the arrays to these; learners that joined are at their end."""
         for name in (*PARTS, *COUNTS, "blamed_s"):
-            value = getattr(self, name)
-            setattr(self, name, np.concatenate([value, np.zeros(num_learners, dtype=value.dtype)]))
+            setattr(self, name, np.array(sums[name], dtype=getattr(self, name).dtype))
 
     @property
     def samples_per_s(self) -> float:

@@ -1,6 +1,7 @@
-"""Clients of the work queue (a learner, or a super-learner of h-adpsgd), and the queue's rounds.
+"""Clients of the work queue: a learner each, or a super-learner of h-adpsgd.
 
-Shapes: U units, K steps."""
+Shapes: U units, K steps.
+"""
 
 from __future__ import annotations
 
@@ -9,72 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from asrtool.distributed.strategies.topology import Ring, check_ring, passive_partner
-from asrtool.distributed.work.work_queue import rounds_left_to_others
 from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats, wait_for_core_s
 from asrtool.predict.simulate.synchronous_rules import AllReduceRule, super_learner_size
 from asrtool.settings import registry
 
 NONE = -1  # in place of a round
-
-
-class Rounds:
-    """A counter, and what lost units have left of what was drawn."""
-
-    def __init__(self, of_epoch: int, num_epochs: int) -> None:
-        self.of_epoch = of_epoch
-        self.num = of_epoch * num_epochs
-        self.num_epochs = num_epochs
-        self.next = 0
-        self.left: list[int] = []  # rounds that lost units had drawn
-        self.num_done = 0  # units that left the last rounds to others
-        self.cuts = [0]  # the rounds before which checkpoints lie
-        self.cut_s = [0.0]
-
-    def draw(self, drawn: tuple[int, ...], num_live: int) -> tuple[int, tuple[int, ...]]:
-        """Return the next round for one of `num_live` units, or NONE, and its last two.
-
-        A round of a lost unit comes first.
-        """
-        if self.left:
-            return self.left.pop(0), drawn
-        if self.next >= self.num or self._would_be_last(drawn, num_live):
-            return NONE, drawn
-        number, self.next = self.next, self.next + 1
-        return number, (*drawn[-1:], number)
-
-    def _would_be_last(self, drawn: tuple[int, ...], num_live: int) -> bool:
-        """Check whether a unit leaves its round to others, as the work queue does."""
-        if len(drawn) < 2:
-            return False
-        before, last = drawn
-        rounds = rounds_left_to_others(before, last, num_live)
-        in_last_epoch = self.epoch_of(last) == self.num_epochs - 1
-        if rounds is None or rounds.stop < self.num or not in_last_epoch:
-            return False
-        self.num_done += 1
-        return self.num_done < num_live
-
-    def epoch_of(self, number: int) -> int:
-        """Return the epoch of a round."""
-        return number // self.of_epoch
-
-    def cut(self, seconds: float, epoch: int | None) -> None:
-        """Make a checkpoint at the beginning of `epoch`, or between two steps for None."""
-        self.cuts.append(self.next if epoch is None else epoch * self.of_epoch)
-        self.cut_s.append(seconds)
-
-    def restart(self, in_hand: Sequence[int], seconds: float) -> tuple[int, float]:
-        """Go back to the last complete checkpoint; resume at `seconds`.
-
-        Units have the rounds `in_hand`. Returns the rounds trained again, and the checkpoint's time.
-        """
-        trained = min(in_hand, default=self.next)
-        place = max(index for index, cut in enumerate(self.cuts) if cut <= trained)
-        cut, cut_s = self.cuts[place], self.cut_s[place]
-        num_repeated = self.next - cut - sum(number >= cut for number in in_hand)
-        self.next, self.num_done = cut, 0
-        self.cuts, self.cut_s = [cut], [seconds]
-        return num_repeated, cut_s
 
 
 GOSSIP, PAIRS, SERVERS, NOTHING = "gossip", "pairs", "servers", "nothing"
@@ -98,10 +38,8 @@ class Units:
     joinable: bool
     message_bytes: float  # of a unit in one direction, over all servers
     inner_bytes: float  # that a learner sends within its unit in a step
-    tail_s: (
-        float  # behind the gradients of a step: the optimizer, the slices of a unit that it gathers, waits for cores
-    )
-    comm_s: float  # behind that: what an exchange takes of the thread that computes
+    tail_s: float  # after the gradients of a step: optimizer, gathering slices of a unit, waits for cores
+    comm_s: float  # after that: the part of an exchange that takes the thread that computes
     span_UK: Floats
     loading_UK: Floats | None
     rule: AllReduceRule | None  # by which a unit of several learners averages their gradients
@@ -133,7 +71,7 @@ class Units:
         return first // self.cluster.links.node_size
 
     def members(self, unit: int) -> range:
-        """The learners of a unit."""
+        """Return the learners of a unit."""
         return range(unit * self.size, (unit + 1) * self.size)
 
 

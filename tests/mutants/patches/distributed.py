@@ -736,8 +736,8 @@ PATCHES = (
     Patch(
         "a-slow-learner-leaves-at-once",
         "asrtool/distributed/work/work_queue.py",
-        "if per_step <= SLOW * num_groups:",
-        "if per_step < 0:",
+        "if per_step > SLOW * num_groups else -1",
+        "if per_step >= 0 else -1",
         (TEST_CLUSTER_MODEL,),
     ),
     Patch(

@@ -28,24 +28,17 @@ THEORY = "tests/unit/predict"
 PATCHES = (
     # Decoding
     Patch(
-        "compiled-exchange-skipped-twice",
-        "asrtool/predict/simulate/compiled.py",
-        "        sums.skipped += 1",
-        "        sums.skipped += 2",
+        "exchange-skipped-twice",
+        "asrtool/predict/simulate/asynchronous.py",
+        "            state.sums[learner].skipped += 1\n        return 0.0",
+        "            state.sums[learner].skipped += 2\n        return 0.0",
         ("tests/unit/predict/test_cluster_model.py",),
     ),
     Patch(
-        "compiled-server-serves-all-at-once",
-        "asrtool/predict/simulate/compiled.py",
-        "max(seconds, units_U[other].busy_s) + given.host_s",
-        "seconds + given.host_s",
-        ("tests/unit/predict/test_cluster_model.py",),
-    ),
-    Patch(
-        "compiled-links-carry-all-at-once",
-        "asrtool/predict/simulate/compiled.py",
-        "        state.out_N[node] = begin_s + length_s",
-        "        state.out_N[node] = begin_s",
+        "server-serves-all-at-once",
+        "asrtool/predict/simulate/asynchronous.py",
+        "max(seconds, unit.busy_s) + state.given.host_s",
+        "seconds + state.given.host_s",
         ("tests/unit/predict/test_cluster_model.py",),
     ),
     Patch(
@@ -150,15 +143,15 @@ PATCHES = (
     Patch(
         "link-takes-all-at-once",
         "asrtool/predict/simulate/asynchronous.py",
-        "self.out_s[node] = begin_s + length_s",
-        "self.out_s[node] = begin_s",
+        "state.out_s[node] = begin_s + length_s",
+        "state.out_s[node] = begin_s",
         (TEST_MODEL,),
     ),
     Patch(
         "rounds-of-the-lost-forgotten",
         "asrtool/predict/simulate/asynchronous.py",
-        "self.rounds.left += [left for left in (lost.round, lost.ahead) if left != NONE]",
-        "self.rounds.left += []",
+        "self.left += [left for left in (lost.round, lost.ahead) if left != NONE]",
+        "self.left += []",
         (TEST_MODEL,),
     ),
     Patch(
