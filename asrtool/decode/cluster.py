@@ -23,7 +23,7 @@ from asrtool.data.batches import Batch, load_batch
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import hold
-from asrtool.data.workers.task import MapPieces
+from asrtool.data.workers.processes import MapPieces
 from asrtool.decode.decoder import Chosen, Decoded, Searches, Tried
 from asrtool.decode.forward import (
     AcousticModel,

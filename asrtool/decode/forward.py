@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from asrtool.data.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
-from asrtool.data.remote.prefetch import reading_ahead
+from asrtool.data.remote.features import reading_ahead
 from asrtool.data.storage.index import WINDOW_SHARDS, Utterance
 from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asrtool.data.audio.quality import COLUMNS, Measures
-from asrtool.data.audio.quality_check import Unreadable, measure_manifests
+from asrtool.data.audio.quality import COLUMNS, Measures, Unreadable, measure_manifests
 from asrtool.data.manifests.manifest import (
     BAD_RECORDING,
     BAD_UTTERANCE,

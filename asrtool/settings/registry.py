@@ -25,8 +25,8 @@ class NoSettings:
 # kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
 TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "features": {
-        "fbank": ("asrtool.data.features.filterbank:Filterbank", "asrtool.settings.data:Fbank"),
-        "spectrogram": ("asrtool.data.features.filterbank:PowerSpectrum", "asrtool.settings.data:Spectrogram"),
+        "fbank": ("asrtool.data.features.feature_type:Filterbank", "asrtool.settings.data:Fbank"),
+        "spectrogram": ("asrtool.data.features.feature_type:PowerSpectrum", "asrtool.settings.data:Spectrogram"),
     },
     "corpus": "asrtool.local.corpora.*:Corpus",
     "encoder": {

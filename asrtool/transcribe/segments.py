@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from asrtool.data.features.feature_type import FeatureType
-from asrtool.data.features.from_samples import frames_of
+from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.transcribe.audio import Sound

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.feature_type import FeatureType
-from asrtool.data.features.from_samples import frames_of
+from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.data.features.from_samples import frames_of
+from asrtool.data.features.feature_type import frames_of
 from asrtool.decode.align.align import Aligner, tokenize
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word

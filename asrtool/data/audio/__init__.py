@@ -4,5 +4,5 @@
 - joined: files that were joined or cut off
 - remote: audio at URLs
 - excerpts: a part of a recording, for reports
-- quality, quality_check: level, clipping and bandwidth of all utterances
+- quality: level, clipping and bandwidth of all utterances
 """

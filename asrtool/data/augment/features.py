@@ -13,8 +13,7 @@ import numpy as np
 
 from asrtool.data.augment.audio import Augmentation
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.feature_type import FeatureType
-from asrtool.data.features.threads import one_thread
+from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.samples import SampleReader

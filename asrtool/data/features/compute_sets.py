@@ -28,11 +28,9 @@ from asrtool.data.features.cache_key import (
 )
 from asrtool.data.features.cache_key import FILE as MADE_OF
 from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
-from asrtool.data.features.compute_shards import Computing, compute_piece
+from asrtool.data.features.compute_shards import Computing, compute_piece, find_finished
 from asrtool.data.features.disk_space import check_room
-from asrtool.data.features.finished_shards import find_finished
-from asrtool.data.features.sampling_rate import with_rate
-from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards
+from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards, with_rate
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,
@@ -49,10 +47,10 @@ from asrtool.data.storage.index import INDEX, SETTINGS, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
 from asrtool.data.storage.shard_manifest import read_records, remove_new_folders
 from asrtool.data.storage.shard_offsets import TABLE, PlaceTable
-from asrtool.data.storage.text_columns import FOLDER as WORDS
+from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.data.workers.executor import open_executor
-from asrtool.data.workers.task import MapPieces
+from asrtool.data.workers.processes import MapPieces
 from asrtool.errors import AsrtoolError
 from asrtool.files import (
     LOCK,

@@ -16,9 +16,8 @@ from lhotse.augmentation import Speed
 
 from asrtool.data.audio.remote import fetched_ahead
 from asrtool.data.features.cmvn import Moments, add_moments
-from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.features.shard_plan import ShardJob, Source, wrong_rate
-from asrtool.data.features.threads import one_thread
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.storage.flac import Keep, copy_id, keeping_flac
 from asrtool.data.storage.index import NO_FIELDS, Utterance

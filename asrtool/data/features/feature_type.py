@@ -1,12 +1,32 @@
-"""Interface of feature types: samples to frames."""
+"""Samples to frames: interface of feature types, and types made by lhotse."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
+import torch
+from lhotse import Fbank, FbankConfig
+from lhotse.augmentation import Resample
+from lhotse.features.kaldi.extractors import LogSpectrogram, LogSpectrogramConfig
 
 from asrtool.settings.data import Features
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch in one thread: a sum's last bits depend on its threads.
+
+    Processes share the cores.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class FeatureType(ABC):
@@ -26,3 +46,60 @@ class FeatureType(ABC):
 
         A frame is `frame_length_ms` long, every `frame_shift_ms`.
         """
+
+
+class Filterbank(FeatureType):
+    """`num_mel_bins` log energies a frame."""
+
+    def __init__(self, features: Features) -> None:
+        self.sampling_rate_hz = features.sampling_rate_hz
+        self.extractor = Fbank(
+            FbankConfig(
+                sampling_rate=features.sampling_rate_hz,
+                num_filters=features.num_features,
+                frame_shift=features.frame_shift_ms / 1000,
+                frame_length=features.frame_length_ms / 1000,
+            )
+        )
+
+    def extract(self, samples_S: np.ndarray) -> np.ndarray:
+        feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
+        return feats_TF
+
+
+class PowerSpectrum(FeatureType):
+    """Log power at each frequency of the discrete Fourier transform of a frame.
+
+    As deepspeech.pytorch computes it: a Hamming window, no pre-emphasis, no zero padding.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.sampling_rate_hz = features.sampling_rate_hz
+        self.extractor = LogSpectrogram(
+            LogSpectrogramConfig(
+                sampling_rate=features.sampling_rate_hz,
+                frame_shift=features.frame_shift_ms / 1000,
+                frame_length=features.frame_length_ms / 1000,
+                round_to_power_of_two=False,
+                remove_dc_offset=False,
+                preemph_coeff=0.0,
+                window_type="hamming",
+            )
+        )
+
+    def extract(self, samples_S: np.ndarray) -> np.ndarray:
+        feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
+        return feats_TF
+
+
+def frames_of(
+    samples_S: np.ndarray, rate_hz: int, features: Features, extractor: FeatureType | None = None
+) -> np.ndarray:
+    """Return frames (T, F) of samples (S,) in [-1, 1], resampled if needed."""
+    if rate_hz != features.sampling_rate_hz:
+        samples_S = np.ascontiguousarray(Resample(rate_hz, features.sampling_rate_hz)(samples_S[None], rate_hz)[0])
+    if len(samples_S) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
+        return np.zeros((0, features.num_features), np.float32)
+    extractor = extractor or features.type.load()(features)
+    with one_thread():
+        return extractor.extract(samples_S)

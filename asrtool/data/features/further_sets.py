@@ -16,14 +16,13 @@ import numpy as np
 
 from asrtool.data.features.cmvn import CMVN, write_more_cmvn
 from asrtool.data.features.compute_sets import collect
-from asrtool.data.features.compute_shards import Computing, compute_piece
-from asrtool.data.features.finished_shards import Finished
+from asrtool.data.features.compute_shards import Computing, Finished, compute_piece
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.data.storage.index import INDEX, RERUN
 from asrtool.data.storage.index_columns import COLUMNS, behind, open_index_columns, write_columns
 from asrtool.data.storage.shard_offsets import TABLE, places_of
-from asrtool.data.storage.text_columns import FOLDER as WORDS
+from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS, number_words_again
 from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.errors import AsrtoolError

@@ -1,4 +1,4 @@
-"""Plan which utterances become which shard, in one pass over a manifest.
+"""Plan sampling rate and shards of utterances, in one pass over a manifest.
 
 It keeps compressed lines, no object an utterance.
 """
@@ -8,26 +8,64 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import zlib
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asrtool.data.features.cache_key import AGAIN, DigestFiles, join_texts, sizes_and_times
-from asrtool.data.features.sampling_rate import say_resampled
+from asrtool.data.manifests.manifest import RECORDINGS, read_lines, read_report
 from asrtool.data.manifests.speed_copies import refuse_copy
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import RATES_HZ, Features
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment
 
-Entry = dict[str, Any]
+
+def with_rate(features: Features, manifests: Path) -> Features:
+    """Set the rate of most hours in `manifests` (of two the lower) if it is 0.
+
+    Raises AsrtoolError for a missing or half-written manifest.
+    """
+    if features.sampling_rate_hz:
+        return features
+    read_report(manifests)
+    seconds: defaultdict[int, float] = defaultdict(float)
+    for entry in read_lines(manifests / RECORDINGS, Entry):
+        seconds[int(entry["sampling_rate"])] += entry["duration"]
+    rate_hz = min(seconds, key=lambda rate: (-seconds[rate], rate))
+    percent = 100 * seconds[rate_hz] / sum(seconds.values())
+    logging.info(
+        "features.sampling_rate_hz is 0: %d Hz, as %.3g %% of the hours of recordings to train on have",
+        rate_hz,
+        percent,
+    )
+    return dataclasses.replace(features, sampling_rate_hz=rate_hz)
+
+
+def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
+    """Log how many recordings are resampled; `num_by_rate` counts them by rate.
+
+    Upsampling is a warning, since the upper band is missing.
+    """
+    total = sum(num_by_rate.values())
+    for rate, num in sorted(num_by_rate.items()):
+        if rate < rate_hz:
+            alike = f"; features.sampling_rate_hz={rate} would make all alike" if rate == min(num_by_rate) else ""
+            logging.warning(
+                "%s: %d of %d recordings have %d Hz, resampled to %d: NOTHING ABOVE %d Hz IS IN THEM%s",
+                where, num, total, rate, rate_hz, rate // 2, alike,
+            )  # fmt: skip
+        elif rate > rate_hz:
+            logging.info("%s: %d of %d recordings have %d Hz, resampled to %d", where, num, total, rate, rate_hz)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """Files of feature sets on a server, on the disk while they are needed.
 
-A folder that stands for a set has `remote.json`, which says where that lies; asrtool.data.remote.features
-makes it. What is
-fetched of the files of shards lies in `.fetched` in it. Processes share it: one of them fetches a file, under a lock,
-and it has its name when it is whole. When all that was fetched is larger than allowed, what was used longest ago goes.
+A folder that stands for a set has `remote.json` with its URL (features.py). Parts of shard files are fetched into its
+`.fetched`. Processes share it: one of them fetches a file, under a lock, and renames it when it is whole. If the cache
+is larger than allowed, the least recently used files are removed.
 
 Which file was fetched first is kept (`NAME.version`) when the file goes: another one of that name is refused.
 """

@@ -1,28 +1,31 @@
-"""Features at a URL: a local folder that readers use like any other.
+"""Features at a URL: a local folder that readers use, filled ahead of them.
 
-It has the small files of the sets; shard files are fetched as they are read (cache.py). Its name has the version of
-the small files, so other features at the same URL get another folder, and running commands do not mix them.
+The folder has the small files of the sets; shard files are fetched as they are read (cache.py). Its name has the
+version of the small files, so other features at the same URL get another folder, and running commands do not mix them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from asrtool.data.features.cmvn import CMVN
 from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import TRAIN, parse_sets
 from asrtool.data.remote import transfer
-from asrtool.data.remote.cache import ABOUT
+from asrtool.data.remote.cache import ABOUT, cached_set
 from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
-from asrtool.data.storage.index import INDEX, SETTINGS
+from asrtool.data.storage.index import INDEX, SETTINGS, read_feature_settings
 from asrtool.data.storage.index_columns import FILES as COLUMNS
-from asrtool.data.storage.shard_offsets import TABLE
-from asrtool.data.storage.text_columns import FILES as WORDS
+from asrtool.data.storage.shard_offsets import CUTS, DATA, SAMPLES, TABLE, Places, Span, open_span
+from asrtool.data.storage.transcripts import FILES as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import alone, write_beside, write_text
@@ -33,6 +36,11 @@ OF_ALL = (SETTINGS, SETS)
 OF_SET = (INDEX, CMVN, TRANSCRIPTS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
 NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
 Versions = Mapping[str, Version]  # of files by their names
+
+NUM_THREADS = 4  # parts of files fetched at a time
+Item = TypeVar("Item")
+Part = tuple[str, Span]  # the name of a file, which has {} for its number, and what of it
+NumbersOf = Callable[[int], Iterable[int]]  # a window: the numbers of its shards; none behind the last one
 
 
 def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = None) -> Path:
@@ -98,3 +106,60 @@ def _digest(url: str, of_all: Versions, of_sets: Mapping[str, Versions]) -> str:
 
 def _default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache") / "asrtool"
+
+
+class Ahead:
+    """Threads that prefetch; on an error the reader fetches and raises it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Prefetch for the set that this folder stands for."""
+        self._directory = directory
+        self._executor = ThreadPoolExecutor(NUM_THREADS, "ahead")
+        self._waiting: list[Future[None]] = []
+
+    def want(self, parts: Iterable[Part]) -> None:
+        """Replace the queue of parts to fetch, in order."""
+        for future in self._waiting:
+            future.cancel()
+        self._waiting = [self._executor.submit(_fetch, self._directory, part) for part in parts]
+
+    def close(self) -> None:
+        """End the threads, when each is through with its file."""
+        self._executor.shutdown(cancel_futures=True)
+
+
+def _fetch(directory: Path, part: Part) -> None:
+    with contextlib.suppress(AsrtoolError, OSError):
+        open_span(directory, *part)
+
+
+def parts_of_shards(directory: Path, with_samples: bool = False) -> Callable[[int], list[Part]]:
+    """Return a function from a shard's number to its files, samples if wanted."""
+    data, places = DATA[read_feature_settings(directory.parent).storage], Places(directory)
+
+    def parts_of(number: int) -> list[Part]:
+        place = places[number]
+        samples = [(SAMPLES, place.samples)] if with_samples else []
+        return [(CUTS, place.cuts), (data, place.data), *samples]
+
+    return parts_of
+
+
+def reading_ahead(
+    directory: Path, items: Iterable[Item], window_of: Callable[[Item], int | None], numbers_of: NumbersOf
+) -> Iterator[Item]:
+    """Yield `items`; fetch the shards of the next window meanwhile.
+
+    Does nothing if `directory` is not a remote set.
+    """
+    if not cached_set(directory):
+        yield from items
+        return
+    parts_of, at = parts_of_shards(directory), -1
+    with contextlib.closing(Ahead(directory)) as ahead:
+        for item in items:
+            window = window_of(item) or 0
+            if window != at:
+                at = window
+                ahead.want(part for number in (*numbers_of(at), *numbers_of(at + 1)) for part in parts_of(number))
+            yield item

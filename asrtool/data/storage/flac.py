@@ -22,11 +22,9 @@ from lhotse.augmentation import Speed
 from lhotse.shar.writers.tar import TarWriter
 
 from asrtool.data.audio.joined import encode
-from asrtool.data.features.feature_type import FeatureType
-from asrtool.data.features.threads import one_thread
+from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.storage.index import Utterance, read_feature_settings
-from asrtool.data.storage.shard_offsets import FLAC, Span, open_span
-from asrtool.data.storage.tar_members import data_members
+from asrtool.data.storage.shard_offsets import FLAC, Span, data_members, open_span
 
 SCALE = 2**15  # integers from -1 to 1
 NUM_FRAMES = "num_frames"  # of an utterance, in its cut

@@ -24,10 +24,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from asrtool.data.storage.index import INDEX, Utterance, scan_index
-from asrtool.data.storage.large_index import ShardTable
-from asrtool.data.storage.text_columns import key_of, map_raw
-from asrtool.data.storage.transcripts import original_id
+from asrtool.data.storage.index import INDEX, ShardTable, Utterance, scan_index
+from asrtool.data.storage.transcripts import key_of, map_raw, original_id
 from asrtool.files import digest_of, write_text
 
 COLUMNS = "columns"

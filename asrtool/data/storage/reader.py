@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, Utterance, read_index
-from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, ShardIndex, Utterance, read_index
 from asrtool.data.storage.shard import Shard
 from asrtool.data.storage.shard_offsets import Places
 from asrtool.data.storage.transcripts import InIndex, Transcripts, open_transcripts

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.data.storage.byte_range import open_extent
 from asrtool.data.storage.flac import SCALE, Keep, to_integers
 from asrtool.data.storage.index import RERUN, WINDOW_SHARDS, Utterance
 from asrtool.data.storage.reader import shard_places
-from asrtool.data.storage.shard_offsets import SAMPLES, Places
+from asrtool.data.storage.shard_offsets import SAMPLES, Places, open_extent
 from asrtool.errors import AsrtoolError
 
 TYPE = np.dtype("<i2")

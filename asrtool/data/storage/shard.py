@@ -3,7 +3,7 @@
 `cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
 Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. Storage `flac`
 has audio instead (flac.py). A shard is written to files of its own, and may be merged into larger ones
-(data/features/merge_shards.py).
+(data/features/compute_shards.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from lhotse.shar.writers.array import ArrayTarWriter
 
 from asrtool.data.storage.flac import NUM_FRAMES, FlacArchive, recording_of
 from asrtool.data.storage.index import RERUN, Utterance
-from asrtool.data.storage.shard_offsets import CUTS, LILCOM, SHAR, Place, Span, open_span
-from asrtool.data.storage.tar_members import data_members
+from asrtool.data.storage.shard_offsets import CUTS, LILCOM, SHAR, Place, Span, data_members, open_span
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features as FeatureSettings
 

@@ -1,23 +1,90 @@
-"""Byte ranges of the shards of a set: `shards.npy`, int64 (shards, 9).
+"""Byte ranges of the shards of a set, and reading them, wherever the set is.
 
-A row is a shard in storage order. A file holds consecutive shards and has the number of the first one in its name. A
-row has the number of the shard; file, begin and end (bytes) of its list of utterances; the same of its data; begin
-and end of its samples, in the file of the same number as the list. A set without a table is older: each shard has
-files of its own.
+`shards.npy` is int64 (shards, 9). A row is a shard in storage order. A file holds consecutive shards and has the
+number of the first one in its name. A row has the number of the shard; file, begin and end (bytes) of its list of
+utterances; the same of its data; begin and end of its samples, in the file of the same number as the list. A set
+without a table is older: each shard has files of its own.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import tarfile
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from asrtool.data.storage.byte_range import Extent, open_extent
+from asrtool.data.remote.cache import cached_set
 from asrtool.data.storage.index import RERUN
 from asrtool.errors import AsrtoolError
+
+
+@dataclass
+class Extent:
+    """Byte range of an open file, readable even if its name is removed."""
+
+    descriptor: int  # of the file, which is closed with this; a file object among garbage would warn of itself
+    begin: int  # in the file
+    size: int
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def read(self, begin: int = 0, size: int | None = None) -> bytes:
+        """Read `size` bytes, or all, from `begin` of the range; fewer at its end.
+
+        Threads may read at the same time.
+        """
+        left = self.size - begin if size is None else min(size, self.size - begin)
+        place, pieces = self.begin + begin, []
+        while left > 0 and (piece := os.pread(self.descriptor, left, place)):
+            pieces.append(piece)
+            left, place = left - len(piece), place + len(piece)
+        return b"".join(pieces)
+
+    def open(self) -> BinaryIO:
+        """Open the whole file at the range's start; for one thread at a time."""
+        file = os.fdopen(os.dup(self.descriptor), "rb")
+        file.seek(self.begin)
+        return file
+
+
+def open_extent(path: Path, begin: int = 0, end: int | None = None) -> Extent:
+    """Open a byte range of `path`, to its end if None.
+
+    If its folder stands for a remote set, the bytes are fetched unless cached. Raises OSError, and AsrtoolError if
+    the server does not answer, refuses, or has another file by now.
+    """
+    if cached := cached_set(path.parent):
+        with cached.open(path.name, begin, end) as file:
+            return _extent(file, 0, None)
+    with open(path, "rb") as file:
+        return _extent(file, begin, end)
+
+
+def _extent(file: BinaryIO, begin: int, end: int | None) -> Extent:
+    size = os.fstat(file.fileno()).st_size
+    end = size if end is None else min(end, size)
+    return Extent(os.dup(file.fileno()), begin, max(end - begin, 0))
+
+
+def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
+    """Return the offset in `extent` and size of each utterance's data, by name.
+
+    An utterance has two members: its data, and a manifest. Raises ValueError if one is missing, and as tarfile.
+    """
+    end = extent.begin + extent.size
+    with extent.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        members = list(itertools.takewhile(lambda member: member.offset < end, tar))
+    if len(members) % 2:
+        raise ValueError(f"a tar file has {len(members)} members, expected two an utterance")
+    return {member.name.rpartition(".")[0]: (member.offset_data - extent.begin, member.size) for member in members[::2]}
+
 
 TABLE = "shards.npy"
 # Names of files, by the number of the first shard in them.

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from asrtool.data.workers.processes import num_cores, process_map
-from asrtool.data.workers.task import AHEAD, MapPieces, Piece, attempt, given_up, numbered
+from asrtool.data.workers.processes import AHEAD, MapPieces, Piece, attempt, given_up, num_cores, numbered, process_map
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.settings.schema import DASK

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from asrtool.data.storage.alignment import Alignment, AlignmentWriter, write_about
-from asrtool.data.storage.index import scan_index
-from asrtool.data.storage.large_index import ShardIndex, ShardTable
+from asrtool.data.storage.index import ShardIndex, ShardTable, scan_index
 from asrtool.decode.align.align import Item, align_tokens, map_aligned
 from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
 from asrtool.errors import AsrtoolError

@@ -16,7 +16,7 @@ import numpy as np
 from asrtool.data.augment.audio import Augmentation
 from asrtool.data.augment.features import AugmentedReader, EpochCopy
 from asrtool.data.batches import Lengths, check_longest
-from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.storage.index import ShardIndex
 from asrtool.data.workers.loader import Decoders
 from asrtool.models.objectives.targets import Targets
 from asrtool.train.batches.source import SourceContext

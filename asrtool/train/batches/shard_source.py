@@ -19,9 +19,8 @@ import torch
 from asrtool.data.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, plan_windows, zeros_NTF
 from asrtool.data.mix import Mixture
 from asrtool.data.remote.cache import cached_set
-from asrtool.data.remote.prefetch import Ahead, parts_of_shards, reading_ahead
-from asrtool.data.storage.index import RERUN, WINDOW_SHARDS
-from asrtool.data.storage.large_index import ShardIndex
+from asrtool.data.remote.features import Ahead, parts_of_shards, reading_ahead
+from asrtool.data.storage.index import RERUN, WINDOW_SHARDS, ShardIndex
 from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from asrtool.data.storage.text_columns import TextColumns
+from asrtool.data.storage.transcripts import TextColumns
 from asrtool.errors import AsrtoolError
 from asrtool.models.objectives.targets import Targets
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from asrtool.data.storage.index import ShardIndex
 from asrtool.data.storage.index_columns import IndexColumns, open_index_columns
-from asrtool.data.storage.large_index import ShardIndex
 from asrtool.data.storage.transcripts import open_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.files import LOCK, alone, write_folder

@@ -69,7 +69,7 @@ PATCHES = (
     ),
     Patch(
         "extents-of-files-on-the-disk-begin-with-the-file",
-        "asrtool/data/storage/byte_range.py",
+        "asrtool/data/storage/shard_offsets.py",
         "place, pieces = self.begin + begin, []",
         "place, pieces = begin, []",
         (TEST_REMOTE,),
@@ -183,7 +183,7 @@ PATCHES = (
     ),
     Patch(
         "features-of-the-first-shard-of-a-file",
-        "asrtool/data/features/merge_shards.py",
+        "asrtool/data/features/compute_shards.py",
         "spans[LILCOM][0] - entry.spans[LILCOM][0])",
         "0)",
         (TEST_READER,),
@@ -233,7 +233,7 @@ PATCHES = (
     ),
     Patch(
         "spectrogram-with-pre-emphasis",
-        "asrtool/data/features/filterbank.py",
+        "asrtool/data/features/feature_type.py",
         "preemph_coeff=0.0,",
         "preemph_coeff=0.97,",
         ("tests/unit/data/test_spectrogram.py",),
@@ -289,7 +289,7 @@ PATCHES = (
     ),
     Patch(
         "a-shard-of-other-utterances-is-taken-for-finished",
-        "asrtool/data/features/finished_shards.py",
+        "asrtool/data/features/compute_shards.py",
         "(e.key, e.digest) == (key, expected.get(e.number))",
         "e.key == key",
         ("tests/unit/data/test_resume_features.py",),
@@ -366,14 +366,14 @@ PATCHES = (
     ),
     Patch(
         "highest-rate-of-equals",
-        "asrtool/data/features/sampling_rate.py",
+        "asrtool/data/features/shard_plan.py",
         "(-seconds[rate], rate)",
         "(-seconds[rate], -rate)",
         ("tests/unit/data/test_features.py",),
     ),
     Patch(
         "rate-of-most-recordings",
-        "asrtool/data/features/sampling_rate.py",
+        "asrtool/data/features/shard_plan.py",
         '+= entry["duration"]',
         "+= 1",
         ("tests/unit/data/test_features.py",),

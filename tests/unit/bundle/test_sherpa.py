@@ -17,7 +17,7 @@ from asrtool.bundle.export import export_bundle
 from asrtool.bundle.sherpa import export_for_sherpa
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
-from asrtool.data.features.from_samples import frames_of
+from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.lang.phones import write_phones
 from asrtool.lang.tokenizer import Tokenizer

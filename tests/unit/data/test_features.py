@@ -26,7 +26,7 @@ from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.extract import _cut_out
 from asrtool.data.features.feature_type import FeatureType
-from asrtool.data.features.sampling_rate import with_rate
+from asrtool.data.features.shard_plan import with_rate
 from asrtool.data.manifests.manifest import read_manifests, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asrtool.data.storage.index import (
+    ShardIndex,
+    ShardTable,
     Utterance,
     read_feature_settings,
     read_index,
@@ -18,7 +20,6 @@ from asrtool.data.storage.index import (
     write_feature_settings,
     write_index,
 )
-from asrtool.data.storage.large_index import ShardIndex, ShardTable
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice

@@ -24,8 +24,13 @@ from asrtool.data.storage.index_columns import (
     pack,
     writing_columns,
 )
-from asrtool.data.storage.text_columns import key_of, map_text_columns, number_words
-from asrtool.data.storage.transcripts import open_text_columns, write_transcripts
+from asrtool.data.storage.transcripts import (
+    key_of,
+    map_text_columns,
+    number_words,
+    open_text_columns,
+    write_transcripts,
+)
 
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", None, 0, 125)
 

@@ -16,7 +16,7 @@ from asrtool.data.manifests.manifest import read_drops, read_manifests, write_ma
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.samples import SampleReader
-from asrtool.data.storage.text_columns import TextColumns, map_text_columns
+from asrtool.data.storage.transcripts import TextColumns, map_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.data.workers.processes import process_map
-from asrtool.data.workers.task import TRIES
+from asrtool.data.workers.processes import TRIES, process_map
 from asrtool.errors import AsrtoolError
 
 

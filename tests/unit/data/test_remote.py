@@ -20,12 +20,10 @@ from asrtool.data.features import compute_shards
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.remote import cache, transfer
 from asrtool.data.remote.cache import FETCHED, cached_set
-from asrtool.data.remote.features import open_features
-from asrtool.data.remote.prefetch import Ahead, parts_of_shards
+from asrtool.data.remote.features import Ahead, open_features, parts_of_shards
 from asrtool.data.remote.transfer import Missing
-from asrtool.data.storage.byte_range import open_extent
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.shard_offsets import Places, open_extent
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features, Remote
 from asrtool.settings.schema import Choice

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asrtool.data.features.filterbank import PowerSpectrum
+from asrtool.data.features.feature_type import PowerSpectrum
 from asrtool.models.acoustic import build_model
 from asrtool.settings.config import Config, check_conflicts
 from asrtool.settings.data import Features

@@ -14,7 +14,7 @@ import soundfile
 from small_releases import read_jsonl
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.features.sampling_rate import say_resampled
+from asrtool.data.features.shard_plan import say_resampled
 from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader

@@ -17,8 +17,7 @@ from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
-from asrtool.data.audio.quality import Measures
-from asrtool.data.audio.quality_check import Unreadable
+from asrtool.data.audio.quality import Measures, Unreadable
 from asrtool.data.manifests.manifest import Drop, read_drops
 from asrtool.files import MARK
 from asrtool.report.data_check import FEWEST, LISTED, find

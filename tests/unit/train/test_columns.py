@@ -19,8 +19,7 @@ from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, read_index, write_index
 from asrtool.data.storage.index_columns import open_index_columns, write_columns
-from asrtool.data.storage.text_columns import number_words
-from asrtool.data.storage.transcripts import number_words_again, write_transcripts
+from asrtool.data.storage.transcripts import number_words, number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model

@@ -19,7 +19,7 @@ import asrtool
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
 from asrtool.data.features.cmvn import Cmvn, Moments
-from asrtool.data.features.from_samples import frames_of
+from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.recogniser import Voices, open_recogniser
