@@ -30,7 +30,7 @@ from asrtool.data.features.cache_key import FILE as MADE_OF
 from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
 from asrtool.data.features.compute_shards import Computing, compute_piece, find_finished
 from asrtool.data.features.disk_space import check_room
-from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards, with_rate
+from asrtool.data.features.shard_plan import ShardJob, plan_shards, with_rate
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,
@@ -145,7 +145,7 @@ def _write_set(
         speeds = features.speeds if is_train else (1.0,)
         jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
         if is_train and features.keep_audio:
-            jobs = keeping_audio(jobs)
+            jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
         np.save(directory / DIGESTS, digests)
         _compute_missing(out.name, directory, jobs, features, code, map_pieces)
         moments, drops, num_utterances = collect(directory, range(len(jobs)))

@@ -23,7 +23,7 @@ from asrtool.data.storage.flac import Keep, copy_id, keeping_flac
 from asrtool.data.storage.index import NO_FIELDS, Utterance
 from asrtool.data.storage.samples import keeping_samples
 from asrtool.data.storage.shard import CHANNELS, write_shard
-from asrtool.data.storage.shard_manifest import writing_shard
+from asrtool.data.storage.shard_manifest import new_folder, publish_shard
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
@@ -45,11 +45,12 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
     another shape or that are not finite; OSError if the disk is full.
     """
     result = ShardResult()
-    with writing_shard(directory, job.number, job.data_of) as (folder, record):
+    with new_folder(directory, job.number) as folder:
         with one_thread(), _keeping(folder, job, features) as keep:
             items = _extract(job, features, result, keep)
             utterances = write_shard(folder, job.number, items, features, job.speed)
-        return record(key, job.digest, utterances, result.moments, result.drops)
+        which = (job.number, job.data_of, key, job.digest)
+        return publish_shard(folder, directory, which, utterances, result.moments, result.drops)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from asrtool.data.features.compute_shards import Computing, Finished, compute_pi
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.data.storage.index import INDEX, RERUN
-from asrtool.data.storage.index_columns import COLUMNS, behind, open_index_columns, write_columns
+from asrtool.data.storage.index_columns import COLUMNS, open_index_columns, write_columns
 from asrtool.data.storage.shard_offsets import TABLE, places_of
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS, number_words_again
@@ -52,17 +52,15 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
         link_files(directory, base)
         return []
     link_files(directory, base, OWN)
-    columns = open_index_columns(base)
-    there = places_of(base, columns.shards[:-1, 0].tolist())
+    there = places_of(base, open_index_columns(base).shards[:-1, 0].tolist())
     drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
     np.save(directory / TABLE, np.concatenate([there, places_of(directory, ())]))
-    columns = behind(columns, open_index_columns(directory))
     for name in (INDEX, TRANSCRIPTS):
         more = (directory / name).read_bytes()
         shutil.copyfile(base / name, directory / name)
         with (directory / name).open("ab") as file:
             file.write(more)
-    write_columns(directory, columns)
+    write_columns(directory)
     number_words_again(directory)
     text = format_drops([*read_drops(base / DROPPED), *drops])
     (directory / DROPPED).write_text(text, encoding="utf-8")

@@ -154,11 +154,6 @@ def plan_shards(
     ], digests
 
 
-def keeping_audio(jobs: Sequence[ShardJob]) -> list[ShardJob]:
-    """Return the same shards, which keep their samples."""
-    return [dataclasses.replace(job, keeps_audio=True) for job in jobs]
-
-
 class _Grouping:
     """Cuts a sorted manifest into groups."""
 

@@ -10,7 +10,6 @@ Letters in names: N utterances of the index.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import hashlib
 import json
@@ -107,11 +106,12 @@ def writing_columns(directory: Path) -> Iterator[ColumnsWriter]:
     _write_about(directory, writer.digest.hexdigest(), list(writer.names))
 
 
-def write_columns(directory: Path, columns: IndexColumns) -> None:
-    """Write the columns of an existing index."""
+def write_columns(directory: Path) -> None:
+    """Write the columns of an existing index by its lines; raises as scan_index."""
     folder = directory / COLUMNS
     folder.mkdir(exist_ok=True)
     (folder / ABOUT).unlink(missing_ok=True)
+    columns = _scan(directory)
     for name, kind in KINDS.items():
         getattr(columns, name).astype(kind).tofile(folder / name)
     columns.shards.tofile(folder / TABLE)
@@ -121,17 +121,6 @@ def write_columns(directory: Path, columns: IndexColumns) -> None:
 def _write_about(directory: Path, digest: str, names: Sequence[str]) -> None:
     about = {"sha256": digest, "size": (directory / INDEX).stat().st_size, "names": names}
     write_text(directory / COLUMNS / ABOUT, json.dumps(about) + "\n")
-
-
-def behind(base: IndexColumns, more: IndexColumns) -> IndexColumns:
-    """Return the columns of an index with the lines of `base`, then `more`."""
-    names = [*base.names, *(name for name in more.names if name not in base.names)]
-    places = np.array([names.index(name) for name in more.names], np.uint16)
-    last, table = base.shards[-1], more.shards.copy()
-    table[:, 1:3] += last[1:3]
-    both = dataclasses.replace(more, corpora=places[more.corpora])
-    arrays = {name: np.concatenate([getattr(base, name), getattr(both, name)]) for name in KINDS}
-    return IndexColumns(**arrays, shards=np.concatenate([base.shards[:-1], table]), names=names)
 
 
 def open_index_columns(directory: Path) -> IndexColumns:

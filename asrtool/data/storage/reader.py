@@ -14,7 +14,7 @@ from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, ShardIndex, Utterance, read_index
 from asrtool.data.storage.shard import Shard
 from asrtool.data.storage.shard_offsets import Places
-from asrtool.data.storage.transcripts import InIndex, Transcripts, open_transcripts
+from asrtool.data.storage.transcripts import Transcripts
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class FeatureReader:
         return [self.read(i) for i in positions]
 
     @functools.cached_property
-    def _transcripts(self) -> Transcripts | InIndex:
-        return open_transcripts(self.directory)
+    def _transcripts(self) -> Transcripts:
+        return Transcripts(self.directory)
 
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
         """The text of each; None for one that has none any more, so is to be left out.

@@ -14,7 +14,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +33,6 @@ from asrtool.files import remove
 NAME = "shard.{:06d}.json.gz"
 TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 _NUMBER = re.compile(r"\.\d+\.")
-Write = Callable[[str, str, Sequence[Utterance], Mapping[str, Moments], Sequence[Drop]], int]
 
 
 @dataclass(frozen=True)
@@ -101,37 +100,30 @@ def remove_new_folders(directory: Path) -> None:
         remove(folder)
 
 
-@contextmanager
-def writing_shard(directory: Path, number: int, data_of: int) -> Iterator[tuple[Path, Write]]:
-    """Yield a new folder for a shard, and a function that publishes its files.
+def publish_shard(
+    folder: Path,
+    directory: Path,
+    job: tuple[int, int, str, str],
+    utterances: Sequence[Utterance],
+    moments: Mapping[str, Moments],
+    drops: Sequence[Drop],
+) -> int:
+    """Move the files of a shard from `folder` to `directory`, and write its manifest.
 
-    The function takes a key, a digest, utterances, sums and drops, moves the files to `directory`, writes the
-    manifest, and returns the bytes of data. The folder is removed in the end.
+    `job` has the shard's number, the number of the shard with its data, key and digest, as Entry. Returns the bytes of
+    data.
     """
-    with new_folder(directory, number) as folder:
-
-        def write(
-            key: str,
-            digest: str,
-            utterances: Sequence[Utterance],
-            moments: Mapping[str, Moments],
-            drops: Sequence[Drop],
-        ) -> int:
-            spans = {_NUMBER.sub(".{:06d}.", path.name): (0, _content_bytes(path)) for path in sorted(folder.iterdir())}
-            content = {
-                "lines": "".join(map(format_line, utterances)),
-                "columns": pack(utterances),
-                "num_utterances": len(utterances),
-                "moments": {
-                    who: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for who, m in moments.items()
-                },
-                "drops": [[drop.id, drop.reason, drop.detail] for drop in drops],
-            }
-            entry = Entry(number, data_of, key, digest, spans)
-            publish(folder, directory, [entry], [json.dumps(content).encode() + b"\n"])
-            return entry.num_bytes(DATA.values())
-
-        yield folder, write
+    spans = {_NUMBER.sub(".{:06d}.", path.name): (0, _content_bytes(path)) for path in sorted(folder.iterdir())}
+    content = {
+        "lines": "".join(map(format_line, utterances)),
+        "columns": pack(utterances),
+        "num_utterances": len(utterances),
+        "moments": {who: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for who, m in moments.items()},
+        "drops": [[drop.id, drop.reason, drop.detail] for drop in drops],
+    }
+    entry = Entry(*job, spans)
+    publish(folder, directory, [entry], [json.dumps(content).encode() + b"\n"])
+    return entry.num_bytes(DATA.values())
 
 
 def publish(folder: Path, directory: Path, shards: Sequence[Entry], lines: Sequence[bytes]) -> None:

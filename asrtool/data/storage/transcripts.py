@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import io
 import json
-import mmap
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -154,71 +153,44 @@ def number_words_again(directory: Path) -> None:
 def open_text_columns(directory: Path) -> TextColumns:
     """Map the text columns of a set, or read them from its texts.
 
-    Raises AsrtoolError if the texts are missing or broken.
+    A set of an earlier asrtool has its texts in its index. Raises AsrtoolError if the texts are missing or broken.
     """
     path = directory / TRANSCRIPTS
-    if path.exists():
-        return map_text_columns(directory, path) or number_words(_read(path))
-    in_index = InIndex(directory)
-    listed = (utterance for utterance, _ in scan_index(directory))
-    return number_words((original_id(one), text or "") for one in listed for text in in_index.texts([one]))
+    if not path.exists():
+        return number_words((original_id(one), _text_in_index(directory, one)) for one, _ in scan_index(directory))
+    columns = map_text_columns(directory, path) or number_words(_read(path))
+    if not len(columns.keys):
+        raise AsrtoolError(f"{path}: no readable texts: it is empty", RERUN)
+    return columns
 
 
-def open_transcripts(directory: Path) -> Transcripts | InIndex:
-    """Open the texts of a set; AsrtoolError as Transcripts."""
-    return Transcripts(directory) if (directory / TRANSCRIPTS).exists() else InIndex(directory)
-
-
-@dataclass(frozen=True)
-class InIndex:
-    """Texts of a set that an earlier asrtool wrote, in its index."""
-
-    directory: Path
-
-    def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
-        """The text of each. Raises AsrtoolError for one that has none."""
-        for one in utterances:
-            if not one.text:
-                what = f"{self.directory}: no {TRANSCRIPTS}, and no text of {one.id} in its index"
-                raise AsrtoolError(what, RERUN)
-        return [one.text for one in utterances]
+def _text_in_index(directory: Path, utterance: Utterance) -> str:
+    if not utterance.text:
+        what = f"{directory}: no {TRANSCRIPTS}, and no text of {utterance.id} in its index"
+        raise AsrtoolError(what, RERUN)
+    return utterance.text
 
 
 class Transcripts:
-    """Texts by utterance id, mapped; 17 bytes a line are held."""
+    """Texts of a set by utterance; 16 bytes a line are held."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises AsrtoolError where the file is missing, empty or broken."""
-        path = directory / TRANSCRIPTS
-        hashes, begins = array("q"), array("Q")
-        with _readable(path):
-            for begin, name, _ in _lines(path):
-                hashes.append(hash(name))
-                begins.append(begin)
-            with open(path, "rb") as file:
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        order = np.argsort(np.frombuffer(hashes, np.int64), kind="stable")
-        self._hashes = np.frombuffer(hashes, np.int64)[order]
-        self._begins = np.frombuffer(begins, np.uint64)[order]
+        """Raises AsrtoolError as `open_text_columns`."""
+        self._columns = open_text_columns(directory)
+        self._lines = np.argsort(self._columns.keys, kind="stable")
+        self._keys = self._columns.keys[self._lines]
 
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
         """Return the text of each utterance; None if it has none any more.
 
         Copies at other speeds have the text of the original.
         """
-        names = [original_id(utterance).encode() for utterance in utterances]
-        keys = np.fromiter(map(hash, names), np.int64, len(names))
-        places = np.searchsorted(self._hashes, keys).tolist()
-        return [self._text(*item) for item in zip(places, keys.tolist(), names, strict=True)]
+        return [self._text(key_of(original_id(utterance))) for utterance in utterances]
 
-    def _text(self, place: int, key: int, name: bytes) -> str | None:
-        while place < len(self._hashes) and self._hashes[place] == key:
-            begin = int(self._begins[place])
-            behind = begin + len(name) + 1
-            if self._data[begin:behind] == name + b"\t":
-                return self._data[behind : self._data.find(b"\n", behind)].decode()
-            place += 1  # another id of the same hash
-        return None
+    def _text(self, key: int) -> str | None:
+        place = int(np.searchsorted(self._keys, np.uint64(key)))
+        is_there = place < len(self._keys) and int(self._keys[place]) == key
+        return self._columns.text(int(self._lines[place])) if is_there else None
 
 
 def is_copy(utterance: Utterance) -> bool:
@@ -232,23 +204,14 @@ def original_id(utterance: Utterance) -> str:
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
-    """Ids and texts; AsrtoolError as Transcripts, but for an empty file."""
-    with _readable(path):
-        for _, name, text in _lines(path):
-            yield name.decode(), text.decode()
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield position, id and text of each line, as bytes."""
-    begin = 0
-    with open(path, "rb") as file:
+    """Yield ids and texts; AsrtoolError if the file is missing or broken."""
+    with _readable(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             name, tab, text = line.partition(b"\t")
             if not tab or not text.endswith(b"\n"):
                 what = f"{path}:{number}: found no tab and line feed, expected an id, a tab and a text"
                 raise AsrtoolError(what, RERUN)
-            yield begin, name, text[:-1]
-            begin += len(line)
+            yield name.decode(), text[:-1].decode()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, read_index, write_index
-from asrtool.data.storage.index_columns import open_index_columns, write_columns
+from asrtool.data.storage.index_columns import write_columns
 from asrtool.data.storage.transcripts import number_words, number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
@@ -233,7 +233,7 @@ def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_sam
     directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
     shutil.rmtree(directory / "words")
     parsed = columns_module.build_columns(directory, encode, model_of())
-    write_columns(directory, open_index_columns(directory))
+    write_columns(directory)
     number_words_again(directory)
     mapped = columns_module.build_columns(directory, encode, model_of())
     assert_same(parsed, mapped)
