@@ -76,17 +76,6 @@ def load(features: Features, batches: Sequence[Batch], first: int = 0, prefetch:
 lengths_lists = st.lists(st.integers(0, MAX_FRAMES), min_size=1, max_size=120)
 
 
-@given(lengths_lists, st.integers(1, 30), st.integers(1, 4), st.integers(0, 2**63), st.integers(0, 1000))
-def test_an_epoch_holds_every_utterance_once_in_batches_within_the_limit(
-    lengths: list[int], shard_size: int, window_shards: int, seed: int, epoch: int
-) -> None:
-    index = make_index(lengths, shard_size)
-    batches = plan_epoch(index, MAX_FRAMES, seed, epoch, window_shards)
-    assert sorted(i for batch in batches for i in batch.indices) == list(range(len(index)))
-    assert [batch.number for batch in batches] == list(range(len(batches)))
-    assert all(len(batch.indices) * max(lengths[i] for i in batch.indices) <= MAX_FRAMES for batch in batches)
-
-
 def written_out(lengths: Sequence[int], shard_size: int, window_shards: int, epoch: int) -> list[tuple[list[int], int]]:
     """The batches of an epoch and their windows, one utterance after the other."""
     random = np.random.default_rng((1, epoch))
@@ -108,6 +97,7 @@ def written_out(lengths: Sequence[int], shard_size: int, window_shards: int, epo
 
 def planned(lengths: Sequence[int], shard_size: int, window_shards: int, epoch: int) -> list[tuple[list[int], int]]:
     batches = plan_epoch(make_index(lengths, shard_size), MAX_FRAMES, 1, epoch, window_shards)
+    assert [batch.number for batch in batches] == list(range(len(batches)))
     return [(list(batch.indices), batch.window) for batch in batches]
 
 
@@ -150,47 +140,6 @@ def test_a_batch_of_an_evaluation_is_as_large_as_it_can_be(lengths: list[int], m
 def test_equal_keys_stay_in_order(num: int, num_kinds: int) -> None:
     keys = np.random.default_rng(num).integers(0, num_kinds, num).astype(float)
     assert stable_order(keys).tolist() == sorted(range(num), key=lambda i: keys[i])
-
-
-def test_the_plan_of_an_epoch_is_the_same_each_time_it_is_made() -> None:
-    index = random_index(300)
-    assert plan_epoch(index, MAX_FRAMES, 1, 5) == plan_epoch(index, MAX_FRAMES, 1, 5)
-
-
-@pytest.mark.parametrize(("seed", "epoch"), [(1, 6), (2, 5)])
-def test_another_epoch_or_seed_mixes_other_utterances_in_a_batch(seed: int, epoch: int) -> None:
-    index = random_index(300)
-    one = {frozenset(batch.indices) for batch in plan_epoch(index, MAX_FRAMES, 1, 5)}
-    two = {frozenset(batch.indices) for batch in plan_epoch(index, MAX_FRAMES, seed, epoch)}
-    assert len(one & two) < len(one) / 2
-
-
-def test_batches_come_in_no_order_of_length() -> None:
-    index = random_index(600, shard_size=1000)
-    longest = [max(index[i].num_frames for i in batch.indices) for batch in plan_epoch(index, MAX_FRAMES, 1, 0)]
-    rises = sum(one < two for one, two in itertools.pairwise(longest))
-    assert 0.3 < rises / len(longest) < 0.7
-
-
-def test_a_window_of_shards_is_finished_before_the_next_begins() -> None:
-    index = random_index(200, shard_size=20)
-    batches = plan_epoch(index, MAX_FRAMES, 1, 0, window_shards=3)
-    visits: dict[int, list[int]] = {}
-    for batch in batches:
-        for i in batch.indices:
-            visits.setdefault(index[i].shard, []).append(batch.number)
-    assert sorted(visits) == list(range(10))
-    for number in range(len(batches)):
-        assert sum(min(numbers) <= number <= max(numbers) for numbers in visits.values()) <= 3
-
-
-def test_shards_are_visited_in_another_order_each_epoch() -> None:
-    index = random_index(200, shard_size=20)
-    orders = set()
-    for epoch in range(5):
-        batches = plan_epoch(index, MAX_FRAMES, 1, epoch, window_shards=1)
-        orders.add(tuple(dict.fromkeys(index[batch.indices[0]].shard for batch in batches)))
-    assert len(orders) == 5
 
 
 def test_an_utterance_longer_than_a_batch_is_named() -> None:

@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,8 @@ def test_what_is_written_is_read_back_in_order(written: Path) -> None:
     assert [r.id for r in recordings] == ["a", "b"]
     assert [s.id for s in supervisions] == ["a-1", "a-2", "b-1"]
     assert (written / "ref.stm").read_text() == "x\n"
-
-
-def test_lhotse_reads_the_same(written: Path) -> None:
-    assert list(RecordingSet.from_file(written / "recordings.jsonl.gz")) == list(read_manifests(written)[0])
-    assert list(SupervisionSet.from_file(written / "supervisions.jsonl.gz")) == list(read_manifests(written)[1])
+    assert list(RecordingSet.from_file(written / "recordings.jsonl.gz")) == list(recordings)
+    assert list(SupervisionSet.from_file(written / "supervisions.jsonl.gz")) == list(supervisions)
 
 
 def test_numbers_hours_and_drops_by_reason_are_reported(written: Path) -> None:
@@ -77,32 +74,25 @@ def test_the_same_manifest_is_the_same_bytes(written: Path) -> None:
     assert (written / "supervisions.jsonl.gz").read_bytes() == before
 
 
-def test_a_cut_off_manifest_is_reported_with_its_line(written: Path) -> None:
-    path = written / "supervisions.jsonl.gz"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(AsrtoolError, match=r"supervisions.jsonl.gz: corrupt after line \d: EOFError"):
-        read_manifests(written)
-
-
-def test_a_broken_line_is_reported_with_its_number(written: Path) -> None:
-    path = written / "recordings.jsonl.gz"
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    path.write_bytes(gzip.compress("\n".join([lines[0], lines[1][:30]]).encode()))
-    with pytest.raises(AsrtoolError, match=r"recordings.jsonl.gz: corrupt after line 1: JSONDecodeError"):
-        read_manifests(written)
-
-
-def test_a_file_that_is_no_gzip_is_reported(written: Path) -> None:
-    (written / "recordings.jsonl.gz").write_text("hello")
-    with pytest.raises(AsrtoolError, match=r"recordings.jsonl.gz: corrupt after line 0: BadGzipFile"):
-        read_manifests(written)
-
-
-def test_a_line_too_few_is_reported(written: Path) -> None:
-    path = written / "supervisions.jsonl.gz"
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
-    path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
-    with pytest.raises(AsrtoolError, match=r"supervisions.jsonl.gz: 2 lines, expected 3 as in report.json"):
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("supervisions", lambda packed: packed[:-20], r"corrupt after line \d: EOFError"),
+        ("recordings", lambda packed: gzip.compress(gzip.decompress(packed)[:-30]), "corrupt after line 1: JSONDecode"),
+        ("recordings", lambda _: b"hello", "corrupt after line 0: BadGzipFile"),
+        (
+            "supervisions",
+            lambda packed: gzip.compress(b"".join(gzip.decompress(packed).splitlines(keepends=True)[:-1])),
+            "2 lines, expected 3 as in report.json",
+        ),
+    ],
+)
+def test_a_damaged_manifest_is_reported_with_its_line(
+    written: Path, name: str, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    path = written / f"{name}.jsonl.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(AsrtoolError, match=f"{path.name}: {message}"):
         read_manifests(written)
 
 

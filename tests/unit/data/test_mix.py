@@ -160,19 +160,6 @@ def test_a_walk_is_passes_over_the_corpus_wherever_it_is_cut(num: int, size: int
     assert [row for part in parts for row in part] == whole
 
 
-def test_a_pass_visits_shard_after_shard_in_an_order_of_its_own() -> None:
-    walk = Walk(np.arange(200, dtype=np.uint32), np.arange(0, 200, 20), (1, 0))
-    passes = [walk.take(200 * number, 200 * (number + 1)).tolist() for number in range(3)]
-    orders = [[row // 20 for row in rows[::20]] for rows in passes]
-    for rows, order in zip(passes, orders, strict=True):
-        assert [row // 20 for row in rows] == [shard for shard in order for _ in range(20)]
-        assert sorted(order) == list(range(10))
-        assert any(rows[begin : begin + 20] != sorted(rows[begin : begin + 20]) for begin in range(0, 200, 20))
-    assert len({tuple(order) for order in orders}) == 3
-    for key in ((2, 0), (1, 1)):  # of another seed, and of another corpus
-        assert passes[0] != Walk(np.arange(200, dtype=np.uint32), np.arange(0, 200, 20), key).take(0, 200).tolist()
-
-
 def written_out(
     text: str, of_each: np.ndarray, frames: np.ndarray, first: np.ndarray, seed: int, epoch: int, num_windows: int
 ) -> list[tuple[list[int], int]]:
@@ -221,19 +208,6 @@ def test_a_mixed_plan_is_that_of_passes_written_out(text: str, contiguous: bool)
         plan = plan_epoch(Lengths(frames, first), 3000, 5, epoch, windows=mixture.windows(epoch, 2))
         expected = written_out(text, of_each, frames, first, 5, epoch, 2)
         assert [(list(batch.indices), batch.window) for batch in plan] == expected
-
-
-def test_a_plan_has_the_utterances_of_its_windows_in_batches_within_the_limit() -> None:
-    random = np.random.default_rng(2)
-    frames = random.integers(50, 1200, 400)
-    lengths = Lengths(frames, np.arange(0, 400, 20))
-    windows = [random.integers(0, 400, 70) for _ in range(3)]
-    batches = list(plan_epoch(lengths, 3000, 1, 4, windows=windows))
-    for number, window in enumerate(windows):
-        members = [i for batch in batches if batch.window == number for i in batch.indices]
-        assert sorted(members) == sorted(window.tolist())
-    assert [batch.window for batch in batches] == sorted(batch.window for batch in batches)
-    assert all(len(batch.indices) * frames[list(batch.indices)].max() <= 3000 for batch in batches)
 
 
 def test_the_default_is_each_utterance_once() -> None:

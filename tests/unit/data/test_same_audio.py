@@ -246,14 +246,6 @@ def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch)
     assert aligned(index, speech(2)) == []
 
 
-def test_a_query_looks_into_sixteen_cells_its_own_among_them() -> None:
-    """A small change of each of the four values may lead to the next one."""
-    own_H = find_triplets([find_peaks(speech(6))]).keys_H
-    asked_CH = find_queries([find_peaks(speech(6))]).keys_H.reshape(16, -1)
-    assert (asked_CH == own_H).any(axis=0).all()
-    assert all(len(set(cells)) == 16 for cells in asked_CH.T.tolist())
-
-
 def test_a_changed_copy_has_more_votes_by_the_cells_beside_its_own() -> None:
     """At another speed and through a codec, many ratios are in the next cell."""
     index = indexed(speech(6))
