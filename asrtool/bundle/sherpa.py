@@ -152,7 +152,7 @@ def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces
     """Raises AsrtoolError where sherpa-onnx cannot do what this recogniser needs."""
     objective = acoustic.objective
     wrong = {
-        f"model.objective = {objective.name}": objective.name not in ("ctc", "k2-ctc", "transducer"),
+        f"model.objective = {objective.name}": objective.name not in ("ctc", "transducer"),
         "model.transducer.one_a_row = false": not getattr(objective.settings, "one_a_row", True),
         f"features.type = {features.type.name}": features.type.name != "fbank",
         f"features.frame_shift_ms = {features.frame_shift_ms:g}": features.frame_shift_ms != FRAME_SHIFT_MS,

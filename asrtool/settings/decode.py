@@ -121,7 +121,7 @@ class Beam:
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
     needs_words: ClassVar[bool] = True
     table: ClassVar[str] = "decode.beam"  # of these settings
-    objectives: ClassVar[tuple[str, ...]] = ("ctc", "k2-ctc")  # it sums over CTC paths
+    objectives: ClassVar[tuple[str, ...]] = ("ctc",)  # it sums over CTC paths
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
     word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model

@@ -170,13 +170,6 @@ class Ctc:
 
 
 @dataclass(frozen=True)
-class K2Ctc(Ctc):
-    """Connectionist temporal classification, by k2."""
-
-    table: ClassVar[str] = "model.k2-ctc"
-
-
-@dataclass(frozen=True)
 class Hybrid:
     """Base of objectives whose classes are pdfs of a decision tree."""
 

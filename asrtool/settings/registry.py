@@ -36,7 +36,6 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     },
     "objective": {
         "ctc": ("asrtool.models.objectives.ctc:Ctc", "asrtool.settings.models:Ctc"),
-        "k2-ctc": ("asrtool.models.objectives.ctc:K2Ctc", "asrtool.settings.models:K2Ctc"),
         "transducer": ("asrtool.models.objectives.transducer:Transducer", "asrtool.settings.models:Transducer"),
         "attention": ("asrtool.models.objectives.attention:Attention", "asrtool.settings.models:Attention"),
         "frame-ce": ("asrtool.models.objectives.frame_ce:FrameCe", "asrtool.settings.models:FrameCe"),

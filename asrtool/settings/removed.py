@@ -31,5 +31,7 @@ REMOVED: dict[str, tuple[Any, str]] = {
         }.items()
     },
 }
+# name of a component that is read as another one
+REPLACED_COMPONENTS = {"k2-ctc": "ctc"}
 # kind and name of a component -> why it was removed
 REMOVED_COMPONENTS = {("optimizer", "lamb"): _SGD}

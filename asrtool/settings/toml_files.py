@@ -14,7 +14,7 @@ from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, Config, Place, to_table
 from asrtool.settings.data import Data
 from asrtool.settings.decode import suiting_methods
-from asrtool.settings.removed import REMOVED
+from asrtool.settings.removed import REMOVED, REPLACED_COMPONENTS
 from asrtool.settings.schema import Choice, field_types, kinds_of, table_name
 from asrtool.settings.values import (
     ALL,
@@ -52,6 +52,11 @@ class Given:
 
         Raises AsrtoolError for a removed key with another value than the one that is left.
         """
+        for old, new in REPLACED_COMPONENTS.items():
+            if old in (*key, str(value).strip("\"' ")):
+                self.removed.append(f"{origin}: {'.'.join(key)}: {old} was removed, use {new}, which is the same")
+                key = tuple(new if part == old else part for part in key)
+                value = new if str(value).strip("\"' ") == old else value
         if (name := ".".join(key)) in REMOVED:
             left, why = REMOVED[name]
             where = f"{origin}: {name}"

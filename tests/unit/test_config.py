@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
+from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings import registry
 from asrtool.settings.config import (
     SECTIONS,
@@ -69,6 +70,14 @@ def written(folder: Path, text: str, name: str = "conf.toml") -> Path:
     return path
 
 
+class OwnAligner(Ctc):
+    """Objective whose model can align."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        topology = "asrtool.models.objectives.topology:CtcTopology"
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The module of a person's own components."""
@@ -105,8 +114,9 @@ OTHERS: dict[str, Any] = {
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
     "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
     "train.frozen": ["encoder.*"], "augment.noise_dir": "noise",
-    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc", "model.attention.kernel_size": 17,
-    "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc",
+    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "test_config:OwnAligner",
+    "model.attention.kernel_size": 17,
+    "data.uncertain": "drop", "model.lf-mmi.aligner": "test_config:OwnAligner",
     "data.same_audio": "drop", "data.text_rules": "none", "data.word_marks": "'-", "data.mix": "temperature:2",
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
     "decode.executor": "dask:tcp://node:8786",
@@ -501,6 +511,15 @@ def test_a_removed_setting_with_another_value_is_an_error(tmp_path: Path) -> Non
     assert message("nnlm.weight_noise=0.1") == f"--set nnlm.weight_noise=0.1: {said}"
     assert message(file=written(tmp_path, "[lm]\nweights = [0.3, 0.7]\n")).endswith("leave it out; it is [] now")
     assert "lamb was removed: large batches train with" in message("train.optimizer=lamb")
+
+
+def test_the_ctc_of_k2_is_read_as_ctc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    text = '[model]\nobjective = "k2-ctc"\nk2-ctc.consistency = 0.2\nlf-mmi.aligner = "k2-ctc"\n'
+    assert load_config([written(tmp_path, text)]) == load_config(overrides=["model.ctc.consistency=0.2"])
+    assert "conf.toml: model.objective: k2-ctc was removed, use ctc, which is the same" in caplog.text
+    assert load_config(overrides=["model.objective=k2-ctc"]) == Config()
+    assert load_section("model", {"objective": "k2-ctc", "k2-ctc": {"consistency": 0.0}}, "model.pt") == Config().model
 
 
 def test_a_stored_section_of_an_earlier_version_is_read() -> None:

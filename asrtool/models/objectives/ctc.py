@@ -1,6 +1,6 @@
-"""Connectionist temporal classification (Graves et al., 2006), by torch or k2.
+"""Connectionist temporal classification (Graves et al., 2006), by torch.
 
-ctc_topology.py has the paths. With `consistency` each utterance is trained on twice with other masks, and the
+topology.py has the paths. With `consistency` each utterance is trained on twice with other masks, and the
 posteriors of each copy are drawn towards the other's (CR-CTC: Yao et al., 2024, arXiv 2410.05101, equations 3 and 4).
 
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
@@ -12,13 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.errors import require_k2
 from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.objectives.targets import Targets
 from asrtool.models.objectives.topology import BLANK
 from asrtool.settings.models import Ctc as CtcSettings
-
-NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away
 
 
 class Ctc(Objective):
@@ -76,27 +73,3 @@ def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:
 def _divergence(of_NTV: Tensor, from_NTV: Tensor) -> Tensor:
     """Kullback-Leibler divergence of each row."""
     return nn.functional.kl_div(from_NTV, of_NTV, reduction="none", log_target=True).sum(dim=-1)
-
-
-class K2Ctc(Ctc):
-    """CTC loss by k2: CTC graphs of the texts intersected with log posteriors."""
-
-    def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
-        """Raises AsrtoolError where k2 is missing."""
-        require_k2("model.objective = k2-ctc")
-        super().__init__(settings, num_channels, num_tokens)
-
-    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
-        """Return the loss of each utterance, as Ctc.path_loss."""
-        import k2
-
-        order_N = lens_N.cpu().argsort(descending=True)  # k2 wants the longest first
-        texts = [tokens_NU[n, : token_lens_N[n]].tolist() for n in order_N.tolist()]
-        segments_N3 = torch.stack([order_N, torch.zeros_like(order_N), lens_N.cpu()[order_N]], dim=1).to(torch.int32)
-        total: Tensor = k2.ctc_loss(
-            k2.ctc_graph(texts, device=scores_NTV.device),
-            k2.DenseFsaVec(scores_NTV, segments_N3),
-            output_beam=NO_BEAM,
-            reduction="sum",
-        )
-        return total

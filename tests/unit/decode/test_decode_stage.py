@@ -295,15 +295,6 @@ def test_what_was_tuned_is_what_decoding_applies(
     assert sum(row[0] == "rescore" for row in rows) == 4 * 3  # all weights and penalties together, no neural model
 
 
-def test_tuning_and_decoding_with_other_numbers_of_processes_agree(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    assert tune_dev(work, features, tmp_path / "1", num_jobs=1) == tune_dev(
-        work, features, tmp_path / "2", num_jobs=2, batch_s=2.0
-    )
-    assert sorted(path.name for path in (tmp_path / "2").glob("[!.]*")) == ["tuning.json", "tuning.tsv"]
-
-
 def test_the_number_of_processes_changes_no_ctm(
     work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:

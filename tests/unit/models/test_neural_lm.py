@@ -218,10 +218,6 @@ def test_logits_of_few_words_are_held_at_once(model: NeuralLm, monkeypatch: pyte
     assert max(rows * words for rows, words in made) == 6
 
 
-def test_a_word_outside_the_vocabulary_is_the_unknown_one(model: NeuralLm) -> None:
-    assert model.log_probs([["zebra", "a"]]) == model.log_probs([["<unk>", "a"]])
-
-
 @of_all_kinds
 def test_the_loss_of_a_batch_is_that_of_its_sentences_and_counts_their_words(reader: NeuralLm) -> None:
     read_NT, lens_N, predicted_NT = pad_sentences([reader.number(words) for words in SENTENCES])

@@ -49,8 +49,7 @@ def test_pieces_of_no_whole_rows_are_refused_before_anything_is_trained(encoder:
 
 
 def test_what_needs_no_alignment_aligns_by_itself_or_by_ctc() -> None:
-    for objective in ("ctc", "k2-ctc"):
-        assert aligner_settings(config_of(objective)) == config_of(objective)
+    assert aligner_settings(config_of("ctc")) == config_of("ctc")
     methods = "decode.methods=transducer-greedy", "train.num_epochs=4"
     config = load_config(overrides=["model.objective=transducer", *methods])
     assert described(aligner_settings(config)) == ("ctc", 4, config.train.peak_lr)
