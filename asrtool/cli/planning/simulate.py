@@ -101,16 +101,18 @@ def simulate(
     out: Path | None,
     settings: bool,
 ) -> None:
-    """Predict how long a training takes on a cluster, by each strategy, and what slow learners or links cost.
+    """Predict the time of a training on a cluster by strategy, and the cost of delays.
 
     Learners compute, exchange and wait in virtual time. Nothing is trained, unless --train names a work directory:
     then virtual learners do, in this process, and --set changes settings of that training as well. A scenario is a file
-    of settings; those of the toolkit are listed in docs/guide/simulate.md.
+    of settings; docs/guide/simulate.md lists the built-in ones.
 
     \b
     Examples:
       asrtool simulate --scenario swb2000-v100 --num-learners 16,64 --strategy allreduce --strategy adpsgd-random
       asrtool simulate --set compute.ms=250 --set network.gbit_per_s=10 --set slow.learners=3:5 --plot hours.svg
+
+    \b
       asrtool simulate --from exp/train --num-learners 4 --json
       asrtool simulate --settings
       asrtool simulate --num-learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated

@@ -100,16 +100,18 @@ def theory(
     plot: Path | None,
     config: Config,
 ) -> None:
-    """Say what is known of a strategy before anything is trained.
+    """Compute the theory of a strategy before anything is trained.
 
-    How fast learners come to agree, how stale gradients are, and what is proved of convergence, and from when on more
-    learners pay; docs/theory.md has the statements. Settings: [distributed], train.peak_lr; --measure takes those that
+    Prints how fast learners agree, how stale gradients are, bounds of convergence, and how many learners pay;
+    docs/theory.md has the statements. Settings: [distributed], train.peak_lr; --measure takes those that
     WORK was trained with, over which --config and --set win.
 
     \b
     Examples:
       asrtool theory --strategy adpsgd-random --num-learners 16 --rate 0.1 --slow 0:10
       asrtool theory --strategy bmuf --num-learners 8 --set distributed.bmuf.block_momentum=0 --json
+
+    \b
       asrtool theory --strategy adpsgd-fixed --num-learners 8 --rate 0.05 --plot theory.svg
       asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """

@@ -261,7 +261,7 @@ class Partners:
         self.found: dict[tuple[int, int], list[int]] = {}
 
     def after(self, column: int) -> list[int]:
-        """Return the place of each unit's partner after drawn step `column`; NONE is no exchange."""
+        """Return each unit's partner place after drawn step `column`; NONE: no exchange."""
         key = self.num_live, column
         if key not in self.found:
             places: list[int | None] = [None] * self.num_live
@@ -275,7 +275,7 @@ class Partners:
 
 
 class Watch:
-    """Event log, slow phases, checkpoints, losses and joins of a training that is not compiled."""
+    """Event log, slow phases, checkpoints, losses and joins, which are not compiled."""
 
     def __init__(self, units: Units, outcome: Outcome, emit: Emit | None) -> None:
         self.units = units
@@ -330,7 +330,7 @@ class Watch:
             self.emit(End._make((*times, num_bytes, partners, num_skipped, staleness)))
 
     def save(self, state: State, number: int, epoch: int) -> None:
-        """Make the checkpoint of the first live unit, at the beginning of `epoch` unless NONE."""
+        """Make the checkpoint of the first live unit, at the start of `epoch` unless NONE."""
         if number == self.live[0]:
             cut = state.counts.rounds if epoch == NONE else epoch * state.given.rounds_of_epoch
             self.cuts.append((cut, state.units[number].free_s))
@@ -506,7 +506,7 @@ def _add_between(state: State, number: int, seconds: float) -> None:
 
 
 def _begin_step(state: State, number: int) -> None:
-    """Begin the next step of a free unit, if there is a round for it; a checkpoint comes first."""
+    """Save if it is due, then begin the next step of a free unit, if a round is left."""
     given, unit = state.given, state.units[number]
     unit.round = unit.ahead
     unit.ahead = NONE
@@ -555,7 +555,7 @@ def _have_gradients(state: State, seconds: float, number: int) -> None:
 
 
 def _end_step(state: State, seconds: float, number: int, waited_s: float) -> None:
-    """End the step of a unit at `seconds`, but for the part of its exchange that takes its thread."""
+    """End the step of a unit; only its exchange takes the thread after `seconds`."""
     given, unit = state.given, state.units[number]
     if WATCHED:
         state.watch.update(seconds, number)

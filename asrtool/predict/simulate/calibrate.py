@@ -162,7 +162,7 @@ def sync_size(measured: Measured) -> int:
 
 
 def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
-    """Return the mean wait of the last of `size` neighbours, who waits for messages only."""
+    """Return the mean wait of the last of `size` neighbours: for messages only."""
     groups = [_together(waits[first : first + size]) for first in range(0, len(waits), size)]
     shortest = np.concatenate([waits_KL.min(axis=1) for waits_KL in groups])
     return float(shortest.mean()) if len(shortest) else 0.0

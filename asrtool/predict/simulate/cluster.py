@@ -1,6 +1,7 @@
-"""Learners, their compute and loading times, and the links between them: scenario -> cluster.
+"""Learners, their compute and loading times, and links: scenario -> cluster.
 
-Draws repeat after PERIOD steps of a learner. Shapes: L learners, K steps."""
+Draws repeat after PERIOD steps of a learner. Shapes: L learners, K steps.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ LONG = 10  # times the median of what lies between two steps: a pause, as for a 
 
 
 def read_trace(path: Path) -> NDArray[np.float64]:
-    """Read the seconds of steps from milliseconds by line, or from ``learners/R.jsonl``.
+    """Read the seconds of steps: milliseconds by line, or ``learners/R.jsonl``.
 
     A training's step lasts to the next one, without pauses. Raises AsrtoolError for a missing file, a line that is
     not a number, and a step of no time.

@@ -42,7 +42,7 @@ class Round(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A learner's optimizer updates its public weights v, or the shared ones (hogwild)."""
+    """A learner's optimizer updates its public weights v, or shared ones (hogwild)."""
 
     at_s: float
     learner: int
@@ -64,7 +64,7 @@ class Send(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A learner adds p = b (s - v) for the partner's last snapshot to v, and answers p."""
+    """A learner adds p = b (s - v) for the partner's last snapshot to v, and sends p."""
 
     at_s: float
     learner: int

@@ -51,9 +51,9 @@ def first_bucket(cluster: Cluster, num_bytes: float) -> float:
 
 @dataclass
 class AllReduceRule:
-    """Gradients are averaged during backward (asrtool.distributed.strategies.allreduce).
+    """Average gradients during backward (asrtool.distributed.strategies.allreduce).
 
-    Of `size` neighbours: all learners, or a super-learner's in one node.
+    `size` neighbours average: all learners, or a super-learner's in one node.
     """
 
     cluster: Cluster
@@ -134,7 +134,7 @@ class SuperLearnerRule:
 
 @dataclass
 class BlockRule:
-    """All wait for the mean at the end of a block (asrtool.distributed.strategies.bmuf)."""
+    """Wait for the mean at the end of a block (asrtool.distributed.strategies.bmuf)."""
 
     num_bytes: float
     num_learners: int

@@ -68,8 +68,8 @@ def mixing_in_rounds(system: System) -> Mixing | None:
 def mixing_one_by_one(system: System) -> Mixing | None:
     """Return the mixing of steps in random order; None for common rounds.
 
-    An exchange of i and j is T = 1 - b d d' with d = e_i - e_j, so T T' = 1 - 2 b (1 - b) d d', and a step of any
-    replica has on average E[T] = 1 - (b / S) Lap(R), where R[i, j] are exchanges by speed and S is the sum of speeds.
+    An exchange of i and j is T = 1 - b d d' with d = e_i - e_j, so T T' = 1 - 2 b (1 - b) d d'. A step of any replica
+    has on average E[T] = 1 - (b / S) Lap(R). R[i, j] are exchanges by speed and S is the sum of speeds.
     """
     if system.num_replicas == 1 or not system.partners_NN.any():
         return None

@@ -1,7 +1,7 @@
-"""Staleness of gradients: updates by others between reading weights and updating them.
+"""Staleness of gradients: updates by others between reading and updating weights.
 
-Model: replica i takes 1 / speed for each step, always (constant) or on average (exponential), and each step of another,
-j, is one of these changes with a probability. Phases are independent of one another. Messages take no time.
+Model: replica i takes 1 / speed for each step, always (constant) or on average (exponential). Each step of another, j,
+is one of these changes with a probability. Phases are independent of one another. Messages take no time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Staleness:
 
     @property
     def largest(self) -> int:
-        """That is seen: of a thousand million updates less than one has more."""
+        """Largest staleness in practice: less than one of a thousand million has more."""
         beyond_S = np.cumsum(self.fractions[::-1])[::-1]
         return int(np.flatnonzero(beyond_S >= SEEN)[-1])
 
@@ -48,9 +48,10 @@ class Staleness:
 
 
 def recorded_staleness(system: System, times: str) -> list[Staleness]:
-    """By replica, as `learners/R.jsonl` has it: steps of others on shared weights, or exchanges of a replica.
+    """Return the staleness of each replica as `learners/R.jsonl` has it.
 
-    An exchange that a replica begins takes place during its next step, so each has one such.
+    It counts steps of others on shared weights, or exchanges of a replica. An exchange that a replica begins takes
+    place during its next step, so each has one such.
     """
     if system.outer in SHARED:
         return steps_of_others(system, times)
@@ -61,7 +62,7 @@ def recorded_staleness(system: System, times: str) -> list[Staleness]:
 
 
 def steps_of_others(system: System, times: str) -> list[Staleness]:
-    """By replica: steps that others made meanwhile, tau of the theorems; none where all step together."""
+    """Return tau of the theorems by replica: steps of others; 0 in lock-step."""
     num = system.num_steppers
     touches_NN = np.ones((num, num)) if system.asynchronous else np.zeros((num, num))
     return [_counts(system.speeds_N, touches_NN[:, i], i, 0, times) for i in range(num)]
@@ -85,7 +86,10 @@ def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -
 
 @functools.lru_cache(maxsize=64)  # most replicas are like others
 def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, times: str) -> Staleness:
-    """Of a replica among others: steps of one of them into one of its own, the chance of each to count, how many."""
+    """Return the staleness of a replica among others.
+
+    `alike` has how many others share a ratio of speeds and a chance that one of their steps counts.
+    """
     if times == "constant":
         of_others = _of_constant(alike)
     else:
@@ -95,9 +99,9 @@ def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, t
 
 
 def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
-    """Of j fall floor(ratio) steps into one of i, or one more, each of which counts with its chance.
+    """Return the distribution of floor(ratio) steps or one more, counted by chance.
 
-    The distribution of a sum, by its generating function at the roots of unity.
+    It is the distribution of a sum, by its generating function at the roots of unity.
     """
     length = sum(int(np.ceil(ratio)) * num for (ratio, _), num in alike) + 1
     _check_length(length)
@@ -118,7 +122,7 @@ def _check_length(length: int) -> None:
 
 
 def _of_exponential(ratio: float) -> Floats:
-    """Geometric: the next of all changes is the end of the step with the chance 1 / (1 + ratio)."""
+    """Return the geometric distribution: a step ends with chance 1 / (1 + ratio)."""
     goes_on = ratio / (1 + ratio)
     length = 1 if not ratio else int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2
     _check_length(length)

@@ -1,4 +1,4 @@
-"""A strategy as theory sees it: replicas of the weights, who steps how fast, and who exchanges with whom."""
+"""A strategy in theory: replicas of the weights, their speeds and exchanges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DRAWN_VALUES = 2**22  # of their matrices
 
 @dataclass(frozen=True)
 class System:
-    """`num_learners` learners of a strategy; learner i takes `slow[i]` times as long for a step as the others."""
+    """Learners of a strategy; a step of learner i takes `slow[i]` times as long."""
 
     strategy: Choice
     num_learners: int
@@ -42,7 +42,7 @@ class System:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Raises AsrtoolError for a strategy without a theory, and for numbers that do not fit it."""
+        """Raise AsrtoolError for a strategy without a theory or numbers that do not fit."""
         name = self.strategy.name
         if ":" in name:
             what = f"nothing is known of strategy {name}, one of your own"
@@ -79,7 +79,10 @@ class System:
 
     @property
     def node_size(self) -> int:
-        """Learners of a replica: those of a node, whose gradients are averaged; by default all are one node."""
+        """Learners of a replica: of a node, whose gradients are averaged.
+
+        By default all are one node.
+        """
         return int(self.settings.node_size or self.num_learners) if self.name == "h-adpsgd" else 1
 
     @property
@@ -94,33 +97,33 @@ class System:
 
     @property
     def ring(self) -> str:
-        """The name of the ring on which replicas exchange; empty where there is none."""
+        """Name of the ring on which replicas exchange, or an empty string."""
         return str(self.settings.ring) if self.name == "adpsgd" else RINGS.get(self.outer, "")
 
     @property
     def has_own_ring(self) -> bool:
-        """Whether the ring is custom, with unknown probabilities."""
+        """Test if the ring is custom, with unknown probabilities."""
         return self.ring not in ("", "fixed", "random")
 
     @property
     def asynchronous(self) -> bool:
-        """Whether a learner steps without waiting for others."""
+        """Test if a learner steps without waiting for others."""
         return bool(self.ring) or self.outer in (*SHARED, "adpsgd-pairs", "none")
 
     @property
     def speeds_N(self) -> Floats:
-        """Steps in the time that a learner of full speed takes for one; of a node, those of its slowest learner."""
+        """Steps in the time of one step at full speed; the slowest learner of a node."""
         factors_L = np.array([self.slow.get(learner, 1.0) for learner in range(self.num_learners)])
         speeds_N: Floats = 1 / factors_L.reshape(self.num_steppers, -1).max(axis=1)
         return speeds_N if self.asynchronous else np.full_like(speeds_N, speeds_N.min())
 
     @property
     def weight(self) -> float:
-        """Of an exchange: the fraction of their difference that both ends move."""
+        """Fraction of the difference that both ends of an exchange move."""
         return PAIR_WEIGHT if self.outer == "adpsgd-pairs" else EDGE_WEIGHT
 
     def rings(self) -> list[list[int]]:
-        """The order of the fixed ring, else those of the first steps."""
+        """Order of the fixed ring, or orders of the first steps."""
         num_steps = 1 if self.ring == "fixed" else min(DRAWN_STEPS, max(16, DRAWN_VALUES // self.num_replicas**2))
         return [self.ring_at(step) for step in range(num_steps)]
 
@@ -135,9 +138,9 @@ class System:
 
     @functools.cached_property
     def partners_NN(self) -> Floats:
-        """[i, j]: the probability that replica i begins the exchange of a step with replica j.
+        """[i, j]: the probability that replica i begins an exchange with replica j.
 
-        Rows sum to 1, or to 0 where i begins none. Of a person's own ring as often as in its first steps.
+        Rows sum to 1, or to 0 if i begins none. A custom ring has the frequencies of its first steps.
         """
         num = self.num_replicas
         partners_NN = np.zeros((num, num))

@@ -1,4 +1,4 @@
-"""Sources of events that virtual learners follow: equal learners, the cluster model, a log."""
+"""Sources of events for virtual learners: equal learners, cluster model, log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def epoch_sizes(plan: Plan, num_epochs: int) -> list[int]:
 
 
 class Placed:
-    """Events of the model to those of epochs of these `sizes`, in rounds of `round_size` batches."""
+    """Map events of the cluster model to batches of epochs of these `sizes`.
+
+    A round has `round_size` batches.
+    """
 
     def __init__(self, sizes: Sequence[int], round_size: int) -> None:
         self.sizes = sizes
@@ -36,7 +39,7 @@ class Placed:
         self.idle: set[int] = set()  # learners whose last round is none
 
     def place(self, event: Event) -> Event | None:
-        """`event`, with its round and batch where it begins them; None where there is no such step."""
+        """Return the event with its round and batch; None if there is no such step."""
         if isinstance(event, Begin):
             return self._begin(event)
         if isinstance(event, Round):
@@ -100,7 +103,7 @@ def _end(strategy: Choice, rule: AssignmentRule, learners: Sequence[int], at_s: 
 
 
 def partner_of(strategy: Choice) -> Partner | None:
-    """With whom learners exchange, or nodes; None where they do not."""
+    """Return the function of partners of learners or nodes; None without exchanges."""
     name, settings = strategy.name, strategy.settings
     if name == "adpsgd-pairs":
         return passive_partner
@@ -133,9 +136,9 @@ Line = list[Any]  # of a log, with the rank of its learner in the place of what 
 
 
 def replay(out: Path, distributed: Distributed, num_learners: int) -> Iterator[Event]:
-    """What happened in the training in `out` by that strategy, with the times of its records.
+    """Return the events of the training in `out`, with the times of its records.
 
-    Raises AsrtoolError where it has no whole log from its first step on, or no order says what its weights became.
+    Raises AsrtoolError if it has no whole log from its first step on, or if the order of changes to weights is unknown.
     """
     name = distributed.strategy.name
     if name == "hogwild":
@@ -168,7 +171,7 @@ def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
 
 
 def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
-    """Those of all learners by time; the End of a step is before what its learner begins next."""
+    """Yield the events of all learners by time; an End precedes the next Begin."""
     merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
     begin_ns = merged[0][0][0]
     records = [_read_records(out, rank) for rank in range(len(logs))]

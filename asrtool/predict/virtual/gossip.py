@@ -1,6 +1,6 @@
-"""Gossip strategies: the views of virtual learners, which are those of asrtool.distributed.transport.view.
+"""Gossip strategies of virtual learners, by asrtool.distributed.transport.view.
 
-The weights of a learner stay as they are from a Begin to the Update of that step, whatever is exchanged meanwhile: so
+The weights of a learner stay as they are from a Begin to the Update of that step, whatever is exchanged meanwhile. So
 the gradient is computed at the Update.
 """
 
@@ -20,7 +20,10 @@ from asrtool.predict.virtual.rule import Rule
 
 
 class Node:
-    """Learners that average their gradients, of which each exchanges a slice of the weights; mostly one learner."""
+    """Learners that average gradients; each exchanges a slice of the weights.
+
+    It is mostly one learner.
+    """
 
     def __init__(self, shared: SharedModel, members: Sequence[int]) -> None:
         self.replica = Replica(shared, members)
@@ -31,7 +34,7 @@ class Node:
 
 @dataclass
 class Learner:
-    """The slice of a virtual learner and its message: a snapshot, then the answer to it."""
+    """Slice of a virtual learner and its message: a snapshot, then the answer."""
 
     node: Node
     view: View
@@ -86,8 +89,9 @@ class Gossip(Rule):
         asks.answered = None
 
     def enter(self, learner: int, epoch: int) -> None:
-        """The mean of what all have before an epoch moves by their updates alone: an exchange counts at both ends or
-        at none, as at the cuts of a real training.
+        """Add a learner's part to the mean before `epoch`.
+
+        An exchange counts at both ends or at neither, as at the cuts of a real training.
         """
         enters = self.learners[learner]
         enters.epoch = epoch
@@ -107,7 +111,10 @@ class Gossip(Rule):
         node.waiting.remove(learner)
 
     def _compute(self, node: Node) -> None:
-        """The update of a step: of several learners beside their weights, which each changes at a time of its own."""
+        """Compute the update of a step; several learners keep it beside their weights.
+
+        Each changes its weights at a time of its own.
+        """
         replica = node.replica
         group = [self.steps[member] for member in replica.members]
         replica.compute(group)

@@ -68,7 +68,7 @@ IN_BF16 = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs")  # whose m
 
 
 def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size: int) -> Rule:
-    """That of `strategy`. AsrtoolError where virtual learners have none, or not so."""
+    """Return the rule of `strategy`; AsrtoolError if virtual learners have none."""
     name, settings = strategy.name, strategy.settings
     if name not in RULES:
         known = ", ".join(RULES)
@@ -155,7 +155,7 @@ class VirtualLearners:
         yield from self.end(at_s)
 
     def take(self, event: Event) -> Iterator[Stepped | Evaluated]:
-        """What the next event does; to be iterated over. Raises Diverged."""
+        """Yield the results of the next event. Raises Diverged."""
         if isinstance(event, Begin):
             yield from self._enter(event.learner, event.epoch, event.at_s)
             self.rule.steps[event.learner] = self.assigned.trained(event)

@@ -1,6 +1,6 @@
-"""What a training by virtual learners leaves behind, as a real one does: `learners/`, metrics, train.json, `model.pt`.
+"""Files of a virtual training: `learners/`, metrics, train.json, `model.pt`.
 
-Seconds are those of virtual time. `model.pt` is the mean of all learners at the end; there are no checkpoints.
+Seconds are virtual. `model.pt` is the mean of all learners at the end; there are no checkpoints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asrtool.train.loop.step_records import Lines, Step, record_of
 
 
 class VirtualRecords:
-    """Those in `out` of what `learners` train with `components`. Opened when entered."""
+    """Records in `out` of the training of `learners`. Opened when entered."""
 
     def __init__(self, out: Path, learners: VirtualLearners, components: Components) -> None:
         self._out = out
@@ -56,7 +56,7 @@ class VirtualRecords:
         self._stack.close()
 
     def write(self, found: Stepped | Evaluated) -> None:
-        """What virtual learners have done; AsrtoolError when the disk is full."""
+        """Write the results of virtual learners; AsrtoolError when the disk is full."""
         if isinstance(found, Stepped):
             self._now_s = max(self._now_s, found.end.at_s)
             self._write_step(found)

@@ -37,7 +37,7 @@ class Trained:
 
 
 class Assigned:
-    """The batches of what learners begin, and the learning rate there, as asrtool.train.loop.loop has them."""
+    """Batches of steps and their learning rate, as in asrtool.train.loop.loop."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Assigned:
         self.dev_losses: list[float] = []  # known by now
 
     def trained(self, begin: Begin) -> Trained:
-        """What a learner begins, before its batch is read."""
+        """Return the step that a learner begins, before its batch is read."""
         found = self.plan.round(begin.number)
         assert found, f"round {begin.number} is behind the last one"
         return Trained(begin, self.plan.place(found.epoch, found.slots.stop))
@@ -67,13 +67,13 @@ class Assigned:
         return self.rates.after(trained.after.samples, self.dev_losses if self.rates.needs_dev else ())
 
     def divisor(self, group: Sequence[Trained]) -> float:
-        """Of the loss of each learner of a sync group."""
+        """Return the divisor of the loss of each learner of a sync group."""
         begun = [trained.begin for trained in group if trained.begin.position is not None]
         of_group = sum(self.plan.planned(begin.epoch, _number(begin)).normaliser for begin in begun)
         return max(of_group / self.group_size, 1)
 
     def read(self, trained: Trained) -> None:
-        """Give it its batch, if it has one, with masks and dropout drawn as its place in the training says."""
+        """Read the batch of a step, with masks and dropout drawn by its place."""
         begin = trained.begin
         if begin.position is None:
             return
@@ -104,10 +104,10 @@ class SharedModel:
 
 
 class Replica:
-    """The weights of `members`, learners that have the same ones and average their gradients, and one optimizer.
+    """Weights and optimizer of `members`, learners that average their gradients.
 
-    The values behind the weights are statistics of batches. Each member changes its own; those of `weights_P` are their
-    mean, which all have before the next step where they `share_statistics`.
+    The values behind the weights are statistics of batches. Each member changes its own. `weights_P` has their mean,
+    which all have before the next step if they `share_statistics`.
     """
 
     def __init__(self, shared: SharedModel, members: Sequence[int], share_statistics: bool = True) -> None:
@@ -128,7 +128,7 @@ class Replica:
         return self.weights_P[self.shared.flat.num_weights :]
 
     def compute(self, group: Sequence[Trained]) -> None:
-        """Leave in the model, which then lies in `weights_P`, the mean gradient of what the members begin there."""
+        """Leave the mean gradient of the members' steps at `weights_P` in the model."""
         self.shared.flat.move(self.weights_P)
         assigned = self.shared.assigned
         set_learning_rate(self.optimizer, assigned.rate(group[0]))

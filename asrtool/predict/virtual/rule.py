@@ -1,4 +1,4 @@
-"""The rule of a strategy as virtual learners follow it: what each event does to which weights."""
+"""Rule of a strategy for virtual learners: changes of weights by each event."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from asrtool.predict.virtual.replica import SharedModel, Trained
 
 
 class Rule(ABC):
-    """That of all learners of a training.
+    """Rule for all learners of a training.
 
-    `steps` has by learner what it has begun last, `means` by epoch those of the weights before it, as far as learners
-    have entered it; there are `num_replicas` weights that may differ.
+    `steps` has the last begun step of each learner. `means` has the mean weights before each epoch that learners have
+    entered. `num_replicas` weights may differ.
     """
 
     def __init__(self, shared: SharedModel, num_replicas: int, assignment_rule: AssignmentRule) -> None:
@@ -32,12 +32,12 @@ class Rule(ABC):
         )
 
     def begin(self, learner: int) -> None:
-        """A learner has begun what `steps` has of it; where nothing of the step is to be done yet, nothing is."""
+        """Follow the Begin of the learner's step in `steps`; the default does nothing."""
         return
 
     @abstractmethod
     def follow(self, event: Event) -> None:
-        """What `event`, which is neither a Begin nor an End, does."""
+        """Follow an event that is neither a Begin nor an End."""
 
     @abstractmethod
     def enter(self, learner: int, epoch: int) -> None:
@@ -55,13 +55,13 @@ class Mean:
         self.num_entered = 0  # learners
 
     def add(self, values_P: Tensor, offset: int = 0) -> None:
-        """Those of a learner more, which lie in its weights at `offset`."""
+        """Add a learner's weights, which begin at `offset` of it."""
         self.sum_P[offset : offset + len(values_P)] += values_P
         of_weights = values_P[: max(0, self.num_weights - offset)]
         self.squares += float(torch.linalg.vector_norm(of_weights, dtype=torch.float64)) ** 2
 
     def add_pull(self, pull_P: Tensor, sign: int, offset: int) -> None:
-        """What an exchange has at one end alone."""
+        """Add the part of an exchange that is at one end alone."""
         self.sum_P[offset : offset + len(pull_P)].add_(pull_P, alpha=sign)
 
     def weights(self) -> Tensor:
@@ -69,7 +69,7 @@ class Mean:
         return (self.sum_P / self.num_replicas).float()
 
     def consensus(self) -> ConsensusMetrics:
-        """As those of a strategy; the drift is not known."""
+        """Return the consensus as a strategy does; the drift is not known."""
         square = float(torch.linalg.vector_norm(self.sum_P[: self.num_weights] / self.num_replicas)) ** 2
         apart = max(0.0, self.squares / self.num_replicas - square)
         return ConsensusMetrics(math.sqrt(apart / square), None)

@@ -1,7 +1,7 @@
-"""Strategies with one set of weights, which learners come to at times of their own: ps-async and hogwild.
+"""Strategies with one set of weights, without lock-step: ps-async and hogwild.
 
-ps-async: w <- w - alpha g(w'), w' being what a learner was answered with last. hogwild: the same, w' being what it read
-as it began, all at once; in a real training others write while it reads.
+ps-async: w <- w - alpha g(w'), w' being the last answer to a learner. hogwild: the same, w' being the weights at the
+beginning of the step, read at once; in a real training others write meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING = torch.empty(0)
 
 
 class Client(Replica):
-    """A virtual learner that servers answer: `weights_P` are what they have answered with."""
+    """Virtual learner of servers; `weights_P` are their last answers."""
 
     def __init__(self, shared: SharedModel, learner: int, num_servers: int) -> None:
         super().__init__(shared, [learner])
@@ -41,7 +41,7 @@ class Client(Replica):
 
 
 class Served(Rule):
-    """Servers, each of which makes a step of every gradient, and answers with its slice of the weights."""
+    """Servers that step by every gradient, and answer with their slice of the weights."""
 
     def __init__(self, shared: SharedModel, num_learners: int, num_servers: int) -> None:
         super().__init__(shared, 1, AssignmentRule())
@@ -80,7 +80,10 @@ class Served(Rule):
         client.num_steps[number] = server.num_steps
 
     def enter(self, learner: int, epoch: int) -> None:
-        """The servers fork at the first one, as in a real training: the mean has all steps before the epoch alone."""
+        """Enter an epoch: the servers fork when the first learner does.
+
+        So the mean has the steps before the epoch only, as in a real training.
+        """
         mean, client = self.means[epoch], self.clients[learner]
         client.epoch = epoch
         if mean.num_entered == 1:
@@ -90,7 +93,7 @@ class Served(Rule):
             mean.add(torch.cat([fork.weights_P for fork in self.forks.pop(epoch)]))
 
     def _parts(self, values_P: Tensor) -> list[Tensor]:
-        """Those of each server, without buffers."""
+        """Return the slice of the weights of each server, without buffers."""
         return list(values_P[: sum(self.lengths)].split(self.lengths))
 
 
@@ -132,7 +135,10 @@ class Hogwild(Rule):
         self.num_before[event.learner] = self.num_steps
 
     def enter(self, learner: int, epoch: int) -> None:
-        """The first one has the weights recorded; those of others that are before the epoch add to that as well."""
+        """Enter an epoch: the first learner records the weights.
+
+        Later steps of others that belong before the epoch are added to the record.
+        """
         mean = self.means[epoch]
         self.epochs[learner] = epoch
         if mean.num_entered == 1:

@@ -1,7 +1,7 @@
-"""Strategies in lock-step: the rule of a whole step, once all learners have begun one.
+"""Strategies in lock-step: the rule of a step after all learners have begun it.
 
 allreduce and ps-sync (and single): w <- w - alpha mean_i g_i(w). adpsgd-d1: w_i <- mean(w) + u_i(w_i). bmuf: a step of
-each, and every K steps a filter of the mean. Each as the module of the strategy has it.
+each, and every K steps a filter of the mean. Each is as in the module of the strategy.
 """
 
 from __future__ import annotations

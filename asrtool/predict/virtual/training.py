@@ -1,6 +1,6 @@
-"""Train the model of a recipe by virtual learners, as the cluster model of a scenario has them, or as others have been.
+"""Train a recipe's model by virtual learners: by a cluster model, or by a log.
 
-WORK is a work directory of `asrtool run`, from its features on: the training is that of its stage train.
+WORK is a work folder of `asrtool run` with features. The training is its stage train.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Take = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What virtual learners have come to."""
+    """Result of a training by virtual learners."""
 
     strategy: str
     num_learners: int
@@ -58,12 +58,12 @@ class Result:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """Convert to JSON."""
         return {**dataclasses.asdict(self), "steps_per_s": self.num_steps / self.computed_s}
 
 
 def config_of(work: Path, overrides: Iterable[str]) -> Config:
-    """The settings of the training of `work`, with `overrides`. AsrtoolError where it has none."""
+    """Load the settings of the training of `work`; AsrtoolError if it is missing."""
     file = work / "config" / "train.toml"
     if not file.is_file():
         raise AsrtoolError(
@@ -76,9 +76,9 @@ def config_of(work: Path, overrides: Iterable[str]) -> Config:
 def train_cases(
     work: Path, overrides: Iterable[str], scenario: Scenario, is_chosen: bool, logged: Path | None, out: Path
 ) -> Iterator[Result]:
-    """Train in `out`, in a folder ``STRATEGY-N`` each, the cases of `scenario`; or that in `logged`, once more.
+    """Train the cases of `scenario` in folders ``STRATEGY-N``, or replay `logged`.
 
-    Where the strategies of `scenario` are not those that a person has chosen, that of the training of `work`.
+    Without a chosen strategy, the training of `work` has its own.
     """
     config = config_of(work, overrides)
     if logged:
@@ -94,7 +94,7 @@ def train_cases(
 def train_by_model(
     work: Path, config: Config, scenario: Scenario, strategy: Choice, num_learners: int, out: Path
 ) -> Result:
-    """Train in virtual time of `scenario`, and write to the folder `out`. Raises Diverged, and AsrtoolError."""
+    """Train in virtual time and write to `out`. Raises Diverged and AsrtoolError."""
     if scenario.faults != Faults():
         raise AsrtoolError(
             "faults of the scenario: virtual learners are not lost and do not join", "leave [faults] out"
@@ -121,7 +121,10 @@ def _simulate(scenario: Scenario, strategy: Choice, num_learners: int, learners:
 
 
 def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Result:
-    """Train what the training in `logged` did, step by step, and write to the folder `out`. AsrtoolError as replay."""
+    """Train step by step as the log of `logged`, and write to `out`.
+
+    Raises AsrtoolError as replay.
+    """
     if not (logged / INPUTS).is_file():
         what = f"{logged / INPUTS} is missing: {logged} is no OUT of asrtool train"
         raise AsrtoolError(what, "asrtool train --events, and name its OUT for --replay")
