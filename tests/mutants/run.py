@@ -1,9 +1,9 @@
-"""Apply each patch to a copy of the tree and run the tests named for it: exit code 1 if any patch survives them.
+"""Apply each patch to a copy of the tree and run the tests named for it: exit code 1 if any patch survives.
 
 make mutants
 python tests/mutants/run.py --only ring-frozen-at-step-0 --jobs 1
 
-The tests are run without any patch first: what fails by itself notices nothing.
+All these tests are run without a patch first: a test that fails by itself notices nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,6 +32,7 @@ NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PR
 
 
 def main() -> int:
+    """Try the chosen patches and print their outcomes."""
     parser = argparse.ArgumentParser(description="Which of the patches of tests/mutants/patches no test notices.")
     parser.add_argument("--only", metavar="NAME", action="append", help="this patch alone; may be repeated")
     parser.add_argument("--jobs", type=int, default=2, help="patches tried at a time (default: 2)")
@@ -48,50 +49,50 @@ def main() -> int:
         copies: SimpleQueue[Path] = SimpleQueue()
         for _ in range(options.jobs):
             copies.put(stack.enter_context(copied_tree()))
-        return report(try_all(chosen, copies, options.jobs))
+        named = sorted({test for patch in chosen for test in patch.tests})
+        num_processes = ("-n", str(options.jobs), "--dist", "loadfile")
+        if pytest(copies, (*num_processes, *named), timeout_s=None, quiet=False) != PASSED:
+            parser.error("tests fail without a patch; mend these first")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            noticed = list(pool.map(lambda patch: is_noticed(patch, copies), chosen))
+    print(f"{sum(noticed)} of {len(noticed)} noticed")
+    return int(not all(noticed))
 
 
-def try_all(patches: Sequence[Patch], copies: SimpleQueue[Path], num_jobs: int) -> dict[str, str]:
-    """What became of each patch, by name."""
-    with ThreadPoolExecutor(num_jobs) as pool:
-        named = sorted({test for patch in patches for test in patch.tests})
-        alone = dict(zip(named, pool.map(lambda test: run_tests((test,), copies), named), strict=True))
-        broken = {test for test, code in alone.items() if code != PASSED}
-
-        def attempt(patch: Patch) -> str:
-            if unfit := sorted(broken.intersection(patch.tests)):
-                return f"without it {', '.join(unfit)} cannot be run or does not pass"
-            code = run_tests(patch.tests, copies, patch)
-            return OUTCOMES.get(code, f"pytest ends with {code}")
-
-        def attempt_and_print(patch: Patch) -> str:
-            outcome = attempt(patch)
-            print(f"{patch.name}: {outcome}", flush=True)  # as soon as it is known: all of them take half an hour
-            return outcome
-
-        return dict(zip((patch.name for patch in patches), pool.map(attempt_and_print, patches), strict=True))
+def is_noticed(patch: Patch, copies: SimpleQueue[Path]) -> bool:
+    """Return whether a test of `patch` fails, and print the outcome."""
+    code = pytest(copies, ("-x", *patch.tests), patch)
+    print(f"{patch.name}: {OUTCOMES.get(code, f'pytest ends with {code}')}", flush=True)
+    return code in (FAILED, ENDLESS)
 
 
-def run_tests(tests: Sequence[str], copies: SimpleQueue[Path], patch: Patch | None = None) -> int:
-    """The exit code of pytest in a copy of the tree with `patch`; ENDLESS after TIMEOUT_S."""
+def pytest(
+    copies: SimpleQueue[Path],
+    words: Sequence[str],
+    patch: Patch | None = None,
+    timeout_s: float | None = TIMEOUT_S,
+    quiet: bool = True,
+) -> int:
+    """Return the exit code of pytest in a copy of the tree with `patch`; ENDLESS after `timeout_s`."""
     root = copies.get()
+    # Stale compiled files are recognised by time and length, which a patch may leave as they were.
+    environment = {**os.environ, **NO_NETWORK, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
     try:
         with applied(root, patch) if patch else contextlib.nullcontext():
-            return pytest(root, tests)
+            return run(command, root, environment, timeout_s, quiet)
     finally:
         copies.put(root)
 
 
-def pytest(root: Path, tests: Sequence[str]) -> int:
-    """Run `tests` in the tree `root`."""
-    # Stale compiled files are recognised by time and length, which a patch may leave as they were.
-    environment = {**os.environ, **NO_NETWORK, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    process = subprocess.Popen(
-        command, cwd=root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+def run(
+    command: Sequence[str], root: Path, environment: Mapping[str, str], timeout_s: float | None, quiet: bool
+) -> int:
+    """Return the exit code of a command in `root`, all of whose processes end; ENDLESS after `timeout_s`."""
+    output = subprocess.DEVNULL if quiet else None
+    process = subprocess.Popen(command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True)
     try:
-        return process.wait(TIMEOUT_S)
+        return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return ENDLESS
     finally:
@@ -122,16 +123,6 @@ def copied_tree() -> Iterator[Path]:
                 (Path(name) / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / file, Path(name) / file, follow_symlinks=False)
         yield Path(name)
-
-
-def report(found: dict[str, str]) -> int:
-    """Print which patches were not noticed, and how many were; 1 where any was not."""
-    for name in sorted(found):
-        if not found[name].startswith("noticed"):
-            print(f"not noticed: {name}")
-    num_noticed = sum(outcome.startswith("noticed") for outcome in found.values())
-    print(f"{num_noticed} of {len(found)} noticed")
-    return int(num_noticed < len(found))
 
 
 if __name__ == "__main__":

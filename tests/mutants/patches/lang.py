@@ -6,6 +6,10 @@ KNESER_NEY = "asrtool/lang/ngram/kneser_ney.py"
 NGRAM = "asrtool/lang/ngram/model.py"
 TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
 TEST_NGRAM_LM = "tests/unit/lang/test_ngram_lm.py"
+MIXTURE = "asrtool/lang/ngram/mixture.py"
+TRIE = "asrtool/lang/ngram/trie.py"
+TEST_MIXTURE = "tests/unit/lang/test_ngram_mixture.py"
+TEST_PRUNE = "tests/unit/lang/test_ngram_prune.py"
 
 PATCHES = (
     # Tokens
@@ -59,5 +63,70 @@ PATCHES = (
         "coverage = BYTE_COVERAGE if byte_fallback else 1.0",
         "coverage = 0.999999999 if byte_fallback else 1.0",
         ("tests/unit/lang/test_tokenizer.py",),
+    ),
+    Patch(
+        "discount-of-what-is-left-out",
+        KNESER_NEY,
+        "taken = np.where(kept, np.asarray(discounts)[np.minimum(adjusted, 3)], adjusted)",
+        "taken = np.asarray(discounts)[np.minimum(adjusted, 3)]",
+        (TEST_KNESER_NEY,),
+    ),
+    Patch(
+        "begin-of-a-sentence-is-predicted",
+        KNESER_NEY,
+        "1 / (len(words) - 1))  # every",
+        "1 / len(words))  # every",
+        (TEST_KNESER_NEY,),
+    ),
+    Patch(
+        "discounts-beyond-their-counts",
+        KNESER_NEY,
+        "if all(0 < discount <= j for j, discount in enumerate(found, 1)):",
+        "if found:",
+        (TEST_KNESER_NEY,),
+    ),
+    Patch("sentences-never-begin-in-pruning", TRIE, "    first[BOS_ID] = first[EOS_ID]\n", "", (TEST_PRUNE,)),
+    Patch(
+        "pruning-keeps-the-back-off-weight",
+        TRIE,
+        "    change += np.where(some_left, left * (log_new_weight - log_weight), 0)\n",
+        "",
+        (TEST_PRUNE,),
+    ),
+    Patch("suffixes-of-kept-ngrams-pruned", TRIE, "        uses.append(suffix[kept])\n", "", (TEST_PRUNE,)),
+    Patch(
+        "mixture-without-back-off",
+        MIXTURE,
+        "np.where(np.isnan(prob), backed_off, prob)",
+        "np.nan_to_num(prob)",
+        (TEST_MIXTURE,),
+    ),
+    Patch(
+        "weights-of-a-mixture-never-change",
+        MIXTURE,
+        "weights = (weighted / mixed).mean(axis=1)",
+        "weights = weights.copy()",
+        (TEST_MIXTURE,),
+    ),
+    Patch(
+        "unknown-words-in-the-perplexity",
+        MIXTURE,
+        "probs[(text != BOS_ID) & (text != UNK_ID)]",
+        "probs[text != BOS_ID]",
+        (TEST_MIXTURE,),
+    ),
+    Patch(
+        "word-that-begins-another-without-a-symbol",
+        "asrtool/lang/lexicon.py",
+        "if num_words[tokens] > 1 or tokens in prefixes:",
+        "if num_words[tokens] > 1:",
+        ("tests/unit/lang/test_lexicon.py",),
+    ),
+    Patch(
+        "plural-by-its-letter-alone",
+        "asrtool/lang/phones.py",
+        '["S"] if before in VOICELESS else ["Z"]',
+        '["Z"]',
+        ("tests/unit/lang/test_pronounce.py",),
     ),
 )

@@ -2,6 +2,8 @@
 
 from . import Patch
 
+STATE = "asrtool/recipe/state.py"
+
 PATCHES = (
     # Decoding
     Patch(
@@ -45,5 +47,26 @@ PATCHES = (
         "for path in releases if path.is_file()",
         "for path in releases[:0]",
         ("tests/unit/recipe/test_fingerprint.py",),
+    ),
+    Patch(
+        "finished-after-a-failure",
+        "asrtool/recipe/engine.py",
+        '        write_marker(run.work, stage.name, {**unfinished, "failed": True})\n        raise\n',
+        "        write_marker(run.work, stage.name, before)\n        raise\n",
+        ("tests/unit/recipe/test_engine.py",),
+    ),
+    Patch(
+        "changed-output-is-done",
+        STATE,
+        'if digest != marker["makes"].get(path):',
+        "if not digest:",
+        ("tests/unit/recipe/test_engine.py",),
+    ),
+    Patch(
+        "missing-output-unnoticed",
+        "asrtool/recipe/engine.py",
+        "missing = [path for path in stage.makes if",
+        "missing = [path for path in () if",
+        ("tests/unit/recipe/test_engine.py",),
     ),
 )

@@ -36,26 +36,12 @@ PATCHES = (
         "_within(BATCH_S, total_s / STEPS_AN_EPOCH)",
         ("tests/unit/train/test_by_size.py",),
     ),
-    Patch(
-        "epochs-of-the-batch-of-one-learner",
-        "asrtool/train/derived_settings.py",
-        "config.distributed.global_batch_s or train.batch_s",
-        "train.batch_s",
-        ("tests/unit/train/test_by_size.py",),
-    ),
     # Sets on a server
     Patch(
         "windows-of-the-first-epoch-are-fetched",
         "asrtool/train/batches/shard_source.py",
         "random = np.random.default_rng((self.seed, epoch))",
         "random = np.random.default_rng((self.seed, 0))",
-        ("tests/unit/train/test_out_of_core.py",),
-    ),
-    Patch(
-        "windows-behind-the-last-epoch-are-fetched",
-        "asrtool/train/batches/shard_source.py",
-        "range(epoch + 1, num_epochs)",
-        "range(epoch + 1, num_epochs + 1)",
         ("tests/unit/train/test_out_of_core.py",),
     ),
     # Mixes of corpora
@@ -67,31 +53,10 @@ PATCHES = (
         (TEST_MIXING,),
     ),
     Patch(
-        "default-mix-plans-as-a-mixture",
-        "asrtool/train/batches/shard_source.py",
-        "if context.mix.is_plain or len(names) < 2:",
-        "if len(names) < 2:",
-        (TEST_MIXING,),
-    ),
-    Patch(
         "dev-mixed-as-training-is",
         "asrtool/train/train.py",
         "targets=whole, mix=Mix(), augment",
         "targets=whole, augment",
-        (TEST_MIXING,),
-    ),
-    Patch(
-        "mix-is-no-input",
-        "asrtool/train/inputs.py",
-        'ACOUSTIC = ("data.mix", "model",',
-        'ACOUSTIC = ("model",',
-        (TEST_MIXING,),
-    ),
-    Patch(
-        "corpora-of-an-epoch-written-again-on-resume",
-        "asrtool/train/loop/metrics.py",
-        "in found.items() if epoch + 1 not in self._curves.begun else ():",
-        "in found.items():",
         (TEST_MIXING,),
     ),
     Patch(
@@ -131,26 +96,12 @@ PATCHES = (
 """,
         (TEST_ENTRY,),
     ),
-    Patch(
-        "seen-before-its-view-is-behind-its-cut",
-        "asrtool/train/loop/joining.py",
-        "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
-        "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
-        (TEST_ENTRY,),
-    ),
     # Losses and joins through the command
     Patch(
         "supervisor-knows-no-node",
         RUN,
         "job.out / FINAL, node_of(rank, _node_size(job.distributed)))",
         "job.out / FINAL)",
-        (TEST_LOST_NODE,),
-    ),
-    Patch(
-        "loss-of-single-learners-of-a-node",
-        RUN,
-        "Survival(job.out, examine_lost, _node_size(distributed))",
-        "Survival(job.out, examine_lost)",
         (TEST_LOST_NODE,),
     ),
     Patch(
@@ -204,40 +155,18 @@ PATCHES = (
         (TEST_TAKE_OVER,),
     ),
     Patch(
-        "cuts-of-the-first-before-stay-open",
-        "asrtool/train/checkpoints/snapshots.py",
-        'self.world.store.compare_set(f"cut/{number}", "", str(NONE))',
-        "pass",
-        (TEST_TAKE_OVER,),
-    ),
-    Patch(
         "learners-import-for-themselves",
         RUN,
         '"asrtool.train.loop.build", "asrtool.train.batches.sh',
         '"asrtool.train.batches.sh',
         (TEST_PRELOAD,),
     ),
-    Patch(
-        "optimizer-loads-the-compiler",
-        "asrtool/train/optimisation/optimizer.py",
-        "add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)",
-        "add_param_group = torch.optim.Optimizer.add_param_group",
-        (TEST_PRELOAD,),
-    ),
-    Patch("strategy-loaded-by-each-learner", RUN, "    job.distributed.strategy.load()\n", "", (TEST_PRELOAD,)),
     Patch("current-directory-searched", RUN, "        sys.path.pop(0)  # a", "        pass  # a", (TEST_PRELOAD,)),
     Patch(
         "step-before-a-cut-left-out",
         TESTIMONY,
         'line["step"] > last_step',
         'line["step"] >= last_step',
-        (TEST_TESTIMONY,),
-    ),
-    Patch(
-        "what-a-lost-learner-wrote-later-counts",
-        TESTIMONY,
-        "loss.record_bytes if loss else None",
-        "None",
         (TEST_TESTIMONY,),
     ),
     Patch(
@@ -262,7 +191,6 @@ PATCHES = (
         "",
         (TEST_ASSEMBLY,),
     ),
-    Patch("counters-become-the-smallest", ASSEMBLY, ".amax(0)", ".amin(0)", (TEST_ASSEMBLY,)),
     Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_PARTS,)),
     Patch(
         "checkpoint-waits-for-a-lost-learner",
@@ -284,20 +212,6 @@ PATCHES = (
         'self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]',
         'part["trained"]',
         (TEST_ASSEMBLY,),
-    ),
-    Patch(
-        "checkpoints-of-the-first-before-forgotten",
-        ASSEMBLY,
-        "        self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)\n",
-        "",
-        (TEST_ASSEMBLY,),
-    ),
-    Patch(
-        "lost-learner-counts-behind-the-cut",
-        "asrtool/train/ledger.py",
-        'if line["step"] > last_step:',
-        'if line["step"] > last_step + 3:',
-        ("tests/unit/train/test_testimony.py",),
     ),
     # Batch and rate of all learners
     Patch(
@@ -338,24 +252,10 @@ PATCHES = (
         (TEST_PLAN,),
     ),
     Patch(
-        "place-behind-the-batch",
-        PLAN,
-        "range(self.before.batch, batch))",
-        "range(self.before.batch, batch + 1))",
-        (TEST_PLAN,),
-    ),
-    Patch(
         "last-rounds-overlap",
         PLAN,
         "-(-(known - part.begin) // self._size)",
         "(known - part.begin) // self._size",
-        (TEST_PLAN,),
-    ),
-    Patch(
-        "last-batches-lost",
-        PLAN,
-        "if slot < known:",
-        "if slot + self._size <= known:",
         (TEST_PLAN,),
     ),
     Patch(
@@ -418,32 +318,11 @@ PATCHES = (
         ("tests/unit/train/test_cuts.py",),
     ),
     Patch(
-        "checkpoints-by-time-count-where-all-step-together",
-        CUTS,
-        "keep = self._keep if by_steps else self.save",
-        "keep = self._keep",
-        ("tests/unit/train/test_pace.py",),
-    ),
-    Patch(
         "dev-loss-of-own-weights",
         CUTS,
         "        with self.strategy.consensus():\n            return self.evaluation.together(self.model)\n",
         "        return self.evaluation.together(self.model)\n",
         ("tests/unit/train/test_dev_loss.py",),
-    ),
-    Patch(
-        "dev-loss-of-the-weights-of-learner-0",
-        ASSEMBLY,
-        "losses = self.evaluate(model)",
-        "losses = self.evaluate(self.strategy.model)",
-        ("tests/unit/train/test_dev_loss.py",),
-    ),
-    Patch(
-        "parts-of-the-newest-removed",
-        CHECKPOINT,
-        "sorted(kept)[-NUM_RESUMABLE:]",
-        "sorted(kept)[:NUM_RESUMABLE]",
-        (TEST_CHECKPOINT,),
     ),
     Patch(
         "parts-of-the-next-removed",
@@ -503,25 +382,11 @@ PATCHES = (
         (TEST_LAST_EVALUATION,),
     ),
     Patch(
-        "optimizers-behind-the-last-step",
-        "asrtool/train/checkpoints/coordinator.py",
-        "has_parts=not is_over",
-        "has_parts=True",
-        (TEST_LAST_EVALUATION,),
-    ),
-    Patch(
         "best-without-the-last-epoch",
         "asrtool/train/average.py",
         "    if not final.exists():\n",
         "    if newest:\n",
         ("tests/unit/train/test_average.py",),
-    ),
-    Patch(
-        "writer-as-urgent-as-the-training",
-        "asrtool/train/checkpoints/checkpointer.py",
-        "os.getpriority(os.PRIO_PROCESS, thread) + NICE",
-        "os.getpriority(os.PRIO_PROCESS, thread)",
-        ("tests/unit/train/test_background.py",),
     ),
     Patch(
         "all-get-the-optimizer-of-the-first",
@@ -562,13 +427,6 @@ PATCHES = (
         ("tests/unit/train/test_pieces.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",),
     ),
     Patch(
-        "gradients-of-a-failure-kept",
-        "asrtool/train/loop/gradient_accumulation.py",
-        "        strategy.optimizer.zero_grad(set_to_none=True)\n",
-        "",
-        ("tests/unit/train/test_pieces.py::test_what_a_failure_has_added_is_dropped",),
-    ),
-    Patch(
         "targets-of-a-piece-from-the-beginning-of-its-utterance",
         "asrtool/train/batches/frame_targets.py",
         "batch.targets_NU[n, at // self.subsampling :]",
@@ -582,13 +440,6 @@ PATCHES = (
         "asrtool/train/loop/build.py",
         "        strategy.load_ema(learner, shared or {})\n",
         "",
-        ("tests/unit/train/test_ema.py",),
-    ),
-    Patch(
-        "ema-is-not-what-is-evaluated",
-        "asrtool/train/checkpoints/coordinator.py",
-        "return self.evaluation.together(ema.model)",
-        "return self.evaluation.together(self.model)",
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
@@ -611,13 +462,6 @@ PATCHES = (
         'and not _make_same_rows(model, trained, info["num_features"]):',
         "and False:",
         (TEST_FINETUNE,),
-    ),
-    Patch(
-        "figures-of-the-last-piece",
-        "asrtool/train/loop/gradient_accumulation.py",
-        "figures[name] = figures.get(name, 0.0) + value",
-        "figures[name] = value",
-        ("tests/unit/train/test_pieces.py",),
     ),
     Patch(
         "dev-by-the-part-of-one-learner",
@@ -652,13 +496,6 @@ PATCHES = (
         ("tests/unit/train/test_precision.py",),
     ),
     Patch(
-        "sequence-noise-on-the-masks",
-        "asrtool/train/batches/augment.py",
-        "        self.add_noise(batch, random)\n        self.mask(batch, random)\n",
-        "        self.mask(batch, random)\n        self.add_noise(batch, random)\n",
-        ("tests/unit/train/test_sequence_noise.py",),
-    ),
-    Patch(
         "sequence-noise-of-noise",
         "asrtool/train/batches/augment.py",
         "clean_NTF = feats_NTF.copy()",
@@ -680,13 +517,6 @@ PATCHES = (
         ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
     ),
     Patch(
-        "statistics-of-a-stage-stay-on-its-device",
-        "asrtool/train/loop/pipeline.py",
-        "buffer.copy_(move(moved[name], self.stages[0].device))",
-        "pass",
-        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
-    ),
-    Patch(
         "a-stage-begins-behind-the-one-before",
         "asrtool/train/loop/pipeline.py",
         "zip(iter(inbox.get, None), batches, strict=False)",
@@ -701,13 +531,6 @@ PATCHES = (
         (
             "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
         ),
-    ),
-    Patch(
-        "a-failed-stage-leaves-the-next-one-waiting",
-        "asrtool/train/loop/pipeline.py",
-        "            finally:\n                outbox.put(None)",
-        "            finally:\n                pass",
-        ("tests/unit/train/test_pipeline.py::test_what_a_stage_raises_ends_the_batch",),
     ),
     Patch(
         "a-stage-empties-the-rounded-weights-of-the-others",
@@ -738,15 +561,6 @@ PATCHES = (
         ("tests/unit/train/test_chain.py",),
     ),
     Patch(
-        "objective-draws-while-stages-do",
-        "asrtool/train/loop/pipeline.py",
-        "            seed_device(stage.device, (batch.torch_seed, number, 0))\n",
-        "",
-        (
-            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
-        ),
-    ),
-    Patch(
         "plateau-that-never-falls-twice",
         "asrtool/train/optimisation/learning_rate.py",
         "num_since, num_falls = 0, num_falls + 1",
@@ -758,17 +572,6 @@ PATCHES = (
         "asrtool/train/loop/evaluation.py",
         "if loss < lowest:",
         "if loss <= lowest:",
-        ("tests/unit/train/test_dev_losses.py",),
-    ),
-    Patch(
-        "a-loss-is-published-twice",
-        "asrtool/train/loop/evaluation.py",
-        """            self._look(FAR)
-            if epochs not in dict(self.found):
-                self._store""",
-        """            self._look(FAR)
-            if epochs:
-                self._store""",
         ("tests/unit/train/test_dev_losses.py",),
     ),
     Patch(
@@ -788,13 +591,6 @@ PATCHES = (
         ),
     ),
     Patch(
-        "losses-on-dev-are-forgotten-by-checkpoints",
-        "asrtool/train/checkpoints/coordinator.py",
-        "        self.state.dev_losses = list(self.dev_losses.found)\n",
-        "",
-        ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
-    ),
-    Patch(
         "unknown-words-not-counted",
         "asrtool/train/nnlm.py",
         "    counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)\n",
@@ -809,25 +605,11 @@ PATCHES = (
         ("tests/unit/train/test_columns.py",),
     ),
     Patch(
-        "one-long-step-of-a-slow-learner-lasts",
-        "asrtool/train/loop/straggler.py",
-        "max(0.0, compute_s - self.before_s)",
-        "max(self.backward_s, compute_s - self.before_s)",
-        ("tests/unit/train/test_straggler.py",),
-    ),
-    Patch(
         "second-views-are-not-masked",
         "asrtool/train/batches/augment.py",
         "            mask_features(others_NT, batch.input_lens_N, self.masks, random)\n",
         "",
         ("tests/unit/train/test_specaugment.py",),
-    ),
-    Patch(
-        "second-views-are-not-trained-on",
-        "asrtool/train/loop/loss.py",
-        "return model.loss(inputs_NT, input_lens_N, *targets, others_NT)",
-        "return model.loss(inputs_NT, input_lens_N, *targets)",
-        ("tests/unit/train/test_objectives.py::test_the_views_are_compared",),
     ),
     Patch(
         "a-set-without-text-is-trained-on",
@@ -841,14 +623,6 @@ PATCHES = (
         "asrtool/train/batches/sentence_source.py",
         "np.tile(np.arange(begin, end), text.repeats)",
         "np.arange(begin, end)",
-        ("tests/unit/train/test_nnlm.py",),
-    ),
-    Patch(
-        "extra-text-has-no-digest",
-        "asrtool/train/nnlm.py",
-        """    files |= {f"extra/{path.name}": path for path in extra}
-""",
-        "",
         ("tests/unit/train/test_nnlm.py",),
     ),
 )
