@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ class Host:
     name: str
     namespace: str
     names: str  # a file in the form of /etc/hosts
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return a command line that runs `words` on this host."""
+        script = f"import os, sys; sys.path.append({str(Path(__file__).parent)!r}); from hosts import Host; "
+        script += f"{self!r}.enter(); os.execv(sys.argv[1], sys.argv[1:])"
+        return [sys.executable, "-c", script, *words]
 
     def enter(self) -> None:
         """Have this process, which has one thread, and its children be on this host."""

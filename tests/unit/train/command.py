@@ -6,13 +6,14 @@ import contextlib
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from learners import MANY_BATCHES, learners_of, processes_of
-from warm_command import WarmCommand
 
 from asrtool.files import LOCK
 from asrtool.train.ledger import read_assigned
@@ -21,7 +22,8 @@ NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 LOOKS_FOR_LEARNERS = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
-Start = Callable[..., WarmCommand]
+Start = Callable[..., subprocess.Popen[str]]
+ASRTOOL = Path(sys.executable).with_name("asrtool")
 
 
 def write_config(folder: Path) -> Path:
@@ -41,15 +43,15 @@ def command_words(toy: Path, config: Path, folder: Path, *options: str) -> list[
 
 def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
     """Start a training in `folder`/train by the words of the command."""
-    started: list[WarmCommand] = []
+    with contextlib.ExitStack() as stack:
+        yield lambda *options: start_command(stack, command_words(toy, config, folder, *options), folder)
 
-    def start_with(*options: str) -> WarmCommand:
-        started.append(WarmCommand(command_words(toy, config, folder, *options), folder))
-        return started[-1]
 
-    yield start_with
-    for process in started:
-        process.close()
+def start_command(stack: contextlib.ExitStack, words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    """Start `asrtool` in `folder`, which ends with `stack`."""
+    process = stack.enter_context(subprocess.Popen([ASRTOOL, *words], cwd=folder, stderr=subprocess.PIPE, text=True))
+    stack.callback(process.kill)
+    return process
 
 
 def steps(out: Path) -> dict[str, set[str]]:
@@ -79,7 +81,7 @@ def wait_for_the_end(out: Path) -> None:
         time.sleep(0.1)
 
 
-def kill_all(process: WarmCommand, out: Path) -> None:
+def kill_all(process: subprocess.Popen[str], out: Path) -> None:
     """Kill a training with all its processes at once, and wait until another may begin there.
 
     One that has lost its memory is not found any more, while a thread of it may still hold the lock.

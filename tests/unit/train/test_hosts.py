@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,13 +13,10 @@ from typing import Any
 import pytest
 from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
-from warm import warm_context
-from warm_torchrun import WarmTorchrun
 
 from asrtool.settings import registry
 
-pytestmark = pytest.mark.usefixtures("hosts_here")
-slow = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
 ENDED_S = 150  # bounds a hang, however slow the machine
 PATIENT = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
 IPV4 = ("10.79.0.1/24", "10.79.0.2/24")
@@ -32,7 +31,6 @@ KINDS = {
     "ipv6": (("fd79::1/64", "fd79::2/64"), (NAMES_V6, NAMES_V6)),
 }
 IS_HOST = ("--rdzv-conf", "is_host=1")
-FAST = "adpsgd-random"
 EACH = [name for name in registry.names("strategy") if name not in ("single", "hogwild")]
 
 
@@ -45,7 +43,6 @@ def hosts_here() -> None:
     """Skips the tests if there can be none."""
     if why := why_not():
         pytest.skip(why)
-    warm_context()  # its processes have the environment of its start, which a test below changes
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +92,9 @@ class Trainings:
             agents = []
             for host, more, path in zip(hosts, agent, self.logs, strict=True):
                 log = stack.enter_context(open(path, "w"))
-                with pytest.MonkeyPatch.context() as patch:
-                    if gloo:
-                        patch.setenv("GLOO_SOCKET_IFNAME", gloo)
-                    agents.append(WarmTorchrun([torchrun, *words, *more, *train], log, log, host))
+                command = host.command([torchrun, *words, *more, *train])
+                env = {**os.environ, "GLOO_SOCKET_IFNAME": gloo} if gloo else None
+                agents.append(stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log, env=env)))
                 stack.callback(agents[-1].kill)
             for one in agents:
                 one.wait(ENDED_S)
@@ -116,15 +112,15 @@ LOCAL = {"agent": ((*IS_HOST, "--local-addr", "10.79.0.1"), ("--local-addr", "10
 @pytest.mark.parametrize(
     ("kind", "strategy", "options", "torchrun"),
     [
-        *(pytest.param("debian", name, PATIENT, {}, marks=() if name == FAST else slow) for name in EACH),
-        pytest.param("debian", "allreduce", on("eth0"), {}, marks=slow),
-        pytest.param("debian", "adpsgd-random", on("10.79.0.0/24"), {}, marks=slow),
-        pytest.param("ipv6", "allreduce", PATIENT, {}, marks=slow),
-        pytest.param("ipv6", "adpsgd-random", on("fd79::/64"), {}, marks=slow),
-        pytest.param("ipv6", "ps-async", PATIENT, {}, marks=slow),
-        pytest.param("astray", "allreduce", PATIENT, {}, marks=slow),
-        pytest.param("astray", "adpsgd-random", on("eth0"), {}, marks=slow),
-        pytest.param("nameless", "adpsgd-random", PATIENT, LOCAL, marks=slow),
+        *(("debian", name, PATIENT, {}) for name in EACH),
+        ("debian", "allreduce", on("eth0"), {}),
+        ("debian", "adpsgd-random", on("10.79.0.0/24"), {}),
+        ("ipv6", "allreduce", PATIENT, {}),
+        ("ipv6", "adpsgd-random", on("fd79::/64"), {}),
+        ("ipv6", "ps-async", PATIENT, {}),
+        ("astray", "allreduce", PATIENT, {}),
+        ("astray", "adpsgd-random", on("eth0"), {}),
+        ("nameless", "adpsgd-random", PATIENT, LOCAL),
     ],
 )
 def test_learners_of_two_hosts_train_each_batch_once(
@@ -156,7 +152,6 @@ NOT_FOUND = (
 )
 
 
-@slow
 @pytest.mark.parametrize(
     ("kind", "options", "torchrun", "expected"),
     [

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command import ENDED_S, start_command
 from learners import MANY_BATCHES, batches_trained, learners_of, planned
 from test_asynchronous import recorded_before
-from warm_command import WarmCommand
 
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
 NUM_EPOCHS = 16
-ENDED_S = 120  # bounds a hang, however slow the machine
-Start = Callable[..., WarmCommand]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +36,17 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def start(toy: Path, config: Path) -> Iterator[Start]:
     """Start a training of two learners in a folder by the command line, or another learner of it."""
-    started: list[WarmCommand] = []
+    with contextlib.ExitStack() as stack:
 
-    def start_with(out: Path, *options: str) -> WarmCommand:
-        words = ["train", toy / "features", toy / "tokenizer", out, "--config", config]
-        words += ["--strategy", "adpsgd-random", "--compute-ms", 60, "--set", "distributed.timeout_s=100"]
-        started.append(WarmCommand([str(word) for word in (*words, *options)], out.parent))
-        return started[-1]
+        def start_with(out: Path, *options: str) -> subprocess.Popen[str]:
+            words = ["train", toy / "features", toy / "tokenizer", out, "--config", config]
+            words += ["--strategy", "adpsgd-random", "--compute-ms", 60, "--set", "distributed.timeout_s=100"]
+            return start_command(stack, [str(word) for word in (*words, *options)], out.parent)
 
-    yield start_with
-    for process in started:
-        process.close()
+        yield start_with
 
 
-def wait_for(path: Path, process: WarmCommand) -> None:
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     until = time.monotonic() + ENDED_S
     while not path.exists():
         assert process.poll() is None, process.communicate(ENDED_S)[1]
@@ -56,7 +54,7 @@ def wait_for(path: Path, process: WarmCommand) -> None:
         time.sleep(0.02)
 
 
-def ended(process: WarmCommand) -> str:
+def ended(process: subprocess.Popen[str]) -> str:
     """What it wrote."""
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log

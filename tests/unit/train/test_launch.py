@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from command import (
     ENDED_S,
     LOOKS_FOR_LEARNERS,
@@ -24,6 +25,9 @@ from command import (
     wait_for_the_end,
 )
 from learners import batches_trained, learners_of, planned
+
+from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "hogwild"
@@ -43,6 +47,7 @@ def kill_one(start: Start, out: Path, strategy: str, *options: str) -> None:
     assert not learners_of(out)
 
 
+@pytest.mark.slow
 def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_of_this_run(
     start: Start, tmp_path: Path
 ) -> None:
@@ -97,6 +102,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [0, 2])
 def test_learners_end_with_a_launcher_that_is_killed(num_steps: int, start: Start, tmp_path: Path) -> None:
     """While they start, or while they train."""
@@ -114,19 +120,19 @@ def test_learners_end_with_a_launcher_that_is_killed(num_steps: int, start: Star
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--slow", "3:10"), "error: --slow 3: there are 3 learners; choose 0 to 2"),
-        (("--slow", "0:inf"), "error: --slow 0:inf: expected RANK:FACTOR with a factor from 1 to 10,000; for example"),
-        (("--slow", "0:nan"), "error: --slow 0:nan: expected RANK:FACTOR"),
+        (("--slow", "3:10"), "--slow 3: there are 3 learners; choose 0 to 2"),
+        (("--slow", "0:inf"), "--slow 0:inf: expected RANK:FACTOR with a factor from 1 to 10,000; for example"),
+        (("--slow", "0:nan"), "--slow 0:nan: expected RANK:FACTOR"),
         (
             ("--strategy", "single"),
-            "error: distributed.strategy is single, distributed.num_learners 3; choose another --strategy",
+            "distributed.strategy is single, distributed.num_learners 3; choose another --strategy",
         ),
     ],
 )
 def test_what_is_wrong_is_reported_before_learners_are_started(
-    options: tuple[str, ...], message: str, start: Start
+    options: tuple[str, ...], message: str, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
-    process = start("--strategy", "adpsgd-fixed", *options)
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 1
-    assert log.startswith(message)
+    words = command_words(toy, many_epochs, tmp_path, "--strategy", "adpsgd-fixed", *options)
+    result = CliRunner().invoke(cli, words)
+    assert isinstance(result.exception, AsrtoolError)
+    assert str(result.exception).startswith(message)

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
-from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of, saved_learners
+from learners import MANY_BATCHES, batches_trained, planned, processes_of, saved_learners
 from rendezvous import rendezvous_address
-from warm_torchrun import WarmTorchrun
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc"),
+]
 RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
 
 
 @pytest.fixture
-def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmark, with a torchrun whose learners start at once: `tests/warm_torchrun.py`."""
+def restarts() -> ModuleType:
+    """Return the benchmark."""
     spec = importlib.util.spec_from_file_location("restarts", RESTARTS)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "subprocess", SimpleNamespace(Popen=WarmTorchrun))
-    monkeypatch.setattr(module, "learners_of", learners_of)
-    monkeypatch.setattr(module, "START_S", 1.0)  # within which such a learner has begun to train
-    monkeypatch.setattr(module, "TRAIN_S", 1.5)
     return module
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
-@pytest.mark.parametrize(
-    ("strategy", "num"),
-    [
-        ("adpsgd-random", 3),
-        pytest.param("ps-async", 2, marks=pytest.mark.slow),
-        pytest.param("hogwild", 2, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "num"), [("adpsgd-random", 3), ("ps-async", 2), ("hogwild", 2)])
 def test_learners_killed_at_random_moments_train_each_batch_once(
     strategy: str, num: int, toy: Path, tmp_path: Path, restarts: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -64,14 +57,13 @@ ELASTIC = "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_ma
 
 
 @pytest.fixture
-def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], WarmTorchrun]]:
+def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """Start an agent, which stands for a machine with one learner, and writes to a log of this name.
 
     They synchronise by a store of this process, which outlives them.
     """
     torchrun, asrtool = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
-    agents: list[WarmTorchrun] = []
-    with rendezvous_address() as place:
+    with rendezvous_address() as place, contextlib.ExitStack() as stack:
         elastic = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", "--local-addr", "127.0.0.1"]
         elastic += ["--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-conf", ELASTIC]
         elastic += ["--rdzv-endpoint", f"127.0.0.1:{place['MASTER_PORT']}"]
@@ -87,22 +79,17 @@ def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], WarmTorch
         ]
         train += ["--config", tmp_path / "toy.toml", "--compute-ms", "100"]
 
-        def start(name: str) -> WarmTorchrun:
+        def start(name: str) -> subprocess.Popen[bytes]:
             with open(tmp_path / name, "w") as log:
-                agents.append(WarmTorchrun([str(word) for word in (torchrun, *elastic, *train)], log, log))
-            return agents[-1]
+                agent = stack.enter_context(subprocess.Popen([torchrun, *elastic, *train], stdout=log, stderr=log))
+            stack.callback(agent.kill)
+            return agent
 
         yield start
-        for agent in agents:
-            if agent.poll() is None:
-                agent.kill()
-                agent.wait(ENDED_S)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
-    start_agent: Callable[[str], WarmTorchrun], toy: Path, tmp_path: Path
+    start_agent: Callable[[str], subprocess.Popen[bytes]], toy: Path, tmp_path: Path
 ) -> None:
     config, out = tmp_path / "toy.toml", tmp_path / "train"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 6").replace("steps = 9", "steps = 3"))
