@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -72,7 +73,13 @@ def test_every_command_has_an_example_of_itself() -> None:
         assert lines or isinstance(command, Group), f"{name} has no example"
 
 
-@pytest.mark.parametrize("line", [line for _, line in EXAMPLES if line != RUN_LINE])
+def examples() -> Iterator[Any]:
+    """Example lines, but for the one that `work` has run; simulations of whole scenarios take minutes."""
+    for line in (line for _, line in EXAMPLES if line != RUN_LINE):
+        yield pytest.param(line, marks=[pytest.mark.slow] if "--scenario" in line else [])
+
+
+@pytest.mark.parametrize("line", list(examples()))
 def test_an_example_runs_as_it_stands(line: str, work: Path, tmp_path: Path) -> None:
     if "--onnx" in line:
         pytest.importorskip("onnx", reason="needs onnx, of the extra dev")

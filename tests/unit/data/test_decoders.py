@@ -209,7 +209,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", ["waits", "ends", "fails"])
+@pytest.mark.parametrize("how", ["waits", *(pytest.param(how, marks=pytest.mark.slow) for how in ("ends", "fails"))])
 def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Path, how: str) -> None:
     """Killed, at its end, and by an exception; none of which closes anything."""
     script = tmp_path / "learner.py"

@@ -372,6 +372,7 @@ for num_jobs, storage in ((1, "lilcom"), (1, "shar"), (2, "lilcom")):
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path) -> None:
     # A process of its own, because pytest writes files too.
     arguments = [sys.executable, "-B", "-c", DISK_FULL, str(corpus / "manifests"), str(tmp_path / "features")]
@@ -383,6 +384,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path)
     assert [path.name for path in (tmp_path / "features").iterdir()] == [".part.train"]
 
 
+@pytest.mark.slow
 def test_a_long_name_of_the_folder_of_temporary_files_is_no_hindrance(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 20) / ("name" * 20)
     folder.mkdir(parents=True)

@@ -223,6 +223,7 @@ def many(num: int) -> Iterator[tuple[dict[str, Any], str]]:
         yield format_line({**entry, "id": f"a-{i:06d}", "text": f"utterance number {i}"})
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_path: Path) -> None:
     """Eight bytes each, of an array, and buffers; an object of lhotse takes several hundred."""
 
@@ -278,6 +279,7 @@ def test_a_corpus_without_one_usable_utterance_is_an_error(tmp_path: Path) -> No
     assert "a-1\tempty" in (tmp_path / "m.dropped.tsv").read_text()
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_in_one_line_and_no_manifest(tmp_path: Path) -> None:
     program = """
 import random, resource, sys

@@ -91,6 +91,7 @@ def archives(out: Path) -> list[str]:
     return [path.name for path in sorted((out / "train").glob("feats.*"))]
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests: MakeManifests, tmp_path: Path) -> None:
     manifests = make_manifests(train=2)
     command = [sys.executable, "-c", DRIVER, str(manifests), str(tmp_path / "out"), "4", "11"]

@@ -318,6 +318,7 @@ def names(found: Sequence[SameAudio]) -> set[tuple[str, str]]:
     return {(pair.one.id, pair.other.id) for pair in found}
 
 
+@pytest.mark.slow
 def test_of_a_twentieth_planted_again_nearly_all_is_found_and_nothing_else(tmp_path: Path) -> None:
     """Each way to change a copy is there twice, once in each set; as many others have two fifths of another.
 
@@ -361,6 +362,7 @@ def test_pairs_in_two_sets_and_within_one_are_found(tmp_path: Path) -> None:
     assert speeds["train-3"] == pytest.approx(1.05, abs=0.02)
 
 
+@pytest.mark.slow
 def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
     for name, seeds in (("dev", (1, 2)), ("test", (3, 4)), ("train", (2, 5, 3))):
         write_set(tmp_path, name, [speech(seed) for seed in seeds])

@@ -139,6 +139,7 @@ def run(work: Path, command: Any, *words: object, executor: str = "local", metho
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.slow
 @needs_dask
 def test_workers_find_what_processes_find(cluster: Cluster, work: Path, tmp_path: Path) -> None:
     executors = {"here": "local", "there": f"dask:{cluster.address}"}

@@ -90,6 +90,7 @@ def test_no_process_is_left_when_a_caller_gives_up() -> None:
         os.kill(process, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux signals a process whose parent ended")
 def test_the_processes_of_a_killed_command_end_with_it() -> None:
     script = (

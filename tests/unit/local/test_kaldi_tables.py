@@ -112,6 +112,7 @@ def test_rows_are_read_in_the_order_in_which_they_are_asked_for(tmp_path: Path) 
         assert table.read(np.array(rows, dtype=int)) == [(f"u{row}", " ".join(["word"] * row)) for row in rows]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
     """But for columns of numbers and the compressed reference: objects and staged tables took 2,300 bytes each."""
 

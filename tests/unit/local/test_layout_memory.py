@@ -63,6 +63,7 @@ def published(root: Path, num: int) -> Prepare:
     return lambda out: TedLium().prepare(root, out, Data())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [manifest, lhotse, published])
 def test_an_utterance_is_there_once(write: Callable[[Path, int], Prepare], tmp_path: Path) -> None:
     """As an object and its text; with entries of the manifest and of the reference it took 1,360 bytes and more."""

@@ -172,6 +172,7 @@ def test_where_all_that_is_too_long_is_scored_nothing_is_left_to_be_cut(manifest
     assert [s.id for s in read_manifests(manifests / "train")[1]] == ["train0", "train2", "train4"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for columns; an object of lhotse takes several hundred bytes. One of training is left out."""
     for name in ("COUNTERS", "SORTED"):  # else these would take more than all the rest

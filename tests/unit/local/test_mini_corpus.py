@@ -240,6 +240,7 @@ def test_the_tables_name_the_speakers_of_each_side(corpus: Path) -> None:
     assert set(callers.values()) == {"FEMALE", "MALE"}
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_whatever_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

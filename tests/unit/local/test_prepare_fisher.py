@@ -208,6 +208,7 @@ def test_the_slip_of_call_11487_is_corrected(corpus: Path) -> None:
     assert found == [(31.09, 2.97), (231.09, 2.97)]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_turns(corpus: Path) -> None:
     """But for the number of drops, and a call at a time: an object of lhotse a turn takes several hundred bytes."""
 

@@ -139,6 +139,7 @@ def test_noise_within_and_between_learners_is_found_without_bias(apart: float) -
     assert sum(one.low > 0 for one in between) == (40 if apart else pytest.approx(1, abs=3))
 
 
+@pytest.mark.slow
 def test_noise_of_learners_that_do_not_differ_is_seldom_taken_for_more_than_0() -> None:
     """One direction makes what is dealt skewed; 2.5 % are due, and quantiles added instead of taken away give 11."""
     random, above, num = np.random.default_rng(9), 0, 150
@@ -166,6 +167,7 @@ def test_of_one_group_nothing_is_between() -> None:
     assert noise_between(gradients_BP @ gradients_BP.T, 1, seed=1).value == 0
 
 
+@pytest.mark.slow
 def test_consensus_of_a_small_network_is_as_predicted_from_its_measured_noise() -> None:
     """On a fixed ring near the minimum: the prediction from sigma^2 and the curvature lies within both intervals."""
     network, num, rate, batch = Network(), 6, 0.02, 16

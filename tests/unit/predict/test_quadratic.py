@@ -88,6 +88,7 @@ def test_shared_weights_of_two_learners_have_the_variance_of_an_autoregression()
     assert course_of("ps-async", 600, num=2).gradient_K[-1] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_consensus_one_by_one_has_its_closed_form_on_a_flat_loss() -> None:
     flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
     course = predict(system_of("adpsgd-random", NUM), flat, RATE, 25_000, in_rounds=False)

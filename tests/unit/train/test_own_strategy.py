@@ -79,6 +79,7 @@ def test_what_is_no_strategy_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @LOOKS_FOR_LEARNERS
 def test_learners_of_an_own_strategy_train_without_one_that_is_killed(
     start: Start, toy: Path, many_epochs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -158,6 +158,7 @@ def train_as_learner(
     return last_weights(out)
 
 
+@pytest.mark.slow
 @every_source
 @pytest.mark.parametrize("last", [11])
 def test_two_learners_that_average_gradients_resume_after_a_kill_to_the_same_bits(

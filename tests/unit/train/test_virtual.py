@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,14 @@ from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
 NUM_LEARNERS = 4
-IN_LOCK_STEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
+
+
+def slow(*names: str) -> list[Any]:
+    """Parameters of tests outside the fast tier."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+IN_LOCK_STEP = ["allreduce", *slow("ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1")]
 SETTINGS = {
     "bmuf": ("distributed.bmuf.block_steps=2",),
     "ps-sync": ("distributed.ps-sync.num_servers=2",),
@@ -89,7 +97,7 @@ def test_virtual_learners_train_what_processes_do(
     assert_trained_alike(ours, list(ours.follow(lock_step(ours))), tmp_path / "real")
 
 
-REPLAYED = ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "ps-async", "none", "h-adpsgd by adpsgd-random"]
+REPLAYED = ["adpsgd-random", *slow("adpsgd-fixed", "adpsgd-pairs", "ps-async", "none", "h-adpsgd by adpsgd-random")]
 
 
 @pytest.mark.parametrize("name", REPLAYED)
