@@ -18,9 +18,8 @@ import numpy as np
 import soundfile
 from trainings import asrtool, options_of, python
 
-from asrtool.local.mini.espeak import Espeak
+from asrtool.local.mini.espeak import CALLHOME, TRAIN, Espeak, Pool, draw_voices
 from asrtool.local.mini.grammar import TURNS, draw_sentence
-from asrtool.local.mini.voices import CALLHOME, TRAIN, Pool, draw_voices
 
 RATE_HZ = 16000
 CONFIG = Path(__file__).parents[1] / "recipes/swbd/conf/mini.toml"

@@ -271,9 +271,9 @@ def warn_of_unknown(sides: Iterable[str], known: Collection[str], corpus: str, a
     unknown = sum(side not in known for side in sides)
     if unknown:
         logging.warning(
-            "%s: THE SPEAKERS OF %d OF %d SIDES ARE NOT KNOWN, and each counts as a speaker of its own. NOT GUARANTEED"
-            " THEN: that speakers of the held-out dev set are not in training, so dev may look better than test;"
-            " features.cmvn = speaker normalises each side alone. %s",
+            "%s: the speakers of %d of %d sides are not known, and each counts as a speaker of its own. Speakers of the"
+            " held-out dev set may then be in training too, so dev may look better than test, and features.cmvn ="
+            " speaker normalises each side alone. %s",
             corpus,
             unknown,
             len(sides),

@@ -19,7 +19,7 @@ from published_releases import (
 from small_releases import write_fisher, write_hub5, write_hub5_01, write_rt03, write_sound, write_swbd
 from warm import run_asrtool
 
-from asrtool.local.corpus_names import open_corpus
+from asrtool.local.corpus import open_corpus
 from asrtool.settings import registry
 
 RATE_HZ = 8000

@@ -130,8 +130,8 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.errors import AsrtoolError
     from asrtool.local.layouts.detect import check_apart, prepare_any
     from asrtool.local.layouts.lhotse import is_cuts
+    from asrtool.local.layouts.manifest import is_manifest
     from asrtool.local.layouts.parquet import in_columns
-    from asrtool.local.layouts.rows import is_manifest
     from asrtool.local.text.references import set_name
     from asrtool.score.tables import format_table
 

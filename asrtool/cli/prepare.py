@@ -42,7 +42,7 @@ class Corpora(Group):
 
 
 def _corpus_command(name: str) -> click.Command:
-    from asrtool.local.corpus_names import open_corpus
+    from asrtool.local.corpus import open_corpus
 
     corpus = open_corpus(name)
     outs = [f"OUT/{role}" for role in corpus.roles]
@@ -57,8 +57,8 @@ def _corpus_command(name: str) -> click.Command:
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
+        from asrtool.local.corpus import prepare_corpus
         from asrtool.local.layouts.detect import check_apart
-        from asrtool.local.prepare import prepare_corpus
 
         check_apart(folder, out)
         prepare_corpus(corpus, folder, out, config.data)
@@ -83,7 +83,7 @@ def all_(corpus: Path, manifests: Path, config: Config) -> None:
     \b
     Example: asrtool prepare all exp/corpus exp/manifests --config exp/config/prepare.toml
     """
-    from asrtool.local.prepare import prepare_all
+    from asrtool.local.corpus import prepare_all
 
     prepare_all(corpus, manifests, config.data)
 

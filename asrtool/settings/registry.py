@@ -7,7 +7,6 @@ is its settings class. Settings of TABLE are in modules without torch. Nothing i
 from __future__ import annotations
 
 import functools
-import importlib
 import pkgutil
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -22,13 +21,13 @@ class NoSettings:
     """Settings of a component that has none."""
 
 
-# kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
+# kind -> name -> (object, class of its settings or ""); or where a table of name -> object is
 TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "features": {
         "fbank": ("asrtool.data.features.feature_type:Filterbank", "asrtool.settings.data:Fbank"),
         "spectrogram": ("asrtool.data.features.feature_type:PowerSpectrum", "asrtool.settings.data:Spectrogram"),
     },
-    "corpus": "asrtool.local.corpora.*:Corpus",
+    "corpus": "asrtool.local.corpora:CORPORA",
     "encoder": {
         "lstm": ("asrtool.models.encoders.lstm:LstmEncoder", "asrtool.settings.models:Lstm"),
         "deepspeech2": ("asrtool.models.encoders.deepspeech2:DeepSpeech2", "asrtool.settings.models:DeepSpeech2"),
@@ -200,6 +199,4 @@ def _entries(kind: str) -> dict[str, tuple[str, str]]:
     table = TABLE[kind]
     if not isinstance(table, str):
         return table
-    package, _, name = table.partition(".*")
-    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    return {module.name: (f"{package}.{module.name}{name}", "") for module in modules}
+    return {name: (path, "") for name, path in pkgutil.resolve_name(table).items()}

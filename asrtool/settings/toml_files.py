@@ -161,7 +161,7 @@ def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
 
 def known_paths(data: Data) -> dict[str, str]:
     """Return the keys of [paths] with titles, of built-in and named corpora."""
-    from asrtool.local.corpus_names import known_releases
+    from asrtool.local.corpus import known_releases
 
     return {key: release.title for key, release in known_releases(data).items()}
 
@@ -171,7 +171,7 @@ def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
 
     Raises AsrtoolError for a role that a corpus lacks.
     """
-    from asrtool.local.corpus_names import named_corpora
+    from asrtool.local.corpus import named_corpora
 
     return [release.key for item in named_corpora(data, extra_text) for release in item.releases]
 

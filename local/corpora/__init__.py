@@ -1,10 +1,28 @@
-"""Corpora: one module each with a class Corpus (local/corpus.py).
-
-data.train, data.dev and data.test name them.
+"""Corpora that data.train, data.dev and data.test can name.
 
 - an4: CMU AN4
 - swbd, fisher, fisher_swbd: Switchboard-1, Fisher English, and both as one corpus
-- hub5, hub5_01, rt03: test sets of telephone conversations from NIST's evaluations
-- librispeech, mls, tedlium, peoples_speech, commonvoice: public corpora
+- nist: test sets of telephone conversations from NIST's evaluations
+- public: LibriSpeech, MLS, TED-LIUM, The People's Speech, Common Voice
 - own: custom data in any of the layouts
 """
+
+# name -> module:class
+CORPORA = {
+    name: f"asrtool.local.corpora.{place}"
+    for name, place in {
+        "an4": "an4:Corpus",
+        "commonvoice": "public:CommonVoice",
+        "fisher": "fisher:Corpus",
+        "fisher_swbd": "fisher_swbd:Corpus",
+        "hub5": "nist:Hub5",
+        "hub5_01": "nist:Hub5Of2001",
+        "librispeech": "public:LibriSpeech",
+        "mls": "public:Mls",
+        "own": "own:Corpus",
+        "peoples_speech": "public:PeoplesSpeech",
+        "rt03": "nist:Rt03",
+        "swbd": "swbd:Corpus",
+        "tedlium": "public:TedLium",
+    }.items()
+}

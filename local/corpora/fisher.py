@@ -172,7 +172,7 @@ def _said(turns: Mapping[str, Path]) -> Iterator[str]:
                 faults.append(Drop(f"{id_}:{number}", "broken line", line))
     if faults:
         logging.warning(
-            "fisher: %d TRANSCRIPTS OR LINES CANNOT BE READ AND ARE NO FURTHER TEXT, the first is %s: %s: %s",
+            "fisher: %d transcripts or lines cannot be read and are left out of the text, the first is %s: %s: %s",
             len(faults), faults[0].id, faults[0].reason, faults[0].detail,
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from asrtool.local.corpus import ROLES, Release
 from asrtool.local.corpus import Corpus as Base
-from asrtool.local.layouts.address import PLACE
+from asrtool.local.releases.releases import PLACE
 from asrtool.settings.data import Data
 
 LAYOUTS = (

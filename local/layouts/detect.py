@@ -8,17 +8,14 @@ from pathlib import Path
 
 from asrtool.data.manifests.manifest import check_place
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.address import place_of
 from asrtool.local.layouts.finish import join_sets
-from asrtool.local.layouts.folder import has_pairs, prepare_folder
+from asrtool.local.layouts.folder import has_pairs, is_trans_folder, prepare_folder, prepare_trans
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
-from asrtool.local.layouts.manifest import CLIPS, prepare_manifest
+from asrtool.local.layouts.manifest import CLIPS, LINES, TABLES, is_manifest, prepare_manifest
 from asrtool.local.layouts.parquet import column_files, in_columns, prepare_columns
-from asrtool.local.layouts.rows import LINES, TABLES, is_manifest
 from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
-from asrtool.local.layouts.trans import is_trans_folder, prepare_trans
-from asrtool.local.releases.releases import find_files
+from asrtool.local.releases.releases import find_files, place_of
 from asrtool.settings.data import Data
 from asrtool.url import as_url
 

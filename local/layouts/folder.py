@@ -1,14 +1,14 @@
-"""Folder of x.wav, x.flac, x.mp3 ... with x.txt beside it, at any depth.
+"""Folder of x.wav, x.flac, x.mp3 ... with x.txt, or a tree as LibriSpeech's.
 
-The recording's id is its path below the folder, with - for /. The speaker is its folder; files in the top folder are
-one speaker each.
+In a folder of pairs, at any depth, the recording's id is its path below the folder, with - for /. The speaker is its
+folder; files in the top folder are one speaker each. The tree has SPEAKER/CHAPTER/*.trans.txt with *.flac.
 """
 
 from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lhotse import SupervisionSegment
@@ -16,6 +16,7 @@ from lhotse import SupervisionSegment
 from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
+from asrtool.local.layouts.manifest import Row, write_rows
 from asrtool.local.releases.releases import find_files
 from asrtool.local.utterances import entries_of, one_word, read_transcript, usable_audio
 from asrtool.settings.data import Data
@@ -99,3 +100,28 @@ def _name(path: Path) -> str:
 
 def _speaker(folder: Path, path: Path) -> str | None:
     return None if path.parent == folder else _name(path.parent.relative_to(folder))
+
+
+TRANSCRIPTS = "*-*.trans.txt"
+
+
+def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out` of all parts below `folder`.
+
+    Segments of ref.stm have the label. Raises AsrtoolError if too much cannot be used.
+    """
+    write_rows(_rows(folder.absolute()), [], out, data, label)
+
+
+def _rows(folder: Path) -> Iterator[Row]:
+    for path in find_files(folder, TRANSCRIPTS):
+        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        for number, line in enumerate(filter(str.strip, lines), start=1):
+            id_, *words = line.split(None, 1)
+            audio = str(path.with_name(f"{id_}.flac"))
+            yield Row(f"{path}:{number}", audio, " ".join(words), id_.partition("-")[0], None, None)
+
+
+def is_trans_folder(folder: Path) -> bool:
+    """Return whether `folder` holds such a tree, at any depth."""
+    return next(find_files(folder, TRANSCRIPTS), None) is not None

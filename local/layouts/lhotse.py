@@ -1,4 +1,4 @@
-"""Custom lhotse manifests, of recordings and supervisions or of cuts."""
+"""Custom lhotse manifests of recordings and supervisions, or of cuts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,45 @@ from asrtool.data.audio.remote import look_at_address
 from asrtool.data.batches import load_ahead
 from asrtool.data.manifests.manifest import Drop, read_lines
 from asrtool.data.manifests.validator import Entry
+from asrtool.data.remote import transfer
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.address import manifests_of
 from asrtool.local.layouts.finish import LATE_S, Names, write_set
 from asrtool.local.releases.releases import find_files
 from asrtool.local.releases.shortened import decode_shortened
-from asrtool.local.utterances import Sound, is_sphere, locate, look_at, one_word
+from asrtool.local.utterances import Sound, is_sphere, locate, look_at, one_word, staging
 from asrtool.log import progress
 from asrtool.settings.data import Data
-from asrtool.url import as_url, below
+from asrtool.url import as_url, below, join
+
+
+def names_there(url: str, likely: Sequence[str]) -> list[str]:
+    """Return the files in the folder `url`, or the `likely` ones that exist."""
+    names = transfer.names_in(url)
+    return [name for name in likely if transfer.version_of(join(url, name))] if names is None else names
+
+
+@contextlib.contextmanager
+def manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
+    """Yield a folder with the manifests *KIND*.jsonl.gz, a copy for a URL.
+
+    Raises AsrtoolError if not exactly one of each exists, and as transfer.fetch.
+    """
+    url = as_url(folder)
+    if not url:
+        yield folder
+        return
+    there = names_there(url, [f"{kind}.jsonl{suffix}" for kind in kinds for suffix in (".gz", "")])
+    with staging() as copy:
+        for kind in kinds:
+            found = fnmatch.filter(there, f"*{kind}*.jsonl*")
+            if len(found) != 1:
+                expected = f"expected one, {kind}.jsonl.gz where the server has no lists (http)"
+                what = f"{url}: {len(found)} files *{kind}*.jsonl.gz, {expected}"
+                raise AsrtoolError(what, "give the address of a folder with one manifest of each")
+            with (copy / found[0]).open("wb") as file:
+                transfer.fetch(join(url, found[0]), file.write)
+        yield copy
+
 
 CUTS = "*cuts*.jsonl*"
 # Sources by the id of their recording and their number in it, and what was found.

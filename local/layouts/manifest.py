@@ -7,18 +7,221 @@ deepspeech.pytorch (audio and transcript files), or any table with columns of CO
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO
 
 from lhotse import SupervisionSegment
 
 from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
-from asrtool.local.layouts.rows import Row, read_rows
+from asrtool.local.releases.releases import MANIFESTS
 from asrtool.local.utterances import Sound, entries_of, forms, locate, one_word, read_transcript, usable_audio
 from asrtool.settings.data import Data
+
+TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
+AN_OBJECT = "expected an object of an utterance on each line"
+TRANSCRIPTS = ("transcript_path", "txt_path", "text_path")  # keys for a file with the text
+PAIR = ("audio_path", TRANSCRIPTS[0])  # the columns of a table without a heading, as deepspeech.pytorch has it
+# What a manifest says of an utterance -> how columns or keys of it are called, of several the first one that is there.
+COLUMNS = {
+    "audio": (
+        "audio_filepath", "audio_path", "audio_file", "audio", "file_name", "filename", "wav_filename", "wav_path",
+        "wav", "file", "path",
+    ),
+    "text": ("text", "sentence", "transcription", "transcript", "normalized_text"),
+    "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),
+    "offset": ("offset", "start"),
+    "duration": ("duration",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Utterance of a manifest; times in seconds, None for start and end of the file."""
+
+    where: str  # FILE:LINE, in an array of JSON FILE:NUMBER
+    audio: str  # empty if it is null
+    text: str  # empty if it is null
+    speaker: str  # empty where it is not known
+    offset_s: float | None
+    duration_s: float | None
+    transcript: str = ""  # a file that has the text
+
+
+def is_manifest(path: Path) -> bool:
+    """Return whether `path` is named as a manifest."""
+    return path.suffix.lower() in (*TABLES, *LINES) and path.is_file()
+
+
+def read_rows(manifest: Path) -> Iterator[Row]:
+    """Yield the utterances of a file; AsrtoolError naming a malformed line."""
+    is_table = manifest.suffix.lower() in TABLES
+    is_empty = True
+    with _open(manifest, "" if is_table else "\n") as file:
+        for line, entry in _read_table(manifest, file) if is_table else _read_lines(manifest, file):
+            is_empty = False
+            yield row_of(f"{manifest}:{line}", entry)
+    if is_empty:
+        raise AsrtoolError(f"{manifest}: no utterance in it", "expected one a line")
+
+
+@contextlib.contextmanager
+def _open(path: Path, newline: str) -> Iterator[TextIO]:
+    try:
+        with path.open(encoding="utf-8-sig", newline=newline) as file:
+            yield file
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path") from error
+    except UnicodeDecodeError as error:
+        line, byte = _first_broken(path)
+        raise AsrtoolError(
+            f"{path}:{line}: byte 0x{byte:02x} is not UTF-8", "convert it, for example with iconv"
+        ) from error
+
+
+def _first_broken(path: Path) -> tuple[int, int]:
+    """Return line number and value of the first byte that is not UTF-8."""
+    with path.open("rb") as file:
+        for line, content in enumerate(file, start=1):
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:
+                return line, content[error.start]
+    raise AssertionError(path)
+
+
+def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield entries with line numbers, or with positions in a JSON array."""
+    first = next((line for line in file if line.strip()), "{}")
+    file.seek(0)
+    try:
+        entry = json.loads(first)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict) or "samples" in entry:
+        yield from _read_whole(path, file)
+        return
+    for line, content in enumerate(file, start=1):
+        if content.strip():
+            yield line, _an_object(f"{path}:{line}", _parse(path, content.removesuffix("\n"), line))
+
+
+def _read_whole(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield entries of a JSON array, or of deepspeech.pytorch's object.
+
+    That has ``root_path`` and ``samples``.
+    """
+    whole = _parse(path, file.read(), 1)
+    root = ""
+    if isinstance(whole, dict):
+        root, whole = str(whole.get("root_path") or ""), whole.get("samples", [whole])
+    for number, found in enumerate(whole if isinstance(whole, list) else [whole], start=1):
+        entry = _an_object(f"{path}:{number}", found)
+        for key in entry.keys() & {"wav_path", *TRANSCRIPTS} if root else ():
+            entry[key] = os.path.join(root, str(entry[key]))
+        yield number, entry
+
+
+def _parse(path: Path, content: str, line: int) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        line += getattr(error, "lineno", 1) - 1
+        raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
+
+
+def _an_object(where: str, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise AsrtoolError(f"{where}: {json.dumps(found)[:40]!r}", AN_OBJECT)
+    return found
+
+
+def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    heading = file.readline()
+    file.seek(0)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;|\t", key=lambda mark: _num_known(heading, mark))
+    if delimiter == "\t":  # where a mark of quotation is one
+        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+    names: list[str] | None = None
+    begin = 1
+    try:
+        for fields in reader:
+            line, begin = begin, reader.line_num + 1
+            if names is None:
+                names = [field.strip().lower() for field in fields]
+                if not _is_pair(fields):
+                    continue
+                names = list(PAIR)
+            if not any(field.strip() for field in fields):  # as a spreadsheet has an empty row
+                continue
+            if len(fields) != len(names):
+                raise AsrtoolError(
+                    f"{path}:{line}: {len(fields)} fields",
+                    f"expected {len(names)} as in the heading: {', '.join(names)}",
+                )
+            yield line, dict(zip(names, fields, strict=True))
+    except csv.Error as error:
+        raise AsrtoolError(f"{path}:{begin}: {error}", "correct the line") from error
+
+
+def _is_pair(fields: Sequence[str]) -> bool:
+    """Return whether a first line has the files of an utterance, not a header."""
+    return len(fields) == 2 and bool(Path(fields[0]).suffix) and Path(fields[1].strip()).suffix.lower() == ".txt"
+
+
+def _num_known(heading: str, delimiter: str) -> int:
+    known = {name for names in COLUMNS.values() for name in names}
+    return len(known & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
+
+
+def row_of(where: str, entry: Mapping[str, Any]) -> Row:
+    """Parse an entry at `where`; AsrtoolError if it is malformed."""
+    transcript = next((str(entry[key]) for key in TRANSCRIPTS if entry.get(key)), "")
+    audio, text = _needed(where, entry, "audio"), "" if transcript else _needed(where, entry, "text")
+    speaker = _value(entry, "speaker")
+    offset_s, duration_s = (_seconds(where, entry, what) for what in ("offset", "duration"))
+    return Row(where, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s, transcript)
+
+
+def _needed(where: str, entry: Mapping[str, Any], what: str) -> str:
+    value = _value(entry, what)
+    if isinstance(value, dict):  # of audio, in HuggingFace's datasets
+        value = value.get("path")
+    if value is None and entry.keys().isdisjoint(COLUMNS[what]):
+        found = ", ".join(entry)
+        raise AsrtoolError(f"{where}: no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}")
+    value = "" if value is None else value
+    if not isinstance(value, str) or (what == "audio" and "\0" in value):
+        raise AsrtoolError(f"{where}: {what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}")
+    return value if what == "text" else value.strip() and value
+
+
+def _value(entry: Mapping[str, Any], what: str) -> Any:
+    return next((entry[name] for name in COLUMNS[what] if entry.get(name) is not None), None)
+
+
+def _seconds(where: str, entry: Mapping[str, Any], what: str) -> float | None:
+    value = _value(entry, what)
+    if value is None or value == "":
+        return None
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not math.isfinite(seconds):  # of a file, the end may be before the start: one utterance is set aside then
+        raise AsrtoolError(f"{where}: {what} is {value!r}", "expected seconds")
+    return seconds
+
 
 CLIPS = "clips"  # where Common Voice has its files, beside its tables
 

@@ -17,8 +17,7 @@ import soundfile
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, mark_files, not_own, write_beside
-from asrtool.local.layouts.manifest import write_rows
-from asrtool.local.layouts.rows import COLUMNS, Row, row_of
+from asrtool.local.layouts.manifest import COLUMNS, Row, row_of, write_rows
 from asrtool.local.releases.releases import IN_COLUMNS, find_files
 from asrtool.local.utterances import one_word
 from asrtool.log import progress

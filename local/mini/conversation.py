@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 import numpy as np
 
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
-from asrtool.local.mini.grammar import BACKCHANNELS, GREETINGS, REPLIES, TURNS, draw_sentence
-from asrtool.local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
-from asrtool.local.mini.sounds import ALONE, make_sound
-from asrtool.local.mini.telephone import LineQuality, draw_line, through_lines
+from asrtool.local.mini.grammar import (
+    BACKCHANNELS,
+    GREETINGS,
+    MARKS,
+    REPLIES,
+    TURNS,
+    Token,
+    add_mark,
+    as_tokens,
+    draw_sentence,
+    spoken_form,
+)
+from asrtool.local.mini.telephone import ALONE, LineQuality, draw_line, make_sound, through_lines
 
 MARK_SHARE = 0.25  # of utterances
 BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
@@ -227,3 +237,33 @@ def _manner(token: Token, num_samples: int) -> np.ndarray | float:
     if token.kind == "laughed":
         return 1 + 0.5 * np.sin(2 * np.pi * 7 / SAMPLING_RATE_HZ * np.arange(num_samples))
     return QUIET if token.kind in ("aside", "uncertain") else 1.0
+
+
+SPEECH_S = 75.0  # a training call, about
+
+
+@dataclass(frozen=True)
+class Call:
+    """Planned conversation, its two speakers, and its audio file in the corpus."""
+
+    plan: Plan
+    speakers: tuple[int, int]
+    audio: PurePosixPath
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A call that has been held."""
+
+    call: Call
+    conversation: Conversation
+
+    @property
+    def voices(self) -> tuple[Voice, Voice]:
+        return self.call.plan.voices
+
+
+def split_evenly(speech_s: float, aim_s: float, at_least: int) -> tuple[int, float]:
+    """Return how many calls of about `aim_s` make `speech_s`, and the speech of each."""
+    num_calls = max(at_least, round(speech_s / aim_s))
+    return num_calls, speech_s / num_calls

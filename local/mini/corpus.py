@@ -19,12 +19,10 @@ import click
 
 from asrtool.files import write_folder
 from asrtool.local.corpora.fisher import Corpus as Fisher
-from asrtool.local.corpora.hub5 import Corpus as Hub5
-from asrtool.local.corpora.rt03 import Corpus as Rt03
+from asrtool.local.corpora.nist import Hub5, Rt03
 from asrtool.local.corpora.swbd import Corpus as Swbd
-from asrtool.local.mini import fisher, hub5, rt03, swbd
-from asrtool.local.mini.call import Call, Recorded
-from asrtool.local.mini.conversation import hold_conversation, with_whole_turns
+from asrtool.local.mini import evaluations, fisher, swbd
+from asrtool.local.mini.conversation import Call, Recorded, hold_conversation, with_whole_turns
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from asrtool.log import progress, setup_logging
 from asrtool.settings.data import Mini
@@ -45,10 +43,10 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
     plans = {
         "swbd": swbd.plan_calls(SWBD_FRACTION * train_s, mini.seed),
         "fisher": fisher.plan_calls((1 - SWBD_FRACTION) * train_s, mini.seed),
-        "hub5": hub5.plan_calls(mini.test_minutes * 60, mini.seed),
+        "hub5": evaluations.plan_calls(evaluations.HUB5, mini.test_minutes * 60, mini.seed),
     }
     if Rt03.name in names:
-        plans["rt03"] = rt03.plan_calls(mini.test_minutes * 60, mini.seed)
+        plans["rt03"] = evaluations.plan_calls(evaluations.RT03, mini.test_minutes * 60, mini.seed)
     with write_folder(out, *RELEASES) as root:
         calls = [call for plan in plans.values() for call in plan]
         recorded = iter(list(progress(_record_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
@@ -57,9 +55,9 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
             parts |= {name: list(map(_in_turns, parts[name])) for name in ("swbd", "fisher")}
         swbd.write_transcripts(root, parts["swbd"], _pronounce(parts["swbd"]))
         fisher.write_transcripts(root, parts["fisher"])
-        hub5.write_references(root, parts["hub5"])
+        evaluations.write_hub5(root, parts["hub5"])
         if "rt03" in parts:
-            rt03.write_references(root, parts["rt03"])
+            evaluations.write_rt03(root, parts["rt03"])
 
 
 def _record_all(root: Path, calls: list[Call], num_jobs: int) -> Iterator[Recorded]:

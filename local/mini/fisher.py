@@ -7,11 +7,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from asrtool.local.mini.call import SPEECH_S, Call, Recorded, split_evenly
-from asrtool.local.mini.conversation import Plan, Segment
-from asrtool.local.mini.marks import Token
+from asrtool.local.mini.conversation import SPEECH_S, Call, Plan, Recorded, Segment, split_evenly
+from asrtool.local.mini.espeak import TRAIN, draw_voices, pair_speakers
+from asrtool.local.mini.grammar import Token
 from asrtool.local.mini.telephone import LineQuality
-from asrtool.local.mini.voices import TRAIN, draw_voices, pair_speakers
 
 QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
 PARTS = (  # audio package and its folder, transcript package and its folder, first call

@@ -7,12 +7,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from asrtool.local.mini.call import SPEECH_S, Call, Recorded, split_evenly
-from asrtool.local.mini.conversation import Plan, Segment, TimedToken
-from asrtool.local.mini.espeak import Voice
-from asrtool.local.mini.marks import Token
+from asrtool.local.mini.conversation import SPEECH_S, Call, Plan, Recorded, Segment, TimedToken, split_evenly
+from asrtool.local.mini.espeak import TRAIN, Voice, draw_voices, pair_speakers
+from asrtool.local.mini.grammar import Token
 from asrtool.local.mini.telephone import LineQuality
-from asrtool.local.mini.voices import TRAIN, draw_voices, pair_speakers
 
 QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-55, -42), hum_db=(-65, -55))
 TRANSCRIPTS = "swb_ms98_transcriptions"

@@ -1,5 +1,5 @@
 """Releases of corpora.
 
-- releases: finding files; tars: unpacking; shortened: decoding
+- releases: finding files, unpacking tar files; shortened: decoding
 - gather: the corpus stage
 """

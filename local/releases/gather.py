@@ -8,10 +8,8 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
-from asrtool.local.corpus import TEXT, Release
-from asrtool.local.corpus_names import Named, known_releases, named_corpora
-from asrtool.local.layouts.address import PLACE
-from asrtool.local.releases.releases import find_release
+from asrtool.local.corpus import TEXT, Named, Release, known_releases, named_corpora
+from asrtool.local.releases.releases import PLACE, find_release
 from asrtool.settings import registry
 from asrtool.settings.config import Place
 from asrtool.settings.data import Data

@@ -1,7 +1,7 @@
 """Training, dev and test sets.
 
-- split: the command; split_part, utterance_columns: decisions as arrays
+- split: the command; split_part: decisions on utterances, as arrays
 - held_out: conversations for dev
-- duplicates, repeated_text: what scored sets share with training
+- duplicates: what scored sets share with training
 - hours: estimates before anything is read
 """

@@ -1,4 +1,7 @@
-"""Remove from training what a scored set has, also at another speed or codec."""
+"""Speech and long texts that a scored set shares with training.
+
+The same audio, also at another speed or codec, is removed from training; the same words, such as prompts, are listed.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,74 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.data.duplicates.same_audio import SameAudio, find_same_audio
 from asrtool.data.duplicates.segments import Said
-from asrtool.data.manifests.manifest import DROPPED, Drop, read_drops, read_report, read_sorted, write_sorted
+from asrtool.data.manifests.manifest import (
+    DROPPED,
+    Drop,
+    read_batches,
+    read_drops,
+    read_report,
+    read_sorted,
+    write_sorted,
+)
 from asrtool.data.manifests.sets import LONG, Sets, read_sets
 from asrtool.files import write_text
-from asrtool.local.sets import repeated_text
 from asrtool.settings.data import Data, Features
 
-FOUND = "same_audio.tsv"
-HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
+SAME_TEXT = "same_text.tsv"
+TEXT_HEADING = "id\tset\ttext\ttimes in train\n"
+LEAST_WORDS = 8  # what is shorter is said again in any conversation
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An utterance to be scored."""
+
+    id: str
+    of_set: str
+    text: str
+
+
+def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
+    """Write `manifests`/same_text.tsv: long scored utterances said in training.
+
+    Only utterances of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing
+    or corrupt manifest.
+    """
+    utterances = [
+        Scored(id_, name, text) for name in scored for id_, text in _texts(manifests / name) if _is_long(text)
+    ]
+    times = dict.fromkeys((utterance.text for utterance in utterances), 0)
+    for _, text in _texts(manifests / train):
+        if text in times:
+            times[text] += 1
+    found = [utterance for utterance in utterances if times[utterance.text]]
+    lines = ("\t".join((one.id, one.of_set, one.text, str(times[one.text]))) + "\n" for one in found)
+    write_text(manifests / SAME_TEXT, TEXT_HEADING + "".join(lines))
+    for name in scored:
+        num, num_all = (sum(one.of_set == name for one in some) for some in (found, utterances))
+        if num:
+            logging.warning(
+                "%d of %d utterances of %s with %d words or more are said in training, too: %s",
+                num, num_all, name, LEAST_WORDS, manifests / SAME_TEXT,
+            )  # fmt: skip
+
+
+def _texts(folder: Path) -> Iterator[tuple[str, str]]:
+    _, batches = read_batches(folder)
+    yield from ((entry["id"], entry.get("text") or "") for entries in batches for entry in entries)
+
+
+def _is_long(text: str) -> bool:
+    return len(text.split()) >= LEAST_WORDS
+
+
+SAME_AUDIO = "same_audio.tsv"
+AUDIO_HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
 
 
 def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
@@ -26,17 +85,18 @@ def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
     Training sets are `manifests`/train and `manifests`/long, if there is one. `manifests`/same_text.tsv lists equal
     texts. Raises AsrtoolError for a missing or corrupt manifest, and if nothing is left.
     """
-    for name in (FOUND, repeated_text.FOUND):
+    for name in (SAME_AUDIO, SAME_TEXT):
         (manifests / name).unlink(missing_ok=True)
     if data.same_audio == "ignore":
         return
     sets = read_sets(manifests)
-    repeated_text.report_same_text(manifests, sets.scored, sets.train)
+    report_same_text(manifests, sets.scored, sets.train)
     trained = [name for name in (sets.train, LONG) if name == sets.train or (manifests / name).is_dir()]
     found = find_same_audio(manifests, sets.scored, trained, features)
-    write_text(manifests / FOUND, HEADING + "".join(map(_line, found)))
+    listed = manifests / SAME_AUDIO
+    write_text(listed, AUDIO_HEADING + "".join(map(_line, found)))
     for (one, other), num in sorted(Counter((pair.one.of_set, pair.other.of_set) for pair in found).items()):
-        logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, manifests / FOUND)
+        logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, listed)
     leaked = {p.one: p for p in found if p.one.of_set in trained and p.other.of_set not in trained}
     if data.same_audio == "drop" and leaked:
         _leave_out(manifests, sets, list(leaked.values()))

@@ -10,7 +10,7 @@ from typing import Any
 from asrtool.data.mix import fractions_of
 from asrtool.errors import AsrtoolError
 from asrtool.lang.text import extra_files
-from asrtool.local.corpus_names import extra_corpora, with_role
+from asrtool.local.corpus import extra_corpora, with_role
 from asrtool.local.releases.shortened import cost_of_decoding
 from asrtool.predict.estimate.needs import Amount
 from asrtool.predict.estimate.text_stages import WORDS_AN_HOUR

@@ -24,9 +24,7 @@ from asrtool.data.manifests.manifest import REPORT, Drop, format_line, read_sort
 from asrtool.data.manifests.sets import DEV, FILE, LONG, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.data.manifests.validator import Entry, Tally
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpus import Corpus
-from asrtool.local.corpus_names import named_corpora, with_role
-from asrtool.local.prepare import CORPORA
+from asrtool.local.corpus import CORPORA, Corpus, named_corpora, with_role
 from asrtool.local.sets.held_out import choose_fold
 from asrtool.local.sets.split_part import Part, decide, read_part, training_lines, unfit, with_corpus
 from asrtool.local.text.references import format_reference, reference_rules

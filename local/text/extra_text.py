@@ -9,7 +9,7 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import extra_files, read_sentences
-from asrtool.local.corpus_names import extra_corpora
+from asrtool.local.corpus import extra_corpora
 from asrtool.local.text.own_text import Rule
 from asrtool.local.text.text_rules import Unusable, normalise_plain
 

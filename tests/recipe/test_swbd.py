@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from warm import run_asrtool
 
 from asrtool.cli.main import cli
-from asrtool.local.corpus_names import open_corpus
+from asrtool.local.corpus import open_corpus
 from asrtool.models.acoustic import load_model, save_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -347,10 +347,9 @@ def read_report(directory: Path) -> dict[str, Any]:
 
 def _summary(report: Mapping[str, Any]) -> str:
     dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
-    return (
-        f"{report['num_recordings']} recordings, {report['num_utterances']} utterances,"
-        f" {report['num_speakers']} speakers, {report['speech_hours']:.2f} h of speech; dropped: {dropped}"
-    )
+    counts = {unit: report[f"num_{unit}s"] for unit in ("recording", "utterance", "speaker")}
+    found = ", ".join(f"{num} {unit}{'s' * (num != 1)}" for unit, num in counts.items())
+    return f"{found}, {report['speech_hours']:.2f} h of speech; dropped: {dropped}"
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

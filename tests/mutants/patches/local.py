@@ -12,7 +12,7 @@ PATCHES = (
     ),
     Patch(
         "a-tar-cut-off-is-whole",
-        "local/releases/tars.py",
+        "local/releases/releases.py",
         "            _check_end(tar)\n",
         "",
         ("tests/unit/local/test_tars.py",),

@@ -10,9 +10,7 @@ import pytest
 from small_releases import make_data, supervisions
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpus import ROLES
-from asrtool.local.corpus_names import known_releases, named_corpora, open_corpus
-from asrtool.local.prepare import prepare_all
+from asrtool.local.corpus import ROLES, known_releases, named_corpora, open_corpus, prepare_all
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config

@@ -13,7 +13,7 @@ import pytest
 from lhotse import RecordingSet, SupervisionSegment, SupervisionSet
 from memory import peak_bytes
 
-from asrtool.local.corpora.tedlium import Corpus as TedLium
+from asrtool.local.corpora.public import TedLium
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.layouts.manifest import prepare_manifest
 from asrtool.local.utterances import Sound, make_recording

@@ -26,8 +26,7 @@ from asrtool.data.manifests.manifest import (
     write_manifests,
 )
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
-from asrtool.local.sets.duplicates import check_same_audio
-from asrtool.local.sets.repeated_text import report_same_text
+from asrtool.local.sets.duplicates import check_same_audio, report_same_text
 from asrtool.recipe import engine
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request

@@ -23,8 +23,7 @@ from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
-from asrtool.local.layouts.manifest import prepare_manifest
-from asrtool.local.layouts.rows import COLUMNS, Row, read_rows
+from asrtool.local.layouts.manifest import COLUMNS, Row, prepare_manifest, read_rows
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.local.sets.split import split_manifests
 from asrtool.settings.data import Data
@@ -131,7 +130,7 @@ def test_one_set_for_two_roles_is_noticed(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         Own().prepare(tmp_path / "corpus", tmp_path / "m", data)
     assert "own_test is both own_train and own_test: RESULTS WILL LOOK BETTER" in caplog.text
-    assert "THE SPEAKERS OF 1 OF 1 SIDES ARE NOT KNOWN" in caplog.text
+    assert "the speakers of 1 of 1 sides are not known" in caplog.text
 
 
 def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from asrtool.errors import AsrtoolError
 from asrtool.files import MARK
 from asrtool.local.mini import corpus as mini
-from asrtool.local.mini import hub5
 from asrtool.local.mini.corpus import make_corpus
+from asrtool.local.mini.evaluations import HUB5_AUDIO, HUB5_REFERENCE
 from asrtool.settings.data import Mini
 
 SCTK = Path("/usr/lib/sctk/bin")
@@ -53,7 +53,7 @@ def ms98(corpus: Path, kind: str) -> dict[str, list[list[str]]]:
 
 def stm(corpus: Path) -> list[list[str]]:
     """Lines of the reference that are scored: file, channel, speaker, start, end, label, text."""
-    text = (corpus / hub5.REFERENCE / "hub5e00.english.000405.stm").read_text()
+    text = (corpus / HUB5_REFERENCE / "hub5e00.english.000405.stm").read_text()
     lines = [line.split(None, 6) for line in text.splitlines() if not line.startswith(";;")]
     return [line for line in lines if line[6] != "IGNORE_TIME_SEGMENT_IN_SCORING"]
 
@@ -117,7 +117,7 @@ def test_lhotse_reads_the_fisher_layout(corpus: Path, tmp_path: Path) -> None:
 def test_lhotse_reads_the_hub5_layout(corpus: Path, tmp_path: Path) -> None:
     from lhotse.recipes import prepare_eval2000
 
-    reference = corpus / hub5.REFERENCE / "english"
+    reference = corpus / HUB5_REFERENCE / "english"
     found = prepare_eval2000(corpus, tmp_path, transcript_path=reference, absolute_paths=True)
     assert {id_[:3] for id_ in found["recordings"].ids} == {"en_", "sw_"}
     spoken = {(s.recording_id, f"{s.start:.2f}") for s in found["supervisions"]}
@@ -173,13 +173,13 @@ def test_every_mark_up_occurs(corpus: Path) -> None:
     reference = "\n".join(line[6] for line in stm(corpus))
     for pattern in (r"\(%HESITATION\)", r"\([A-Z]+-\)", r"\{[A-Z]+ / [A-Z]+\}", r"\([A-Z]+\)", r"T\. V\."):
         assert re.search(pattern, reference), pattern
-    typed = "".join(path.read_text() for path in corpus.glob(f"{hub5.REFERENCE}/english/*.txt"))
+    typed = "".join(path.read_text() for path in corpus.glob(f"{HUB5_REFERENCE}/english/*.txt"))
     for pattern in ("#Language: eng", r"%u[hm],", r"\{breath\}", r'<contraction e_form="\[it=>it\]'):
         assert re.search(pattern, typed), pattern
 
 
 def test_stm_and_pem_list_the_same_segments(corpus: Path) -> None:
-    pem = [line.split() for line in (corpus / hub5.AUDIO / "hub5e_00.pem").read_text().splitlines()]
+    pem = [line.split() for line in (corpus / HUB5_AUDIO / "hub5e_00.pem").read_text().splitlines()]
     assert [(f, c, s, e) for f, c, _, s, e in pem] == [(f, c, s, e) for f, c, _, s, e, _, _ in stm(corpus)]
 
 
@@ -212,7 +212,7 @@ def test_callhome_is_noisier_and_fainter_than_switchboard(corpus: Path) -> None:
     turn = re.compile(r"^([\d.]+) ([\d.]+) ([AB]):", re.MULTILINE)
     spans = [
         (path.stem, "AB".index(side), float(start), float(end))
-        for path in corpus.glob(f"{hub5.REFERENCE}/english/*.txt")
+        for path in corpus.glob(f"{HUB5_REFERENCE}/english/*.txt")
         for start, end, side in turn.findall(path.read_text())
     ]
     switchboard = np.array(levels_db(corpus, "sw_*.sph", spans))
@@ -305,7 +305,7 @@ def test_the_command_line_makes_a_corpus(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="SCTK is not installed (Debian package sctk)")
 def test_nists_scorer_finds_no_error_in_a_perfect_hypothesis(corpus: Path, tmp_path: Path) -> None:
-    for path in (corpus / hub5.REFERENCE).glob("*.*m"):
+    for path in (corpus / HUB5_REFERENCE).glob("*.*m"):
         shutil.copy(path, tmp_path)
     (tmp_path / "hyp.ctm").write_text("".join(line for segment in stm(corpus) for line in perfect_ctm(segment)))
     command = ["hubscr.pl", "-p", str(SCTK), "-V", "-l", "english", "-h", "hub5", "-g", "en20000405_hub5.glm"]

@@ -11,13 +11,31 @@ from scipy.signal import welch
 
 from asrtool.local.mini import fisher, swbd
 from asrtool.local.mini.conversation import Segment, TimedToken, hold_conversation
-from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
-from asrtool.local.mini.grammar import BACKCHANNELS, REPLIES, RULES, TURNS, draw_sentence
-from asrtool.local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
-from asrtool.local.mini.sounds import ALONE, IN_SPEECH, make_sound
-from asrtool.local.mini.stm import format_stm
-from asrtool.local.mini.telephone import Line, through_lines
-from asrtool.local.mini.voices import CALLHOME, SWITCHBOARD, TRAIN, Pool, draw_voices, pair_speakers
+from asrtool.local.mini.espeak import (
+    CALLHOME,
+    SAMPLING_RATE_HZ,
+    SWITCHBOARD,
+    TRAIN,
+    Espeak,
+    Pool,
+    Voice,
+    draw_voices,
+    pair_speakers,
+)
+from asrtool.local.mini.evaluations import format_stm
+from asrtool.local.mini.grammar import (
+    BACKCHANNELS,
+    MARKS,
+    REPLIES,
+    RULES,
+    TURNS,
+    Token,
+    add_mark,
+    as_tokens,
+    draw_sentence,
+    spoken_form,
+)
+from asrtool.local.mini.telephone import ALONE, IN_SPEECH, Line, make_sound, through_lines
 
 VOICE = Voice("en-US", "f1", "F", 50, 170)
 WORDS = ["well", "i", "went", "to", "the", "lake", "because", "of", "the", "weather"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from asrtool.local.corpus_names import open_corpus
+from asrtool.local.corpus import open_corpus
 from asrtool.settings import registry
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,8 +19,8 @@ from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
-from asrtool.local.prepare import prepare_all
 from asrtool.local.sets.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
 from asrtool.settings.config import Config

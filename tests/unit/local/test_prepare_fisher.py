@@ -123,7 +123,7 @@ def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path, capl
     for table in corpus.rglob("*_calldata.tbl"):
         table.unlink()
     assert supervisions(prepare(corpus))[0]["speaker"] == "fe_03_00001-A"
-    assert "fisher: THE SPEAKERS OF 4 OF 4 SIDES ARE NOT KNOWN" in caplog.text
+    assert "fisher: the speakers of 4 of 4 sides are not known" in caplog.text
     assert "lack a *_calldata.tbl" in caplog.text
 
 

@@ -13,15 +13,14 @@ from lhotse import SupervisionSegment
 from small_releases import dropped, supervisions, write_hub5, write_sound
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.hub5 import Corpus
-from asrtool.local.nist_evaluation import parse_stm, widen
+from asrtool.local.corpora.nist import Hub5, parse_stm, widen
 from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 
 
 def prepare(corpus: Path, data: Data = LENIENT) -> Path:
-    Corpus().prepare(corpus, corpus.parent / "hub5", data)
+    Hub5().prepare(corpus, corpus.parent / "hub5", data)
     return corpus.parent / "hub5" / "test"
 
 
@@ -132,7 +131,7 @@ def test_where_it_is_allowed_the_stm_counts(corpus: Path, caplog: pytest.LogCapt
     for allowed in (0.2, 1.0):
         caplog.clear()
         assert supervisions(prepare(corpus, Data(bad_fraction=allowed))) == before
-        assert "differ in 1 of 5 segments, the first is en_4156 B 2.10 3.90: THE STM COUNTS" in caplog.text
+        assert "differ in 1 of 5 segments, the first is en_4156 B 2.10 3.90: the stm is used" in caplog.text
     pem.write_text("".join(f"en_4156 B speaker {second}.01 {second}.02\n" for second in range(7)))
     assert supervisions(prepare(corpus, Data(bad_fraction=1.0))) == before
     with pytest.raises(AsrtoolError, match="differ in 7 of 5 segments"):
@@ -156,6 +155,6 @@ def test_channels_may_be_numbers() -> None:
 
 
 def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
-    Corpus().prepare(mini_corpus, tmp_path, Data())
+    Hub5().prepare(mini_corpus, tmp_path, Data())
     assert not dropped(tmp_path / "test")
     assert {s["recording_id"][:3] for s in supervisions(tmp_path / "test")} == {"en_", "sw_"}

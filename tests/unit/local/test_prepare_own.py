@@ -19,11 +19,11 @@ import asrtool
 from asrtool.cli.prepare import prepare
 from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.folder import prepare_folder
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import prepare_lhotse
-from asrtool.local.prepare import prepare_all
 from asrtool.score.stm_ctm import read_stm
 from asrtool.score.utterances import unescape
 from asrtool.settings.data import Data

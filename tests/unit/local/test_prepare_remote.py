@@ -20,10 +20,10 @@ from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.sets import Sets, write_sets
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
-from asrtool.local.prepare import prepare_all
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.settings.data import Data, Features
 from asrtool.url import below

@@ -8,13 +8,13 @@ import pytest
 from small_releases import dropped, supervisions, write_hub5_01, write_rt03
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora import hub5_01, rt03
+from asrtool.local.corpora.nist import Hub5Of2001, Rt03
 from asrtool.score.hub5 import score_hub5
 from asrtool.settings.data import Data
 
 
 def prepare(corpus: Path, data: Data = Data(bad_fraction=0.9)) -> Path:  # noqa: B008
-    rt03.Corpus().prepare(corpus, corpus.parent / "rt03", data)
+    Rt03().prepare(corpus, corpus.parent / "rt03", data)
     return corpus.parent / "rt03" / "test"
 
 
@@ -74,7 +74,7 @@ def test_a_call_short_of_the_set_ends_the_stage(corpus: Path) -> None:
 
 
 def test_the_mini_corpus_has_one_that_is_read_without_a_fault(mini_rt03: Path, tmp_path: Path) -> None:
-    rt03.Corpus().prepare(mini_rt03, tmp_path, Data())
+    Rt03().prepare(mini_rt03, tmp_path, Data())
     assert not dropped(tmp_path / "test")
     assert {s["recording_id"].partition("_")[0] for s in supervisions(tmp_path / "test")} == {"sw", "fsh"}
     assert "inter_segment_gap" not in (tmp_path / "test" / "ref.stm").read_text()
@@ -82,7 +82,7 @@ def test_the_mini_corpus_has_one_that_is_read_without_a_fault(mini_rt03: Path, t
 
 def test_times_of_hub5_01_agree_with_its_partition_in_hundredths(tmp_path: Path) -> None:
     corpus = write_hub5_01(tmp_path / "corpus")
-    hub5_01.Corpus().prepare(corpus, tmp_path / "m", Data(segment_padding_s=0))
+    Hub5Of2001().prepare(corpus, tmp_path / "m", Data(segment_padding_s=0))
     (segment,) = supervisions(tmp_path / "m" / "test")
     assert (segment["start"], segment["duration"], segment["text"]) == (1.278, 1.282, "yeah who else monkeys")
     assert "1.278009 2.56 <O,M,P0,P0-M> YEAH" in (tmp_path / "m" / "test" / "ref.stm").read_text()
@@ -91,4 +91,4 @@ def test_times_of_hub5_01_agree_with_its_partition_in_hundredths(tmp_path: Path)
     with pytest.raises(
         AsrtoolError, match=r"stm and pem of Hub5'01 differ in 1 of \d+ segments, .* sw4653 A 1\.28 2\.5"
     ):
-        hub5_01.Corpus().prepare(corpus, tmp_path / "m", Data())
+        Hub5Of2001().prepare(corpus, tmp_path / "m", Data())

@@ -18,14 +18,10 @@ from published_releases import (
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_swbd
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.commonvoice import Corpus as CommonVoice
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.fisher_swbd import Corpus as FisherSwbd
-from asrtool.local.corpora.librispeech import Corpus as LibriSpeech
-from asrtool.local.corpora.mls import Corpus as Mls
-from asrtool.local.corpora.peoples_speech import Corpus as PeoplesSpeech
+from asrtool.local.corpora.public import CommonVoice, LibriSpeech, Mls, PeoplesSpeech, TedLium
 from asrtool.local.corpora.swbd import Corpus as Swbd
-from asrtool.local.corpora.tedlium import Corpus as TedLium
 from asrtool.local.corpus import Corpus
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.local.utterances import staging
@@ -106,7 +102,7 @@ def test_only_the_parts_that_are_there_are_read(tmp_path: Path) -> None:
 def test_numbers_in_digits_and_unknown_speakers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = prepare(PeoplesSpeech, tmp_path)
     assert list(dropped(out / "train").values()) == ["unknown characters"]
-    assert "peoples_speech: THE SPEAKERS OF 3 OF 3 SIDES ARE NOT KNOWN" in caplog.text
+    assert "peoples_speech: the speakers of 3 of 3 sides are not known" in caplog.text
 
 
 def test_what_lhotse_stops_at_is_one_line_with_the_key(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import UNCERTAIN
 from asrtool.local.sets.held_out import choose_conversations, choose_fold
 from asrtool.local.sets.split import split_manifests
-from asrtool.local.sets.utterance_columns import occurrences
+from asrtool.local.sets.split_part import occurrences
 from asrtool.local.text.references import NO_RULES_GLM, format_reference, reference_rules
 
 OWN = make_data(("own",), ("own",), ("own",))

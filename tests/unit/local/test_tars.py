@@ -13,9 +13,9 @@ from small_releases import make_data, supervisions, write_fisher, write_hub5, wr
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import mark_files
-from asrtool.local.prepare import prepare_all
+from asrtool.local.corpus import prepare_all
 from asrtool.local.releases.gather import collect_corpora
-from asrtool.local.releases.tars import unpack
+from asrtool.local.releases.releases import unpack
 
 FISHER = make_data(("fisher",))
 

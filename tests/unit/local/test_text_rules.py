@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from asrtool.local.corpora.an4 import RULES as AN4
 from asrtool.local.corpora.fisher import RULES as FISHER
+from asrtool.local.corpora.nist import RULES as HUB5
 from asrtool.local.corpora.swbd import RULES as SWBD
-from asrtool.local.nist_evaluation import RULES as HUB5
 from asrtool.local.text import text_rules
 from asrtool.local.text.text_rules import TAGS, Rules, Unusable, normalise, normalise_plain
 

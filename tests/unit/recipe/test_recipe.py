@@ -9,7 +9,7 @@ import pytest
 from toy import SMALL_RECIPE, write_recipe
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpus_names import open_corpus
+from asrtool.local.corpus import open_corpus
 from asrtool.recipe.plan import choose_stages
 from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
 from asrtool.recipe.stage import number_stages

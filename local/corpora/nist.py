@@ -1,4 +1,4 @@
-"""NIST's test sets: whole calls, a reference (stm), and rules (glm).
+"""NIST's test sets of telephone calls: audio, a reference (stm), and rules (glm).
 
 Segments are the scored ones of the stm, widened a little, as words at their edges are cut otherwise; the original
 times are in the custom fields scored_start_s and scored_duration_s.
@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from asrtool.data.manifests.manifest import Drop, check_fraction, write_manifests
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpus import Corpus, Release
+from asrtool.local.releases.releases import by_stem, find_file, find_files
 from asrtool.local.text.text_rules import Rules, Unusable, normalise
 from asrtool.local.utterances import make_recording, times_run, usable_audio
 from asrtool.settings.data import Data
@@ -44,6 +46,80 @@ RULES = Rules(
         (r"(^|\s)o\. k\.", r"\1okay"),
     ),
 )
+
+
+HUB5_GLM = "*_hub5.glm"
+HUB5_AUDIO = Release("LDC2002S09", "Hub5'00 audio", ("english/*.sph",))
+HUB5_REFERENCES = Release("LDC2002T43", "Hub5'00 references", ("hub5e00.english.000405.stm", HUB5_GLM))
+HUB5_01_RELEASE = Release(
+    "LDC2002S13", "Hub5'01 audio and reference", ("english/*.sph", "hub5e01.english.*.stm", "hub5e_01.pem")
+)
+RT03_RELEASE = Release(
+    "LDC2007S10",
+    "RT-03 audio and references",
+    (
+        "audio/eval03/english/cts/*.sph",
+        "references/eval03/english/cts/*.stm",
+        "trans_rules/en20030506.glm",
+    ),
+)
+
+
+class Hub5(Corpus):
+    """Hub5'00: calls of Switchboard and CallHome, to test on."""
+
+    name = "hub5"
+    title = "Hub5'00"
+    releases = (HUB5_AUDIO, HUB5_REFERENCES)
+    roles = ("test",)
+    in_mini = True
+    labels: ClassVar[tuple[tuple[str, str], ...]] = (("SW", "Switchboard"), ("EN", "CallHome"))
+    stm = (HUB5_REFERENCES, "hub5e00.english.000405.stm")
+    glm = (HUB5_REFERENCES, HUB5_GLM)
+    pem = (HUB5_AUDIO, "hub5e_00.pem")
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/test. Raises AsrtoolError if pem and stm differ, too."""
+        stm = read_stm([find_file(corpus, *self.stm)])
+        compare_pem(stm, find_file(corpus, *self.pem), self.title, data.bad_fraction)
+        glm = find_file(corpus, *self.glm).read_text(encoding="latin-1")
+        files = by_stem(corpus / self.releases[0].name, "english/*.sph")
+        prepare_evaluation(stm, glm, files, out / "test", data)
+
+
+class Hub5Of2001(Hub5):
+    """Hub5'01: calls of Switchboard-1, Switchboard-2 and cellular ones, to test on.
+
+    It is scored by the rules of Hub5'00. Times have up to six decimals; partition and reference agree in hundredths.
+    """
+
+    name = "hub5_01"
+    title = "Hub5'01"
+    releases = (HUB5_01_RELEASE, HUB5_REFERENCES)
+    in_mini = False
+    labels = ()
+    stm = (HUB5_01_RELEASE, "hub5e01.english.*.stm")
+    pem = (HUB5_01_RELEASE, "hub5e_01.pem")
+
+
+class Rt03(Corpus):
+    """RT-03: calls of Switchboard cellular and Fisher, to test on."""
+
+    name = "rt03"
+    title = "RT-03"
+    releases = (RT03_RELEASE,)
+    roles = ("test",)
+    in_mini = True
+    labels = (("SW", "Switchboard"), ("FI", "Fisher"))
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/test."""
+        audio, stm, glm = RT03_RELEASE.holds
+        find_file(corpus, RT03_RELEASE, stm)
+        reference = read_stm(sorted(find_files(corpus / RT03_RELEASE.name, stm)))
+        rules = find_file(corpus, RT03_RELEASE, glm).read_text(encoding="latin-1")
+        files = by_stem(corpus / RT03_RELEASE.name, audio)
+        prepare_evaluation(reference, rules, files, out / "test", data)
 
 
 @dataclass(frozen=True)
@@ -147,7 +223,7 @@ def compare_pem(stm: str, pem: Path, title: str, bad_fraction: float) -> None:
     if num > bad_fraction * len(scored) and bad_fraction < 1:
         way = "to go by the stm: --set data.bad_fraction=1, which holds for all faults"
         raise AsrtoolError(what, f"compare both files with the releases; {way}")
-    logging.warning("%s: THE STM COUNTS", what)
+    logging.warning("%s: the stm is used", what)
 
 
 def widen(

@@ -1,0 +1,281 @@
+"""Test sets as on disk: Hub5'00 (LDC2002S09, LDC2002T43) and RT-03 (LDC2007S10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from asrtool.local.mini.conversation import Call, Plan, Recorded, Segment, split_evenly
+from asrtool.local.mini.espeak import CALLHOME, SWITCHBOARD, Pool, draw_voices
+from asrtool.local.mini.grammar import MARKS, Token
+from asrtool.local.mini.telephone import LineQuality
+
+CALL_SPEECH_S = 40.0
+GREETING_S = 5.5  # of speech before what is scored begins, about
+TEST_MARKS = tuple(mark for mark in MARKS if mark != "coined")  # a word of no training text would measure nothing
+HUB5_AUDIO = "LDC2002S09/hub5e_00/english"
+HUB5_REFERENCE = "LDC2002T43/2000_hub5_eng_eval_tr/reference"
+HUB5_GLM = "en20000405_hub5.glm"
+RT03_AUDIO = "LDC2007S10/data/audio/eval03/english/cts"
+RT03_REFERENCES = "LDC2007S10/data/references/eval03/english/cts"
+RT03_RULES = "LDC2007S10/data/trans_rules"
+RT03_GLM = "en20030506.glm"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Half of a test set; `number` seeds it and is different for each."""
+
+    number: int
+    audio: str  # folder
+    prefix: str  # of its calls' names
+    label: str  # in references
+    first_call: int
+    pool: Pool
+    quality: LineQuality
+
+
+HUB5 = (
+    Part(3, HUB5_AUDIO, "en", "en", 4101, CALLHOME, LineQuality((-36, -29), (15, 20), (-44, -36), (-58, -48))),
+    Part(4, HUB5_AUDIO, "sw", "sw", 4601, SWITCHBOARD, LineQuality((-29, -23), (21, 30), (-55, -42), (-65, -55))),
+)
+# Cellular lines, and calls between strangers on any line. The voices are those of Hub5'00, which no training set has.
+RT03 = (
+    Part(5, RT03_AUDIO, "sw", "SW", 45001, SWITCHBOARD, LineQuality((-33, -24), (14, 22), (-50, -40), (-65, -55))),
+    Part(6, RT03_AUDIO, "fsh", "FI", 60201, CALLHOME, LineQuality((-31, -23), (17, 30), (-55, -38), (-65, -52))),
+)
+RT03_LABELS = {part.prefix: part.label for part in RT03}
+HUB5_HEADER = """;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "All segments of the synthetic test set"
+;; CATEGORY "1" "Corpus" ""
+;; LABEL "EN" "Callhome" "Synthetic calls with accents, speed and noise"
+;; LABEL "SW" "Switchboard" "Synthetic calls like those of training"
+;; CATEGORY "2" "Sex" ""
+;; LABEL "F" "Female" ""
+;; LABEL "M" "Male" ""
+;; CATEGORY "3" "Corpus/Sex" ""
+;; LABEL "EN-F" "Female Callhome" ""
+;; LABEL "EN-M" "Male Callhome" ""
+;; LABEL "SW-F" "Female Switchboard" ""
+;; LABEL "SW-M" "Male Switchboard" ""
+"""
+RT03_HEADER = """;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "All segments of the synthetic test set"
+;; CATEGORY "1" "Corpus" ""
+;; LABEL "FI" "Fisher" "Synthetic calls between strangers"
+;; LABEL "SW" "Switchboard" "Synthetic calls over cellular telephones"
+;; CATEGORY "2" "Sex" ""
+;; LABEL "F" "Female" ""
+;; LABEL "M" "Male" ""
+;; CATEGORY "3" "Dialect" ""
+;; LABEL "STANDARD" "Standard" ""
+"""
+CONTRACTED = {  # contraction: the words it joins and their parts
+    "i'm": "[i=>i]['m=>am]",
+    "it's": "[it=>it]['s=>is]",
+    "that's": "[that=>that]['s=>is]",
+    "don't": "[do=>do][n't=>not]",
+    "can't": "[ca=>can][n't=>not]",
+    "we're": "[we=>we]['re=>are]",
+    "we've": "[we=>we]['ve=>have]",
+    "i've": "[i=>i]['ve=>have]",
+}
+BACKCHANNELS = "UH-HUH UHHUH MHM MM-HM MM-HMM MMHM UM-HUM UM-HUMM UH-HUM"
+HESITATIONS = "UH UM AH EH ER HM HUH MM OOF HA"
+CONTRACTIONS = {  # as written out in the references
+    "i'm": "I AM",
+    "it's": "IT IS",
+    "that's": "THAT IS",
+    "don't": "DO NOT",
+    "can't": "CAN NOT",
+    "we're": "WE ARE",
+    "we've": "WE HAVE",
+    "i've": "I HAVE",
+}
+OTHER_READINGS = {  # what else a contraction may stand for
+    "it's": "IT HAS",
+    "that's": "THAT HAS",
+    "can't": "CANNOT",
+    "we're": "WE WERE",
+}
+CONTEXT = "/ [ ] __ [ ]"
+IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
+
+
+def plan_calls(parts: Sequence[Part], speech_s: float, seed: int) -> list[Call]:
+    """Plan calls with `speech_s` of speech, half of each part, one at least."""
+    calls = []
+    for part in parts:
+        num_calls, call_s = split_evenly(speech_s / 2, CALL_SPEECH_S, at_least=1)
+        voices = draw_voices(part.pool, np.random.default_rng((seed, part.number)))
+        for index in range(num_calls):
+            name = f"{part.prefix}_{part.first_call + index}"
+            pair, draw = (next(voices), next(voices)), (seed, part.number, index)
+            plan = Plan(name, pair, call_s + GREETING_S, part.quality, draw, TEST_MARKS)
+            calls.append(Call(plan, (2 * index, 2 * index + 1), PurePosixPath(f"{part.audio}/{name}.sph")))
+    return calls
+
+
+def write_hub5(root: Path, recorded: Sequence[Recorded]) -> None:
+    """Write transcripts (.txt), references (.stm), rules (.glm), partition (.pem)."""
+    folder = root / HUB5_REFERENCE / "english"
+    folder.mkdir(parents=True, exist_ok=True)
+    stm: list[str] = []
+    pem: list[str] = []
+    for item in recorded:
+        name = item.conversation.name
+        (folder / f"{name}.txt").write_text(format_txt(item))
+        for side, letter in enumerate("AB"):
+            corpus, sex = name[:2], item.voices[side].sex
+            stm += stm_lines(item, side, f"{name} {letter} {name}_{letter}", f"<O,{corpus},{sex},{corpus}-{sex}>")
+            pem += [f"{name} {letter} unknown_speaker {s.start_s:.2f} {s.end_s:.2f}\n" for s in scored(item, side)]
+    (root / HUB5_REFERENCE / "hub5e00.english.000405.stm").write_text(HUB5_HEADER + "".join(stm))
+    (root / HUB5_REFERENCE / HUB5_GLM).write_text(format_glm(HUB5_GLM))
+    (root / HUB5_AUDIO / "hub5e_00.pem").write_text("".join(pem))
+
+
+def write_rt03(root: Path, recorded: Sequence[Recorded]) -> None:
+    """Write a reference (.stm) for each call, and the text rules (.glm)."""
+    for folder in (RT03_REFERENCES, RT03_RULES):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for item in recorded:
+        lines = [line for side in range(2) for line in _with_gaps(item, side)]
+        (root / RT03_REFERENCES / f"{item.conversation.name}.stm").write_text(RT03_HEADER + "".join(lines))
+    (root / RT03_RULES / RT03_GLM).write_text(format_glm(RT03_GLM))
+
+
+def _with_gaps(item: Recorded, side: int) -> Iterator[str]:
+    """Yield stm lines of one side, channels as numbers, and a line for each gap."""
+    name = item.conversation.name
+    label = f"<O,{RT03_LABELS[name.partition('_')[0]]},{item.voices[side].sex},STANDARD>"
+    at_s = 0.0
+    for line in stm_lines(item, side, f"{name} {side + 1} {name}_{'AB'[side]}", label):
+        start_s = float(line.split()[3])
+        if start_s > at_s:
+            yield f"{name} {side + 1} inter_segment_gap {at_s:.2f} {start_s:.2f} {label}\n"
+        at_s = float(line.split()[4])
+        yield line
+
+
+def scored(item: Recorded, side: int) -> list[Segment]:
+    """Return the scored segments: those with words, after the greeting."""
+    begin_s = item.conversation.greeting_end_s
+    return [s for s in item.conversation.sides[side] if s.has_words and s.start_s >= begin_s]
+
+
+def stm_lines(item: Recorded, side: int, head: str, label: str) -> Iterator[str]:
+    """Yield reference lines of one side; time before and after is not scored.
+
+    `head` is file, channel and speaker.
+    """
+    segments, duration_s = scored(item, side), item.conversation.duration_s
+    begin_s, end_s = (segments[0].start_s, segments[-1].end_s) if segments else (duration_s, duration_s)
+    yield f"{head} 0.00 {begin_s:.2f} {label} {IGNORED}\n"
+    for segment in segments:
+        yield f"{head} {segment.start_s:.2f} {segment.end_s:.2f} {label} {format_stm(segment)}\n"
+    if segments:
+        yield f"{head} {end_s:.2f} {duration_s:.2f} {label} {IGNORED}\n"
+
+
+def format_stm(segment: Segment) -> str:
+    """Format a segment as NIST scores it: upper case, no contractions or sounds."""
+    return " ".join(_stm_token(timed.token) for timed in segment.tokens if not timed.token.is_sound)
+
+
+def _stm_token(token: Token) -> str:
+    if token.kind in ("partial", "tail"):
+        return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
+    if token.word in ("uh", "um"):
+        return "(%HESITATION)"
+    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
+    if token.kind == "mispronounced":
+        return f"{{{written} / {token.heard.upper()}}}"
+    if token.kind == "uncertain":
+        return " ".join(f"({word})" for word in written.split())
+    return written
+
+
+def format_txt(item: Recorded) -> str:
+    """Format a call's transcript with hesitations, sounds and contractions marked."""
+    begin_s, end_s = item.conversation.greeting_end_s, item.conversation.duration_s
+    turns = sorted(
+        (segment.start_s, letter, segment)
+        for letter, side in zip("AB", item.conversation.sides, strict=True)
+        for segment in side
+    )
+    head = [
+        "#Language: eng",
+        f"#File id: {item.conversation.name[3:]}",
+        f"#Starting at {begin_s:.0f} Ending at {end_s:.0f}",
+        f"# {begin_s:.0f} {begin_s + 10:.0f} #BEGIN",
+        f"# {end_s - 10:.0f} {end_s:.0f} #END",
+    ]
+    lines = [f"\n{s.start_s:.2f} {s.end_s:.2f} {letter}: {_typed(s)}" for _, letter, s in turns]
+    return "\n".join([*head, *lines, ""])
+
+
+def _typed(segment: Segment) -> str:
+    return " ".join(_typed_token(timed.token) for timed in segment.tokens).replace("// //", " ")
+
+
+def _typed_token(token: Token) -> str:
+    if token.is_sound:
+        return {"laughter": "{laugh}", "noise": "[noise]", "mumble": "(( ))"}.get(token.kind, f"{{{token.kind}}}")
+    if token.word in ("uh", "um"):
+        return f"%{token.word},"
+    word = "I" if token.word == "i" else token.word
+    if token.word in CONTRACTED:
+        word = f'<contraction e_form="{CONTRACTED[token.word]}">{word}'
+    return {
+        "partial": f"{token.heard}-",
+        "tail": f"-{token.heard}",
+        "mispronounced": f"+{word}+",
+        "uncertain": f"(( {word} ))",
+        "aside": f"//{word}//",
+    }.get(token.kind, word)
+
+
+def format_glm(name: str) -> str:
+    """Return the GLM rules, under the `name` of a file."""
+    return "\n".join(
+        [
+            ";; Rules for the synthetic test set; the constructs are those of the English evaluations of NIST.",
+            f'* name "{name}"',
+            '* desc "Text rules of the synthetic conversations"',
+            "* format = 'NIST1'",
+            "* max_nrules = '500'",
+            "* copy_no_hit = 'T'",
+            "* case_sensitive = 'F'",
+            "",
+            ";; Back-channels: yes and no",
+            *(f"{word} => %BCACK {CONTEXT}" for word in BACKCHANNELS.split()),
+            *(f"{word} => %BCNACK {CONTEXT}" for word in ("UH-UH", "HUH-UH")),
+            "",
+            ";; Hesitations",
+            *(f"{mark}{word} => %HESITATION {CONTEXT}" for word in HESITATIONS.split() for mark in ("", "%")),
+            "",
+            ";; Spellings",
+            *(f"{word} => O. K. {CONTEXT}" for word in ("OK", "OKAY")),
+            f"MR => MISTER {CONTEXT}",
+            f"[GONNA] => [GOING TO] {CONTEXT}",
+            f"[WANNA] => [WANT TO] {CONTEXT}",
+            f"'CAUSE => BECAUSE {CONTEXT}",
+            "",
+            ";; Letters of acronyms; A and I are words",
+            *(f"{letter} => {letter}. {CONTEXT}" for letter in "BCDEFGHJKLMNOPQRSTUVWXYZ"),
+            "",
+            ";; The references have their contractions written out.",
+            ';; INPUT_DEPENDENT_APPLICATION = "ctm"',
+            *map(_contraction_rule, CONTRACTIONS),
+            "",
+        ]
+    )
+
+
+def _contraction_rule(word: str) -> str:
+    readings = [CONTRACTIONS[word], *filter(None, [OTHER_READINGS.get(word)])]
+    target = f"{{{' / '.join(readings)}}}" if len(readings) > 1 else readings[0]
+    return f"[{word.upper()}] => [{target}] {CONTEXT}"
