@@ -129,13 +129,6 @@ def test_files_behind_links_are_found_once_even_in_a_circle(tmp_path: Path) -> N
     assert found == [tmp_path / "release" / "d1" / "data" / "sw02001.sph"]
 
 
-def test_the_command_links_what_a_setting_names(releases: Path, tmp_path: Path) -> None:
-    settings = [f"--set=paths.{key}={path}" for key, path in swbd_paths(releases).items()]
-    done = CliRunner().invoke(corpus, [str(tmp_path / "c"), "--set=data.train=swbd", "--set=data.test=hub5", *settings])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "c" / "LDC2002T43").is_symlink()
-
-
 @pytest.mark.parametrize("role", ["train", "test"])
 def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> None:
     named = {"train": ("swbd",), "test": ("hub5",), role: ()}

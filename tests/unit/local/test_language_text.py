@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,18 +69,6 @@ def test_back_channels_are_as_probable_as_they_are_frequent(spoken: Path, tmp_pa
     for word in BACKCHANNELS:
         assert raw[word] > 3 * MAX_DUPLICATES
         assert math.exp(lm.log_prob([word])) == pytest.approx(raw[word] / raw.total(), rel=0.03)
-
-
-@pytest.mark.skipif(not shutil.which("lmplz"), reason="KenLM's lmplz is not on PATH")
-def test_the_perplexity_of_dev_is_that_of_lmplz_on_all_that_is_said(spoken: Path, tmp_path: Path) -> None:
-    with (spoken / "raw.txt").open() as source, (tmp_path / "lmplz.arpa").open("w") as sink:
-        command = ["lmplz", "-o", "3", "-S", "100M", "-T", str(tmp_path)]
-        subprocess.run(command, stdin=source, stdout=sink, stderr=subprocess.PIPE, check=True)
-    ours, theirs = model_of(spoken / "train", tmp_path / "G.arpa"), NgramLm(read_arpa(tmp_path / "lmplz.arpa"))
-    dev = [line.split() for line in (spoken / "dev" / "sentences.txt").read_text().splitlines()]
-    num_words = sum(len(words) + 1 for words in dev)
-    perplexities = [math.exp(-sum(map(lm.log_prob, dev)) / num_words) for lm in (ours, theirs)]
-    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-3)
 
 
 def test_the_model_is_that_of_the_raw_text(spoken: Path, tmp_path: Path) -> None:

@@ -90,29 +90,6 @@ def test_audio_is_two_channel_mu_law_at_8_khz(corpus: Path) -> None:
 
 
 @pytest.mark.usefixtures("libsndfile")
-def test_lhotse_reads_the_switchboard_layout(corpus: Path) -> None:
-    from lhotse.recipes import prepare_switchboard
-
-    found = prepare_switchboard(corpus / "LDC97S62", corpus / "swb_ms98_transcriptions", absolute_paths=True)
-    spoken = [line for lines in ms98(corpus, "trans").values() for line in lines if line[3] != "[silence]"]
-    assert len(found["recordings"]) == len(list(corpus.glob("LDC97S62/*/data/*.sph")))
-    assert {s.id: s.text for s in found["supervisions"]} == {line[0]: line[3] for line in spoken}
-
-
-@pytest.mark.usefixtures("libsndfile")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_lhotse_reads_the_fisher_layout(corpus: Path, tmp_path: Path) -> None:
-    from lhotse.recipes import prepare_fisher_english
-
-    transcripts = ["LDC2004T19/fe_03_p1_tran", "LDC2005T19/fe_03_p2_tran"]
-    found = prepare_fisher_english(corpus, tmp_path, transcript_dirs=transcripts, absolute_paths=True)
-    recordings = {path.stem for path in corpus.glob("LDC200?S13/*/audio/*/*.sph")}
-    assert set(found["recordings"].ids) == recordings
-    assert {s.recording_id for s in found["supervisions"]} == recordings
-    assert all(re.fullmatch(r"2\d{4}", s.speaker) for s in found["supervisions"])
-
-
-@pytest.mark.usefixtures("libsndfile")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_lhotse_reads_the_hub5_layout(corpus: Path, tmp_path: Path) -> None:
     from lhotse.recipes import prepare_eval2000

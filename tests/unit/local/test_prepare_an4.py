@@ -93,13 +93,6 @@ def test_missing_partners_are_set_aside(corpus: Path) -> None:
     }
 
 
-def test_missing_partners_beyond_the_limit_end_the_stage(corpus: Path) -> None:
-    (corpus / "wav" / "an4_clstk" / "fash" / "an1-fash-b.wav").unlink()
-    message = "1 of 4 recordings cannot be used .* no an4_clstk/fash/an1-fash-b with .sph, .wav, .flac or .raw"
-    with pytest.raises(AsrtoolError, match=message):
-        prepare(corpus, Data())
-
-
 def test_a_broken_transcription_line_is_reported_with_its_number(corpus: Path) -> None:
     path = corpus / "etc" / "an4_train.transcription"
     path.write_text(path.read_text() + "YES without an id\n")
