@@ -86,8 +86,10 @@ def start_decoder(
     executor = resources.config.decode.executor
     if executor.startswith(DASK):
         task = Task.of(resources, values)
-        kept_in = tempfile.TemporaryDirectory(prefix="scores-", dir=keep) if keep else contextlib.nullcontext()
-        with dask_map(executor.removeprefix(DASK), "decode.executor") as map_pieces, kept_in as kept:
+        with (
+            dask_map(executor.removeprefix(DASK), "decode.executor") as map_pieces,
+            tempfile.TemporaryDirectory(prefix="scores-", dir=keep) if keep else contextlib.nullcontext() as kept,
+        ):
             yield ClusterDecoder(resources.acoustic, methods, task, map_pieces, Path(kept).absolute() if kept else None)
         return
     for name, method in methods.items():

@@ -43,7 +43,6 @@ OWNERS = {
     "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
     "zmq": ("asrtool/distributed/",),
     "boto3": ("asrtool/data/",),
-    "urllib3": ("asrtool/data/",),
     "matplotlib": ("asrtool/report/",),
     "jinja2": ("asrtool/report/",),
     "onnx": ("asrtool/bundle/",),

@@ -111,8 +111,6 @@ def simulate(
     Examples:
       asrtool simulate --scenario swb2000-v100 --num-learners 16,64 --strategy allreduce --strategy adpsgd-random
       asrtool simulate --set compute.ms=250 --set network.gbit_per_s=10 --set slow.learners=3:5 --plot hours.svg
-
-    \b
       asrtool simulate --from exp/train --num-learners 4 --json
       asrtool simulate --settings
       asrtool simulate --num-learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated

@@ -110,8 +110,6 @@ def theory(
     Examples:
       asrtool theory --strategy adpsgd-random --num-learners 16 --rate 0.1 --slow 0:10
       asrtool theory --strategy bmuf --num-learners 8 --set distributed.bmuf.block_momentum=0 --json
-
-    \b
       asrtool theory --strategy adpsgd-fixed --num-learners 8 --rate 0.05 --plot theory.svg
       asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """

@@ -120,7 +120,7 @@ class Cutter:
             return "no alignment", path
         scores_TV, tokenized = item
         spans = self.topology.spans(path, scores_TV)
-        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / len(spans)
+        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / max(len(spans), 1)
         if behind > WORST_NATS:
             return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
         groups = group_by_words(spans, tokenized)

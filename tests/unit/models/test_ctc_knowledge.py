@@ -13,6 +13,7 @@ WEIGHT = re.compile(r"ctc_weights?", re.IGNORECASE)  # of CTC beside a decoder w
 # The objectives that have a blank, and the searches that sum over their paths.
 OF_CTC = (
     "asrtool/models/objectives/ctc",
+    "asrtool/models/objectives/topology.py",
     "asrtool/decode/search/beam.py",
 )
 OWNERS = (

@@ -106,7 +106,7 @@ class Elsewhere:
 def test_an_objective_without_a_topology_is_one_line() -> None:
     with pytest.raises(AsrtoolError, match=r"model\.objective = mine names no topology"):
         load_topology(Choice("objective", "mine", Bare()))
-    with pytest.raises(AsrtoolError, match=r"ctc_topology:Missing cannot be loaded"):
+    with pytest.raises(AsrtoolError, match=r"topology:Missing cannot be loaded"):
         load_topology(Choice("objective", "mine", Elsewhere()))
 
 
