@@ -56,7 +56,6 @@ setup(
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
         # lhotse imports these two without declaring them; scipy also filters.
-        # lhotse 1.33 imports it and does not name it.
         "urllib3>=1.26",
         "scipy>=1.10",
         # 0.13 sets the bit rate of a codec.
