@@ -33,14 +33,14 @@ demo: setup
 	@echo "== running recipes/swbd on the mini corpus; a stage that is done is not run again"
 	@$(BIN)/asrtool run
 
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # Every room, and the recipe from end to end, in minutes.
 test: lint
-	$(PYTEST) -n 4 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # Also tests of many processes: lost learners, several hosts, the wheel. Three processes for two cores: these mostly wait.
 test-all: lint
-	$(PYTEST) -n 3
+	$(PYTEST)
 
 # The property tests alone, on new examples. To repeat a run: make fuzz SEED=7; more: make fuzz EXAMPLES=1000
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
