@@ -143,7 +143,7 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     name = set_name(data.stem if data.is_file() else data.resolve().name)
 
     def prepare(folder: Path, settings: Any) -> None:
-        # What the model was trained with does not say that these commands may be run.
+        # Settings in the model file do not allow these commands to run.
         prepare_any(data, folder, replace(settings, allow_pipes=allow_pipes), name, "test")
 
     with open_trained(model) as trained:

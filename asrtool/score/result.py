@@ -13,7 +13,7 @@ from functools import cached_property
 from os.path import commonprefix
 from typing import NamedTuple, TypeVar
 
-# How words find their segment.
+# Rule by which words are assigned to segments.
 BY_TIME, BY_UTTERANCE, BY_LINE = "by time, by the rules of NIST", "utterance by utterance", "line by line"
 
 

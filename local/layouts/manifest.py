@@ -30,7 +30,7 @@ TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
 AN_OBJECT = "expected an object of an utterance on each line"
 TRANSCRIPTS = ("transcript_path", "txt_path", "text_path")  # keys for a file with the text
 PAIR = ("audio_path", TRANSCRIPTS[0])  # the columns of a table without a heading, as deepspeech.pytorch has it
-# What a manifest says of an utterance -> how columns or keys of it are called, of several the first one that is there.
+# Field of an utterance -> names of its column or key; the first one present is used.
 COLUMNS = {
     "audio": (
         "audio_filepath", "audio_path", "audio_file", "audio", "file_name", "filename", "wav_filename", "wav_path",

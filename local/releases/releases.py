@@ -145,7 +145,7 @@ def unpack(tar: Path, folder: Path) -> Path:
 
 def _extract(path: Path, out: Path) -> None:
     try:
-        # How many members there are shows at the end only, so progress counts what is read of the file.
+        # The number of members is known at the end only, so progress counts bytes read.
         total_mib = math.ceil(path.stat().st_size / 2**20)
         with path.open("rb") as file, tarfile.open(fileobj=file) as tar:
             for member in progress(tar, f"unpack {path.name}", total_mib, "MiB", lambda _: file.tell() / 2**20):

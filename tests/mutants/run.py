@@ -52,7 +52,7 @@ def main() -> int:
         named = sorted({test for patch in chosen for test in patch.tests})
         num_processes = ("-n", str(options.jobs), "--dist", "loadfile")
         if pytest(copies, (*num_processes, *named), timeout_s=None, quiet=False) != PASSED:
-            parser.error("tests fail without a patch; mend these first")
+            parser.error("tests fail without a patch; fix these first")
         with ThreadPoolExecutor(options.jobs) as pool:
             noticed = list(pool.map(lambda patch: is_noticed(patch, copies), chosen))
     print(f"{sum(noticed)} of {len(noticed)} noticed")

@@ -48,7 +48,7 @@ from asrtool.models.objectives.frame_ce import FrameCe
 from asrtool.settings.models import LfMmi as LfMmiSettings
 
 ORDER = 4  # of the n-gram over tokens
-NO_PATH = -1e30  # ln P; finite, since differences of infinite ones are no numbers
+NO_PATH = -1e30  # ln P; finite, since the difference of two infinities is NaN
 TOLERANCE = 2  # rows that a token may begin before or after its position in the alignment
 
 

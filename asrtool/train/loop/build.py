@@ -88,7 +88,11 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
         evaluate = evaluation.alone
         snapshots = Snapshots(strategy, model, checkpointer, state, settings, reports, evaluate, dev_losses)
     saving = snapshots or checkpointer
-    ends_early = lambda: bool(snapshots and dev_losses.end and world.is_first)  # noqa: E731  # for all learners
+
+    def ends_early() -> bool:
+        """Return whether the evaluating learner ends the training for all."""
+        return snapshots is not None and dev_losses.end is not None and world.is_first
+
     pace = Pace(settings, state.rounds, together, stop, lambda: saving.busy, ends_early)
     lost_batches = None
     if world.members:
