@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from trainings import asrtool, options_of, python
+from trainings import asrtool, options_of
 
-from asrtool.local.mini.espeak import CALLHOME, TRAIN, Espeak, Pool, draw_voices
-from asrtool.local.mini.grammar import TURNS, draw_sentence
+from asrtool.local.mini.espeak import Espeak
+from asrtool.local.mini.grammar import draw_sentence
+from asrtool.local.mini.plan import CALLHOME, TRAIN, Pool, draw_voices
 
 RATE_HZ = 16000
 CONFIG = Path(__file__).parents[1] / "recipes/swbd/conf/mini.toml"
@@ -65,7 +66,11 @@ def main() -> None:
 def prepare(work: Path) -> None:
     """Make both corpora and run the stages before training."""
     if not (work / "mini").exists():
-        python("-m", "asrtool.local.mini.corpus", work / "mini", "--train-hours", TRAIN_HOURS)
+        asrtool(
+            "corpus",
+            work / "mini",
+            *options_of([f"mini.train_hours={TRAIN_HOURS}", "data.train=swbd", "data.test=hub5"]),
+        )
     if not (work / "LibriSpeech").exists():
         shutil.rmtree(work / "wide", ignore_errors=True)
         for seed, (name, minutes) in enumerate(WIDE_MINUTES.items()):
@@ -135,7 +140,7 @@ def read_aloud(rng: np.random.Generator) -> list[str]:
     """Draw the words of a few sentences, without words spelled with points."""
     words: list[str] = []
     for _ in range(rng.integers(*SENTENCES)):
-        words += [word for word in draw_sentence(TURNS, rng) if "." not in word]
+        words += [word for word in draw_sentence("turn", rng) if "." not in word]
     return words
 
 

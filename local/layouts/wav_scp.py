@@ -115,7 +115,7 @@ def _run(words: Sequence[str], stem: Path) -> str:
 
 
 SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
-WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no sample but by choosing a channel
+WITH_VALUE, ALONE = ("-f", "-c"), "-p"  # options of sph2pipe that change no sample but by choosing a channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +134,21 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
 
     Channels count from 1, None is all.
     """
-    reader = shlex.shlex(command.rstrip().removesuffix("|"), posix=True, punctuation_chars=True)
-    reader.whitespace_split, reader.commenters = True, ""
     try:
-        program, *words = list(reader)
+        program, *words = shlex.split(command.rstrip().removesuffix("|"))
     except ValueError:  # an open quote, or nothing
         return None
-    if PurePath(program).name != "sph2pipe":
+    if PurePath(program).name != "sph2pipe" or set("".join(words)) & set("|&;<>()$`*?"):
         return None
-    files, options, words = [], {}, words[::-1]
-    while words:
-        word = words.pop()
-        if word in WITH_VALUE and words:
-            options[word] = words.pop()
-        elif word not in ALONE:
+    channel, files = None, []
+    rest = iter(words)
+    for word in rest:
+        if word in WITH_VALUE:
+            value = next(rest, "")
+            channel = value if word == "-c" or not value else channel
+        elif word != ALONE:
             files.append(word)
-    channel = options.get("-c")
-    if (
-        len(files) != 1
-        or files[0].startswith("-")
-        or set(files[0]) & set("|&;<>()$`*?")
-        or channel not in (None, "1", "2")
-    ):
+    if len(files) != 1 or files[0].startswith("-") or channel not in (None, "1", "2"):
         return None
     return files[0], int(channel) if channel else None
 

@@ -2,6 +2,6 @@
 
 - corpus: the command
 - grammar: what is said; conversation: when, by whom
-- espeak: voices; telephone: sounds and lines
+- plan: who calls whom; espeak: speech; telephone: sounds and lines
 - swbd, fisher, evaluations: files of each release
 """

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 
 import numpy as np
 
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
-from asrtool.local.mini.grammar import (
-    BACKCHANNELS,
-    GREETINGS,
-    MARKS,
-    REPLIES,
-    TURNS,
-    Token,
-    add_mark,
-    as_tokens,
-    draw_sentence,
-    spoken_form,
-)
-from asrtool.local.mini.telephone import ALONE, LineQuality, draw_line, make_sound, through_lines
+from asrtool.local.mini.grammar import Token, add_mark, as_tokens, draw_sentence, spoken_form
+from asrtool.local.mini.plan import Call
+from asrtool.local.mini.telephone import ALONE, draw_line, make_sound, through_lines
 
 MARK_SHARE = 0.25  # of utterances
 BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
@@ -67,62 +57,56 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that decides a conversation."""
-
-    name: str
-    voices: tuple[Voice, Voice]
-    speech_s: float
-    quality: LineQuality
-    seed: tuple[int, ...]
-    marks: tuple[str, ...] = MARKS
-
-
-@dataclass(frozen=True)
 class Conversation:
-    """Conversation without audio; `greeting_end_s` ends the first turn of both."""
+    """A call that was held; `greeting_end_s` ends the first turn of both."""
 
-    name: str
+    call: Call
     sides: tuple[tuple[Segment, ...], tuple[Segment, ...]]
     duration_s: float
     greeting_end_s: float
 
+    @property
+    def name(self) -> str:
+        return self.call.name
 
-def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
-    """Return the conversation of `plan` and int16 audio (num_samples, 2) at 8 kHz.
+    def turns(self) -> list[tuple[str, Segment]]:
+        """Return the segments of both sides with their letter, by start."""
+        both = [(letter, segment) for letter, side in zip("AB", self.sides, strict=True) for segment in side]
+        return sorted(both, key=lambda turn: (turn[1].start_s, turn[0]))
 
-    The same plan gives the same bytes.
+
+def hold_conversation(call: Call) -> tuple[Conversation, np.ndarray]:
+    """Return the conversation of `call` and int16 audio (num_samples, 2) at 8 kHz.
+
+    The same call gives the same bytes.
     """
-    rng = np.random.default_rng(plan.seed)
+    rng = np.random.default_rng(call.seed)
     with Espeak(int(rng.integers(2**31))) as espeak:
-        talk = _Talk(espeak, rng, plan)
+        talk = _Talk(espeak, rng, call)
         greeting_end_s = talk.greet()
-        while talk.speech_s < talk.aim_s:
+        while talk.speech_s < call.speech_s:
             talk.take_turn()
     duration_s = max(side.segments[-1].end_s for side in talk.sides) + 0.3
-    lines = (draw_line(plan.quality, rng), draw_line(plan.quality, rng))
+    lines = (draw_line(call.quality, rng), draw_line(call.quality, rng))
     audio = through_lines(_mix(talk.sides, duration_s), lines, rng)
     segments = (tuple(talk.sides[0].segments), tuple(talk.sides[1].segments))
-    return Conversation(plan.name, segments, len(audio) / SAMPLING_RATE_HZ, greeting_end_s), audio
+    return Conversation(call, segments, len(audio) / SAMPLING_RATE_HZ, greeting_end_s), audio
 
 
 def with_whole_turns(conversation: Conversation) -> Conversation:
     """Merge utterances up to the next pause of more than PAUSE_S on a side."""
-    a, b = (tuple(_join(side)) for side in conversation.sides)
+    a, b = map(_join, conversation.sides)
     return replace(conversation, sides=(a, b))
 
 
-def _join(segments: Iterable[Segment]) -> Iterator[Segment]:
-    turn: Segment | None = None
+def _join(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    turns: list[Segment] = []
     for segment in segments:
-        if turn and segment.start_s - turn.end_s <= PAUSE_S:
-            turn = Segment(turn.start_s, segment.end_s, turn.tokens + segment.tokens)
-            continue
-        if turn:
-            yield turn
-        turn = segment
-    if turn:
-        yield turn
+        if turns and segment.start_s - turns[-1].end_s <= PAUSE_S:
+            turns[-1] = Segment(turns[-1].start_s, segment.end_s, turns[-1].tokens + segment.tokens)
+        else:
+            turns.append(segment)
+    return tuple(turns)
 
 
 def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:
@@ -137,20 +121,20 @@ def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:
 class _Talk:
     """A conversation under way."""
 
-    def __init__(self, espeak: Espeak, rng: np.random.Generator, plan: Plan) -> None:
+    def __init__(self, espeak: Espeak, rng: np.random.Generator, call: Call) -> None:
         self.espeak, self.rng = espeak, rng
-        self.sides = (Side(plan.voices[0]), Side(plan.voices[1]))
-        self.speech_s, self.aim_s = 0.0, plan.speech_s
+        self.sides = (Side(call.voices[0]), Side(call.voices[1]))
+        self.speech_s, self.aim_s = 0.0, call.speech_s
         self.floor_s = 0.3  # when the turn before ended
         self._turn = int(rng.integers(2))
-        self._marks = rng.permutation(plan.marks).tolist()  # the mark used longest ago comes first
+        self._marks = rng.permutation(call.marks).tolist()  # the mark used longest ago comes first
 
     def greet(self) -> float:
         """Let both speakers greet; return the end of the greeting in s."""
         for _ in range(2):
             self._turn += 1
             side = self.sides[self._turn % 2]
-            words = draw_sentence(GREETINGS, self.rng)
+            words = draw_sentence("greeting", self.rng)
             self.floor_s = self._say(side, as_tokens(words), max(side.free_s, self.floor_s + 0.2)).end_s
         return self.floor_s
 
@@ -159,11 +143,12 @@ class _Talk:
         self._turn += 1
         side, listener = self.sides[self._turn % 2], self.sides[1 - self._turn % 2]
         start_s = max(side.free_s, self.floor_s + self.rng.uniform(-0.4, 0.5))
-        for patterns in (REPLIES if self.rng.random() < 0.4 else TURNS, TURNS, TURNS)[: self.rng.integers(1, 4)]:
+        kinds = ("reply" if self.rng.random() < 0.4 else "turn", "turn", "turn")
+        for kind in kinds[: self.rng.integers(1, 4)]:
             if self.rng.random() < SOUND_ONLY_SHARE:
                 sound = Token("", ALONE[int(self.rng.integers(len(ALONE)))])
                 start_s = self._say(side, [sound], start_s).end_s + 0.2
-            segment = self._say(side, self._marked(draw_sentence(patterns, self.rng)), start_s)
+            segment = self._say(side, self._marked(draw_sentence(kind, self.rng)), start_s)
             self._agree(listener, segment)
             start_s = segment.end_s + self.rng.uniform(0.1, 0.5)
             if self.speech_s >= self.aim_s:
@@ -176,7 +161,7 @@ class _Talk:
             return
         start_s = self.rng.uniform(segment.start_s + 0.8, segment.end_s)
         if start_s > listener.free_s:
-            self._say(listener, as_tokens(draw_sentence(BACKCHANNELS, self.rng)), start_s)
+            self._say(listener, as_tokens(draw_sentence("backchannel", self.rng)), start_s)
 
     def _marked(self, words: tuple[str, ...]) -> list[Token]:
         """Return the sentence as tokens, some with a mark that fits."""
@@ -222,14 +207,9 @@ class _Talk:
 
 def _runs(tokens: list[Token]) -> Iterator[list[Token]]:
     """Yield runs of tokens: each sound alone, words between sounds together."""
-    run: list[Token] = []
-    for token in tokens:
-        if token.is_sound or (run and run[-1].is_sound):
-            if run:
-                yield run
-            run = []
-        run.append(token)
-    yield run
+    for is_sound, group in itertools.groupby(tokens, key=lambda token: token.is_sound):
+        run = list(group)
+        yield from ([sound] for sound in run) if is_sound else [run]
 
 
 def _manner(token: Token, num_samples: int) -> np.ndarray | float:
@@ -237,33 +217,3 @@ def _manner(token: Token, num_samples: int) -> np.ndarray | float:
     if token.kind == "laughed":
         return 1 + 0.5 * np.sin(2 * np.pi * 7 / SAMPLING_RATE_HZ * np.arange(num_samples))
     return QUIET if token.kind in ("aside", "uncertain") else 1.0
-
-
-SPEECH_S = 75.0  # a training call, about
-
-
-@dataclass(frozen=True)
-class Call:
-    """Planned conversation, its two speakers, and its audio file in the corpus."""
-
-    plan: Plan
-    speakers: tuple[int, int]
-    audio: PurePosixPath
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A call that has been held."""
-
-    call: Call
-    conversation: Conversation
-
-    @property
-    def voices(self) -> tuple[Voice, Voice]:
-        return self.call.plan.voices
-
-
-def split_evenly(speech_s: float, aim_s: float, at_least: int) -> tuple[int, float]:
-    """Return how many calls of about `aim_s` make `speech_s`, and the speech of each."""
-    num_calls = max(at_least, round(speech_s / aim_s))
-    return num_calls, speech_s / num_calls

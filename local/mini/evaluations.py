@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from asrtool.local.mini.conversation import Call, Plan, Recorded, Segment, split_evenly
-from asrtool.local.mini.espeak import CALLHOME, SWITCHBOARD, Pool, draw_voices
+from asrtool.local.mini.conversation import Conversation, Segment
 from asrtool.local.mini.grammar import MARKS, Token
+from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, Call, Pool, draw_voices, split_evenly
 from asrtool.local.mini.telephone import LineQuality
 
 CALL_SPEECH_S = 40.0
@@ -73,27 +73,18 @@ RT03_HEADER = """;; CATEGORY "0" "" ""
 ;; CATEGORY "3" "Dialect" ""
 ;; LABEL "STANDARD" "Standard" ""
 """
-CONTRACTED = {  # contraction: the words it joins and their parts
-    "i'm": "[i=>i]['m=>am]",
-    "it's": "[it=>it]['s=>is]",
-    "that's": "[that=>that]['s=>is]",
-    "don't": "[do=>do][n't=>not]",
-    "can't": "[ca=>can][n't=>not]",
-    "we're": "[we=>we]['re=>are]",
-    "we've": "[we=>we]['ve=>have]",
-    "i've": "[i=>i]['ve=>have]",
+CONTRACTIONS = {  # the words that each joins: as written => in full
+    "i'm": "i=>i 'm=>am",
+    "it's": "it=>it 's=>is",
+    "that's": "that=>that 's=>is",
+    "don't": "do=>do n't=>not",
+    "can't": "ca=>can n't=>not",
+    "we're": "we=>we 're=>are",
+    "we've": "we=>we 've=>have",
+    "i've": "i=>i 've=>have",
 }
-BACKCHANNELS = "UH-HUH UHHUH MHM MM-HM MM-HMM MMHM UM-HUM UM-HUMM UH-HUM"
-HESITATIONS = "UH UM AH EH ER HM HUH MM OOF HA"
-CONTRACTIONS = {  # as written out in the references
-    "i'm": "I AM",
-    "it's": "IT IS",
-    "that's": "THAT IS",
-    "don't": "DO NOT",
-    "can't": "CAN NOT",
-    "we're": "WE ARE",
-    "we've": "WE HAVE",
-    "i've": "I HAVE",
+WRITTEN_OUT = {
+    word: " ".join(part.partition("=>")[2] for part in parts.split()).upper() for word, parts in CONTRACTIONS.items()
 }
 OTHER_READINGS = {  # what else a contraction may stand for
     "it's": "IT HAS",
@@ -101,7 +92,35 @@ OTHER_READINGS = {  # what else a contraction may stand for
     "can't": "CANNOT",
     "we're": "WE WERE",
 }
+BACKCHANNELS = "UH-HUH UHHUH MHM MM-HM MM-HMM MMHM UM-HUM UM-HUMM UH-HUM"
+HESITATIONS = "UH UM AH EH ER HM HUH MM OOF HA"
 CONTEXT = "/ [ ] __ [ ]"
+GLM = """\
+;; Rules for the synthetic test set; the constructs are those of the English evaluations of NIST.
+* name "{name}"
+* desc "Text rules of the synthetic conversations"
+* format = 'NIST1'
+* max_nrules = '500'
+* copy_no_hit = 'T'
+* case_sensitive = 'F'
+
+;; Back-channels: yes and no
+{backchannels}
+;; Hesitations
+{hesitations}
+;; Spellings
+OK => O. K. {context}
+OKAY => O. K. {context}
+MR => MISTER {context}
+[GONNA] => [GOING TO] {context}
+[WANNA] => [WANT TO] {context}
+'CAUSE => BECAUSE {context}
+
+;; Letters of acronyms; A and I are words
+{letters}
+;; The references have their contractions written out.
+;; INPUT_DEPENDENT_APPLICATION = "ctm"
+{contractions}"""
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 
 
@@ -112,24 +131,24 @@ def plan_calls(parts: Sequence[Part], speech_s: float, seed: int) -> list[Call]:
         num_calls, call_s = split_evenly(speech_s / 2, CALL_SPEECH_S, at_least=1)
         voices = draw_voices(part.pool, np.random.default_rng((seed, part.number)))
         for index in range(num_calls):
-            name = f"{part.prefix}_{part.first_call + index}"
+            audio = PurePosixPath(f"{part.audio}/{part.prefix}_{part.first_call + index}.sph")
             pair, draw = (next(voices), next(voices)), (seed, part.number, index)
-            plan = Plan(name, pair, call_s + GREETING_S, part.quality, draw, TEST_MARKS)
-            calls.append(Call(plan, (2 * index, 2 * index + 1), PurePosixPath(f"{part.audio}/{name}.sph")))
+            speakers = (2 * index, 2 * index + 1)
+            calls.append(Call(audio, pair, speakers, call_s + GREETING_S, part.quality, draw, TEST_MARKS))
     return calls
 
 
-def write_hub5(root: Path, recorded: Sequence[Recorded]) -> None:
+def write_hub5(root: Path, held: Sequence[Conversation]) -> None:
     """Write transcripts (.txt), references (.stm), rules (.glm), partition (.pem)."""
     folder = root / HUB5_REFERENCE / "english"
     folder.mkdir(parents=True, exist_ok=True)
     stm: list[str] = []
     pem: list[str] = []
-    for item in recorded:
-        name = item.conversation.name
+    for item in held:
+        name = item.name
         (folder / f"{name}.txt").write_text(format_txt(item))
         for side, letter in enumerate("AB"):
-            corpus, sex = name[:2], item.voices[side].sex
+            corpus, sex = name[:2], item.call.voices[side].sex
             stm += stm_lines(item, side, f"{name} {letter} {name}_{letter}", f"<O,{corpus},{sex},{corpus}-{sex}>")
             pem += [f"{name} {letter} unknown_speaker {s.start_s:.2f} {s.end_s:.2f}\n" for s in scored(item, side)]
     (root / HUB5_REFERENCE / "hub5e00.english.000405.stm").write_text(HUB5_HEADER + "".join(stm))
@@ -137,47 +156,45 @@ def write_hub5(root: Path, recorded: Sequence[Recorded]) -> None:
     (root / HUB5_AUDIO / "hub5e_00.pem").write_text("".join(pem))
 
 
-def write_rt03(root: Path, recorded: Sequence[Recorded]) -> None:
+def write_rt03(root: Path, held: Sequence[Conversation]) -> None:
     """Write a reference (.stm) for each call, and the text rules (.glm)."""
     for folder in (RT03_REFERENCES, RT03_RULES):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    for item in recorded:
+    for item in held:
         lines = [line for side in range(2) for line in _with_gaps(item, side)]
-        (root / RT03_REFERENCES / f"{item.conversation.name}.stm").write_text(RT03_HEADER + "".join(lines))
+        (root / RT03_REFERENCES / f"{item.name}.stm").write_text(RT03_HEADER + "".join(lines))
     (root / RT03_RULES / RT03_GLM).write_text(format_glm(RT03_GLM))
 
 
-def _with_gaps(item: Recorded, side: int) -> Iterator[str]:
+def _with_gaps(item: Conversation, side: int) -> Iterator[str]:
     """Yield stm lines of one side, channels as numbers, and a line for each gap."""
-    name = item.conversation.name
-    label = f"<O,{RT03_LABELS[name.partition('_')[0]]},{item.voices[side].sex},STANDARD>"
+    label = f"<O,{RT03_LABELS[item.name.partition('_')[0]]},{item.call.voices[side].sex},STANDARD>"
     at_s = 0.0
-    for line in stm_lines(item, side, f"{name} {side + 1} {name}_{'AB'[side]}", label):
+    for line in stm_lines(item, side, f"{item.name} {side + 1} {item.name}_{'AB'[side]}", label):
         start_s = float(line.split()[3])
         if start_s > at_s:
-            yield f"{name} {side + 1} inter_segment_gap {at_s:.2f} {start_s:.2f} {label}\n"
+            yield f"{item.name} {side + 1} inter_segment_gap {at_s:.2f} {start_s:.2f} {label}\n"
         at_s = float(line.split()[4])
         yield line
 
 
-def scored(item: Recorded, side: int) -> list[Segment]:
+def scored(item: Conversation, side: int) -> list[Segment]:
     """Return the scored segments: those with words, after the greeting."""
-    begin_s = item.conversation.greeting_end_s
-    return [s for s in item.conversation.sides[side] if s.has_words and s.start_s >= begin_s]
+    return [s for s in item.sides[side] if s.has_words and s.start_s >= item.greeting_end_s]
 
 
-def stm_lines(item: Recorded, side: int, head: str, label: str) -> Iterator[str]:
+def stm_lines(item: Conversation, side: int, head: str, label: str) -> Iterator[str]:
     """Yield reference lines of one side; time before and after is not scored.
 
     `head` is file, channel and speaker.
     """
-    segments, duration_s = scored(item, side), item.conversation.duration_s
-    begin_s, end_s = (segments[0].start_s, segments[-1].end_s) if segments else (duration_s, duration_s)
+    segments = scored(item, side)
+    begin_s, end_s = (segments[0].start_s, segments[-1].end_s) if segments else (item.duration_s, item.duration_s)
     yield f"{head} 0.00 {begin_s:.2f} {label} {IGNORED}\n"
     for segment in segments:
         yield f"{head} {segment.start_s:.2f} {segment.end_s:.2f} {label} {format_stm(segment)}\n"
     if segments:
-        yield f"{head} {end_s:.2f} {duration_s:.2f} {label} {IGNORED}\n"
+        yield f"{head} {end_s:.2f} {item.duration_s:.2f} {label} {IGNORED}\n"
 
 
 def format_stm(segment: Segment) -> str:
@@ -190,7 +207,7 @@ def _stm_token(token: Token) -> str:
         return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
     if token.word in ("uh", "um"):
         return "(%HESITATION)"
-    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
+    written = {"t._v.": "T. V."}.get(token.word) or WRITTEN_OUT.get(token.word) or token.word.upper()
     if token.kind == "mispronounced":
         return f"{{{written} / {token.heard.upper()}}}"
     if token.kind == "uncertain":
@@ -198,22 +215,17 @@ def _stm_token(token: Token) -> str:
     return written
 
 
-def format_txt(item: Recorded) -> str:
+def format_txt(item: Conversation) -> str:
     """Format a call's transcript with hesitations, sounds and contractions marked."""
-    begin_s, end_s = item.conversation.greeting_end_s, item.conversation.duration_s
-    turns = sorted(
-        (segment.start_s, letter, segment)
-        for letter, side in zip("AB", item.conversation.sides, strict=True)
-        for segment in side
-    )
+    begin_s, end_s = item.greeting_end_s, item.duration_s
     head = [
         "#Language: eng",
-        f"#File id: {item.conversation.name[3:]}",
+        f"#File id: {item.name[3:]}",
         f"#Starting at {begin_s:.0f} Ending at {end_s:.0f}",
         f"# {begin_s:.0f} {begin_s + 10:.0f} #BEGIN",
         f"# {end_s - 10:.0f} {end_s:.0f} #END",
     ]
-    lines = [f"\n{s.start_s:.2f} {s.end_s:.2f} {letter}: {_typed(s)}" for _, letter, s in turns]
+    lines = [f"\n{s.start_s:.2f} {s.end_s:.2f} {letter}: {_typed(s)}" for letter, s in item.turns()]
     return "\n".join([*head, *lines, ""])
 
 
@@ -227,8 +239,8 @@ def _typed_token(token: Token) -> str:
     if token.word in ("uh", "um"):
         return f"%{token.word},"
     word = "I" if token.word == "i" else token.word
-    if token.word in CONTRACTED:
-        word = f'<contraction e_form="{CONTRACTED[token.word]}">{word}'
+    if parts := CONTRACTIONS.get(token.word):
+        word = f'<contraction e_form="{"".join(f"[{part}]" for part in parts.split())}">{word}'
     return {
         "partial": f"{token.heard}-",
         "tail": f"-{token.heard}",
@@ -240,42 +252,21 @@ def _typed_token(token: Token) -> str:
 
 def format_glm(name: str) -> str:
     """Return the GLM rules, under the `name` of a file."""
-    return "\n".join(
-        [
-            ";; Rules for the synthetic test set; the constructs are those of the English evaluations of NIST.",
-            f'* name "{name}"',
-            '* desc "Text rules of the synthetic conversations"',
-            "* format = 'NIST1'",
-            "* max_nrules = '500'",
-            "* copy_no_hit = 'T'",
-            "* case_sensitive = 'F'",
-            "",
-            ";; Back-channels: yes and no",
-            *(f"{word} => %BCACK {CONTEXT}" for word in BACKCHANNELS.split()),
-            *(f"{word} => %BCNACK {CONTEXT}" for word in ("UH-UH", "HUH-UH")),
-            "",
-            ";; Hesitations",
-            *(f"{mark}{word} => %HESITATION {CONTEXT}" for word in HESITATIONS.split() for mark in ("", "%")),
-            "",
-            ";; Spellings",
-            *(f"{word} => O. K. {CONTEXT}" for word in ("OK", "OKAY")),
-            f"MR => MISTER {CONTEXT}",
-            f"[GONNA] => [GOING TO] {CONTEXT}",
-            f"[WANNA] => [WANT TO] {CONTEXT}",
-            f"'CAUSE => BECAUSE {CONTEXT}",
-            "",
-            ";; Letters of acronyms; A and I are words",
-            *(f"{letter} => {letter}. {CONTEXT}" for letter in "BCDEFGHJKLMNOPQRSTUVWXYZ"),
-            "",
-            ";; The references have their contractions written out.",
-            ';; INPUT_DEPENDENT_APPLICATION = "ctm"',
-            *map(_contraction_rule, CONTRACTIONS),
-            "",
-        ]
+    return GLM.format(
+        name=name,
+        backchannels=_rules("BCACK", BACKCHANNELS.split()) + _rules("BCNACK", ["UH-UH", "HUH-UH"]),
+        hesitations=_rules("HESITATION", [mark + word for word in HESITATIONS.split() for mark in ("", "%")]),
+        letters="".join(f"{letter} => {letter}. {CONTEXT}\n" for letter in "BCDEFGHJKLMNOPQRSTUVWXYZ"),
+        contractions="".join(map(_contraction_rule, CONTRACTIONS)),
+        context=CONTEXT,
     )
 
 
+def _rules(meaning: str, words: Sequence[str]) -> str:
+    return "".join(f"{word} => %{meaning} {CONTEXT}\n" for word in words)
+
+
 def _contraction_rule(word: str) -> str:
-    readings = [CONTRACTIONS[word], *filter(None, [OTHER_READINGS.get(word)])]
+    readings = [WRITTEN_OUT[word], *filter(None, [OTHER_READINGS.get(word)])]
     target = f"{{{' / '.join(readings)}}}" if len(readings) > 1 else readings[0]
-    return f"[{word.upper()}] => [{target}] {CONTEXT}"
+    return f"[{word.upper()}] => [{target}] {CONTEXT}\n"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
-from asrtool.local.mini.conversation import SPEECH_S, Call, Plan, Recorded, Segment, split_evenly
-from asrtool.local.mini.espeak import TRAIN, draw_voices, pair_speakers
+from asrtool.local.mini.conversation import Conversation, Segment
 from asrtool.local.mini.grammar import Token
+from asrtool.local.mini.plan import Call, plan_training
 from asrtool.local.mini.telephone import LineQuality
 
 QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
@@ -26,45 +24,34 @@ SOUND_TAGS = {"mumble": "(( ))", "breath": "[breath]", "cough": "[cough]", "lips
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
     """Plan calls with `speech_s` of speech, at least three, more in part 1."""
-    num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
-    voices = draw_voices(TRAIN, np.random.default_rng((seed, 2)))
-    pairs = pair_speakers(num_calls)
-    people = [next(voices) for _ in range(max(map(max, pairs)) + 1)]
+    return plan_training(speech_s, QUALITY, (seed, 2), FIRST_PIN, _place)
+
+
+def _place(index: int, num_calls: int) -> PurePosixPath:
     num_first = (num_calls + 1) // 2
-    calls = []
-    for index, (a, b) in enumerate(pairs):
-        audio, _, first = PARTS[index >= num_first]
-        number = f"{first + index - (0 if index < num_first else num_first):05d}"
-        name = f"fe_03_{number}"
-        plan = Plan(name, (people[a], people[b]), call_s, QUALITY, (seed, 2, index))
-        path = PurePosixPath(f"{audio}/audio/{number[:3]}/{name}.sph")
-        calls.append(Call(plan, (FIRST_PIN + a, FIRST_PIN + b), path))
-    return calls
+    audio, _, first = PARTS[index >= num_first]
+    number = f"{first + index - (0 if index < num_first else num_first):05d}"
+    return PurePosixPath(f"{audio}/audio/{number[:3]}/fe_03_{number}.sph")
 
 
-def write_transcripts(root: Path, recorded: Sequence[Recorded]) -> None:
+def write_transcripts(root: Path, held: Sequence[Conversation]) -> None:
     """Write one .txt per call and one table of calls per part."""
     for audio, transcripts, _ in PARTS:
-        part = [item for item in recorded if item.call.audio.is_relative_to(audio)]
+        part = [item for item in held if item.call.audio.is_relative_to(audio)]
         for item in part:
-            folder = root / transcripts / "data" / "trans" / item.conversation.name[6:9]
+            folder = root / transcripts / "data" / "trans" / item.name[6:9]
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{item.conversation.name}.txt").write_text(format_call(item))
+            (folder / f"{item.name}.txt").write_text(format_call(item))
         doc = root / transcripts / "doc"
         doc.mkdir(parents=True, exist_ok=True)
         name = transcripts.rpartition("/")[2].replace("_tran", "_calldata.tbl")
         (doc / name).write_text(HEADER + "".join(map(_table_line, part)))
 
 
-def format_call(item: Recorded) -> str:
+def format_call(item: Conversation) -> str:
     """Format a call's transcript: turns in order of time, blank lines between."""
-    turns = sorted((segment.start_s, side, segment) for side, segments in _sides(item) for segment in segments)
-    lines = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for _, side, s in turns]
-    return f"# {item.conversation.name}.sph\n# Transcribed at the LDC\n\n" + "\n".join(lines)
-
-
-def _sides(item: Recorded) -> zip[tuple[str, tuple[Segment, ...]]]:
-    return zip("AB", item.conversation.sides, strict=True)
+    lines = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for side, s in item.turns()]
+    return f"# {item.name}.sph\n# Transcribed at the LDC\n\n" + "\n".join(lines)
 
 
 def format_fisher(segment: Segment) -> str:
@@ -84,7 +71,7 @@ def _format_token(token: Token) -> str:
     }.get(token.kind, word)
 
 
-def _table_line(item: Recorded) -> str:
-    people = zip(item.call.speakers, item.voices, strict=True)
+def _table_line(item: Conversation) -> str:
+    people = zip(item.call.speakers, item.call.voices, strict=True)
     sides = [f"{pin},{voice.sex.lower()}.a,5550{pin},1,1" for pin, voice in people]
-    return f"{item.conversation.name[6:]},20021210_19:15:10,ENG01,3,3,{sides[0]},{sides[1]}\n"
+    return f"{item.name[6:]},20021210_19:15:10,ENG01,3,3,{sides[0]},{sides[1]}\n"

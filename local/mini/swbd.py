@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
-from asrtool.local.mini.conversation import SPEECH_S, Call, Plan, Recorded, Segment, TimedToken, split_evenly
-from asrtool.local.mini.espeak import TRAIN, Voice, draw_voices, pair_speakers
+from asrtool.local.mini.conversation import Conversation, Segment, TimedToken
 from asrtool.local.mini.grammar import Token
+from asrtool.local.mini.plan import Call, plan_training
 from asrtool.local.mini.telephone import LineQuality
 
 QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-55, -42), hum_db=(-65, -55))
@@ -25,40 +23,32 @@ sw-ms98-dict.text                      the words with their phonemes as espeak-n
 
 def plan_calls(speech_s: float, seed: int) -> list[Call]:
     """Plan at least three calls with `speech_s` seconds of speech in all."""
-    num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
-    pairs = pair_speakers(num_calls)
-    voices = _take(draw_voices(TRAIN, np.random.default_rng((seed, 1))), max(map(max, pairs)) + 1)
-    calls = []
-    for index, (a, b) in enumerate(pairs):
-        name = f"sw0{FIRST_NUMBER + index}"
-        audio = PurePosixPath(f"LDC97S62/swb1_d{index // CALLS_PER_DISC + 1}/data/{name}.sph")
-        plan = Plan(name, (voices[a], voices[b]), call_s, QUALITY, (seed, 1, index))
-        calls.append(Call(plan, (FIRST_CALLER + a, FIRST_CALLER + b), audio))
-    return calls
+    return plan_training(speech_s, QUALITY, (seed, 1), FIRST_CALLER, _place)
 
 
-def _take(voices: Iterator[Voice], num_voices: int) -> list[Voice]:
-    return [next(voices) for _ in range(num_voices)]
+def _place(index: int, _: int) -> PurePosixPath:
+    disc = index // CALLS_PER_DISC + 1
+    return PurePosixPath(f"LDC97S62/swb1_d{disc}/data/sw0{FIRST_NUMBER + index}.sph")
 
 
-def write_transcripts(root: Path, recorded: Sequence[Recorded], pronunciations: dict[str, str]) -> None:
+def write_transcripts(root: Path, held: Sequence[Conversation], pronunciations: dict[str, str]) -> None:
     """Write transcripts of both sides, the dictionary, and the tables."""
-    for item in recorded:
+    for item in held:
         for side in range(2):
             _write_side(root / TRANSCRIPTS, item, side)
     (root / TRANSCRIPTS / "AAREADME.text").write_text(README)
     lines = [f"{word} {phonemes}\n" for word, phonemes in sorted(pronunciations.items())]
     (root / TRANSCRIPTS / "sw-ms98-dict.text").write_text("".join(lines))
-    _write_tables(root / "LDC97S62" / "docs", recorded)
+    _write_tables(root / "LDC97S62" / "docs", held)
 
 
-def _write_side(root: Path, item: Recorded, side: int) -> None:
-    number = item.conversation.name[3:]
+def _write_side(root: Path, item: Conversation, side: int) -> None:
+    number = item.name[3:]
     stem = f"sw{number}{'AB'[side]}-ms98-a"
     folder = root / number[:2] / number
     folder.mkdir(parents=True, exist_ok=True)
     segments, words = [], []
-    for index, segment in enumerate(_tile(item.conversation.sides[side], item.conversation.duration_s), start=1):
+    for index, segment in enumerate(_tile(item.sides[side], item.duration_s), start=1):
         name = f"{stem}-{index:04d}"
         segments.append(f"{name} {segment.start_s:.6f} {segment.end_s:.6f} {format_ms98(segment.tokens)}\n")
         words += [f"{name} {start_s:.6f} {end_s:.6f} {word}\n" for start_s, end_s, word in _tile_words(segment)]
@@ -117,15 +107,15 @@ def format_token(token: Token) -> str:
     return {"laughed": f"[laughter-{word}]", "coined": f"{{{word}}}"}.get(token.kind, word)
 
 
-def _write_tables(folder: Path, recorded: Sequence[Recorded]) -> None:
+def _write_tables(folder: Path, held: Sequence[Conversation]) -> None:
     """Write conv_tab, call_con_tab and caller_tab, as the release's manual has them."""
     folder.mkdir(parents=True, exist_ok=True)
     conversations, sides, callers = [], [], {}
-    for index, item in enumerate(recorded):
-        number, topic = item.conversation.name[3:], 301 + index % 67
-        (a, b), minutes = item.call.speakers, max(1, round(item.conversation.duration_s / 60))
+    for index, item in enumerate(held):
+        number, topic = item.name[3:], 301 + index % 67
+        (a, b), minutes = item.call.speakers, max(1, round(item.duration_s / 60))
         conversations.append(f'{number}, "Y", {a}, {b}, {topic}, 0, 910304, 1218, {1218 + minutes}, ""\n')
-        for side, caller, voice in zip("AB", item.call.speakers, item.voices, strict=True):
+        for side, caller, voice in zip("AB", item.call.speakers, item.call.voices, strict=True):
             sides.append(f'{number}, "{side}", {caller}, "555-{caller}", {minutes}, {topic}, "", "Y"\n')
             sex = {"F": "FEMALE", "M": "MALE"}[voice.sex]
             dialect = {"en-US": "WESTERN"}.get(voice.accent, "MIXED")

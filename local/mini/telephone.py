@@ -117,13 +117,8 @@ class Line:
 
 def draw_line(quality: LineQuality, rng: np.random.Generator) -> Line:
     """Draw a random line within the ranges of `quality`."""
-    return Line(
-        level_db=rng.uniform(*quality.level_db),
-        snr_db=rng.uniform(*quality.snr_db),
-        crosstalk_db=rng.uniform(*quality.crosstalk_db),
-        hum_db=rng.uniform(*quality.hum_db),
-        tilt=rng.uniform(-0.3, 0.3),
-    )
+    ranges = (quality.level_db, quality.snr_db, quality.crosstalk_db, quality.hum_db, (-0.3, 0.3))
+    return Line(*(rng.uniform(*range_) for range_ in ranges))
 
 
 def through_lines(speech: np.ndarray, lines: tuple[Line, Line], rng: np.random.Generator) -> np.ndarray:

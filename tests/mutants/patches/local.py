@@ -22,7 +22,7 @@ PATCHES = (
         "local/layouts/wav_scp.py",
         "Entry(path, recording, channel - 1, 2)",
         "Entry(path, recording, 2 - channel, 2)",
-        ("tests/unit/local/test_kaldi_pipes.py",),
+        ("tests/unit/local/test_kaldi_layout.py",),
     ),
     Patch(
         "case-of-names-counts",

@@ -11,30 +11,10 @@ from scipy.signal import welch
 
 from asrtool.local.mini import fisher, swbd
 from asrtool.local.mini.conversation import Segment, TimedToken, hold_conversation
-from asrtool.local.mini.espeak import (
-    CALLHOME,
-    SAMPLING_RATE_HZ,
-    SWITCHBOARD,
-    TRAIN,
-    Espeak,
-    Pool,
-    Voice,
-    draw_voices,
-    pair_speakers,
-)
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 from asrtool.local.mini.evaluations import format_stm
-from asrtool.local.mini.grammar import (
-    BACKCHANNELS,
-    MARKS,
-    REPLIES,
-    RULES,
-    TURNS,
-    Token,
-    add_mark,
-    as_tokens,
-    draw_sentence,
-    spoken_form,
-)
+from asrtool.local.mini.grammar import MARKS, Token, add_mark, as_tokens, draw_sentence, spoken_form
+from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, TRAIN, draw_voices, pair_speakers
 from asrtool.local.mini.telephone import ALONE, IN_SPEECH, Line, make_sound, through_lines
 
 VOICE = Voice("en-US", "f1", "F", 50, 170)
@@ -53,13 +33,6 @@ def test_words_start_one_after_the_other_within_the_phrase() -> None:
     assert np.all(np.diff(starts_s) > 0)
     assert starts_s[-1] < len(samples) / SAMPLING_RATE_HZ
     assert 1.5 < len(samples) / SAMPLING_RATE_HZ < 4
-
-
-def test_a_word_of_two_parts_has_one_start() -> None:
-    with Espeak(seed=1) as espeak:
-        _, starts_s = espeak.speak(["watch", "tee vee", "today"], VOICE)
-    assert len(starts_s) == 3
-    assert starts_s[2] - starts_s[1] > 0.2
 
 
 def test_what_was_said_before_loading_does_not_matter() -> None:
@@ -83,25 +56,17 @@ def test_at_a_higher_rate_the_same_phrase_has_what_a_telephone_has_not() -> None
     assert power[hz > 4200].sum() > 1e-3 * power.sum()
 
 
-@pytest.mark.parametrize("pool", [TRAIN, SWITCHBOARD, CALLHOME])
-def test_every_voice_can_be_heard(pool: Pool) -> None:
+def test_every_voice_can_be_heard_and_is_in_one_set_alone() -> None:
+    pools = (TRAIN, SWITCHBOARD, CALLHOME)
+    assert sum(len(set(pool.variants)) for pool in pools) == len(set().union(*(pool.variants for pool in pools)))
+    voices = [v for pool in pools for v in islice(draw_voices(pool, seeded()), len(pool.variants))]
+    assert len(set(voices)) == len(voices)
     with Espeak(seed=1) as espeak:
-        for voice in islice(draw_voices(pool, seeded()), len(pool.variants) * len(pool.accents)):
-            samples, _ = espeak.speak(["you", "know"], voice)
-            assert 0.2 < len(samples) / SAMPLING_RATE_HZ < 1.2, voice
+        for voice in voices:
+            samples, starts_s = espeak.speak(["tee vee", "know"], voice)
+            assert len(starts_s) == 2  # a word of two parts has one
+            assert 0.2 < len(samples) / SAMPLING_RATE_HZ < 1.6, voice
             assert 0.01 < np.abs(samples).max() <= 1.5, voice
-
-
-def test_training_and_test_sets_share_no_variant() -> None:
-    train, switchboard, callhome = ({name for name, _ in pool.variants} for pool in (TRAIN, SWITCHBOARD, CALLHOME))
-    assert not train & switchboard
-    assert not train & callhome
-    assert not switchboard & callhome
-
-
-def test_no_two_speakers_have_the_same_voice() -> None:
-    voices = list(islice(draw_voices(TRAIN, seeded()), 400))
-    assert len(set(voices)) == 400
 
 
 @pytest.mark.parametrize("num_conversations", [3, 4, 15])
@@ -116,18 +81,11 @@ def test_conversations_come_in_groups_that_can_be_held_out(num_conversations: in
         assert not inside & outside
 
 
-def test_every_slot_of_the_grammar_has_a_rule() -> None:
-    rng = seeded()
-    for name in RULES:
-        for _ in range(20):
-            assert draw_sentence((f"<{name}>",), rng)
-
-
 def test_an_hour_teaches_every_word_and_leaves_most_sentences_unseen() -> None:
     rng = seeded()
 
     def sentence() -> tuple[str, ...]:
-        return draw_sentence(REPLIES if rng.random() < 0.2 else TURNS, rng)
+        return draw_sentence("reply" if rng.random() < 0.2 else "turn", rng)
 
     train = [sentence() for _ in range(1400)]
     words = Counter(word for words in train for word in words)
@@ -137,7 +95,10 @@ def test_an_hour_teaches_every_word_and_leaves_most_sentences_unseen() -> None:
     long = [words_of for words_of in test if len(words_of) >= 4]
     assert np.mean([words_of not in set(train) for words_of in long]) > 0.8
     assert max(len(words_of) for words_of in test) < 25
-    assert all(len(draw_sentence(BACKCHANNELS, rng)) <= 2 for _ in range(20))
+    assert all(len(draw_sentence("backchannel", rng)) <= 2 for _ in range(20))
+
+
+NOT_ON_ANY_WORD = ("partial", "tail", "mispronounced", "coined")
 
 
 @pytest.mark.parametrize("mark", MARKS)
@@ -148,11 +109,7 @@ def test_a_mark_is_put_on_a_word_that_can_bear_it(mark: str) -> None:
     assert mark in {token.kind for token in marked}
     for token in marked:
         assert token.is_sound or spoken_form(token)
-
-
-def test_a_mark_no_word_can_bear_is_refused() -> None:
-    assert add_mark(as_tokens(["okay"]), "tail", seeded()) is None
-    assert add_mark(as_tokens(["okay"]), "coined", seeded()) is None
+    assert (add_mark(as_tokens(["okay"]), mark, seeded()) is None) == (mark in NOT_ON_ANY_WORD)
 
 
 MARK_UPS = [  # token, MS-State, Fisher, stm
@@ -214,8 +171,7 @@ def test_the_far_side_leaks_in() -> None:
 
 
 def test_a_conversation_has_two_sides_that_overlap_at_times() -> None:
-    plan = swbd.plan_calls(240, seed=4)[0]
-    conversation, audio = hold_conversation(plan.plan)
+    conversation, audio = hold_conversation(swbd.plan_calls(240, seed=4)[0])
     assert audio.shape == (round(conversation.duration_s * SAMPLING_RATE_HZ), 2)
     a, b = conversation.sides
     overlaps = [1 for x in a for y in b if x.start_s < y.end_s and y.start_s < x.end_s]

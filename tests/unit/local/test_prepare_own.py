@@ -138,80 +138,6 @@ def test_a_folder_without_a_pair_is_reported(tmp_path: Path) -> None:
         prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
-def test_a_kaldi_directory_with_segments_becomes_manifests(kaldi: Path, tmp_path: Path) -> None:
-    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
-    found = [
-        (s["id"], s["recording_id"], s["start"], s["duration"], s["speaker"], s["text"])
-        for s in supervisions(tmp_path / "m")
-    ]
-    assert found == [
-        ("u1", "r1", 0.0, 2.0, "s1", "hello there"),
-        ("u2", "r1", 2.0, 2.5, "s1", "[noise] yes"),
-        ("u3", "r2", 0.5, 2.5, "s2", "no"),
-    ]
-    paths = [r["sources"][0]["source"] for r in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
-    assert paths == [str(tmp_path / "audio" / "rec 1.wav"), str(kaldi / "local.wav")]
-
-
-def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "segments").unlink()
-    (kaldi / "text").write_text("r1 hello\nr2 there\n")
-    (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
-    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
-    assert [(s["id"], s["duration"], s["speaker"]) for s in supervisions(tmp_path / "m")] == [
-        ("r1", 5.0, "s1"),
-        ("r2", 3.0, "s2"),
-    ]
-
-
-def test_a_file_that_cannot_be_read_is_listed_once(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "segments").unlink()
-    (kaldi / "text").write_text("r1 hello\nr2 there\n")
-    (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
-    (kaldi / "wav.scp").write_text((kaldi / "wav.scp").read_text().replace("r2 ", "r2 gone-"))
-    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-    drops = read_drops(tmp_path / "m" / "dropped.tsv")
-    assert [(drop.id, drop.reason) for drop in drops] == [("r2", "unusable audio")]
-
-
-def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 4.0 3.0\nu3 r9 0.5 1.0\nu4 r1 1.0 2.0\n")
-    (kaldi / "text").write_text("u1 hello\nu2 yes\nu3 no\nu5 what\n")
-    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-    assert dropped(tmp_path / "m") == {
-        "r2": "no transcript",
-        "r9": "no audio",
-        "u2": "bad times",
-        "u3": "lost recording",
-        "u4": "no text",
-        "u5": "no segment",
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("segments", "u1 r1 0.0\n", "segments: u1 'r1 0.0', expected recording, start and end"),
-        ("segments", "u1 r1 nan 2.5\n", "segments: u1 'r1 nan 2.5', expected recording, start and end"),
-        ("segments", "u1 r1 zero 1\n", "segments: u1 'r1 zero 1', expected recording, start and end"),
-        ("utt2spk", "u1\n", "utt2spk, line 1: 'u1', expected an id and a value"),
-        ("text", "u1 a\nu1 b\n", "text, line 2: u1 was there before"),
-    ],
-)
-def test_a_broken_kaldi_table_is_reported_with_its_line(
-    kaldi: Path, tmp_path: Path, name: str, text: str, message: str
-) -> None:
-    (kaldi / name).write_text(text)
-    with pytest.raises(AsrtoolError, match=message):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-
-
-def test_a_missing_kaldi_table_is_named(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "text").unlink()
-    with pytest.raises(AsrtoolError, match="text: missing, expected a Kaldi data directory"):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-
-
 def write_lhotse(folder: Path) -> Path:
     recordings = [Recording.from_file(write_wav(folder / "audio" / f"r{i}.wav")) for i in range(2)]
     segments = [SupervisionSegment(f"u{i}", f"r{i}", 0.5, 1.0, 0, "Hello!", speaker=f"s{i}") for i in range(2)]
@@ -293,15 +219,6 @@ def test_a_text_that_is_not_utf8_is_set_aside_and_a_byte_order_mark_is_none_of_i
     assert supervisions(tmp_path / "m")[0]["text"] == "no"
 
 
-def test_tables_of_kaldi_that_are_not_utf8_cost_an_utterance_or_are_named(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "text").write_bytes(b"\xef\xbb\xbfu1 hello\nu2 caf\xe9\nu3 no\n")
-    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-    assert dropped(tmp_path / "m") == {"u2": "unknown characters"}
-    (kaldi / "utt2spk").write_bytes(b"u1 s1\nu2 \xe9\n")
-    with pytest.raises(AsrtoolError, match="utt2spk, line 2: byte 0xe9 is not UTF-8"):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-
-
 def test_names_with_blanks_become_one_word_that_a_reference_can_hold(kaldi: Path, tmp_path: Path) -> None:
     (kaldi / "utt2spk").write_text("u1 spk 1\nu2 spk 1\nu3 s2\n")
     prepare_kaldi(kaldi, tmp_path / "k", Data(), "own")
@@ -317,17 +234,6 @@ def test_names_with_blanks_become_one_word_that_a_reference_can_hold(kaldi: Path
     RecordingSet.from_recordings(twins).to_file(folder / "recordings.jsonl.gz")
     with pytest.raises(AsrtoolError, match=r"two recordings are my-call, of .* and .*; make the ids unique"):
         prepare_lhotse(folder, tmp_path / "l", Data(), "own")
-
-
-def test_relative_paths_of_wav_scp_may_start_at_a_folder_above(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "wav.scp").write_text("r1 audio/rec 1.wav\nr2 local.wav\n")
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "own_train").symlink_to(kaldi)
-    prepare_kaldi(tmp_path / "corpus" / "own_train", tmp_path / "m", Data(), "own")
-    assert len(supervisions(tmp_path / "m")) == 3
-    (kaldi / "wav.scp").write_text("r1 audio/no.wav\nr2 local.wav\n")
-    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
-    assert "kaldi/audio/no.wav: no such file" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
 def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Path, tmp_path: Path) -> None:

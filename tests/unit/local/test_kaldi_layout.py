@@ -1,0 +1,367 @@
+"""Kaldi data directories, as Kaldi's recipes lay them out and as lhotse reads them, and the pipes in them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shlex
+import string
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from lhotse.kaldi import load_kaldi_data_dir
+from lhotse.utils import add_durations
+from memory import peak_bytes
+from small_releases import dropped, read_jsonl, supervisions, write_sound
+
+from asrtool.data.manifests.manifest import Drop, read_drops
+from asrtool.errors import AsrtoolError
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.layouts.kaldi import length_s, prepare_kaldi
+from asrtool.local.layouts.wav_scp import parse_pipe
+from asrtool.settings.data import Data
+
+LENIENT = Data(bad_fraction=0.9)
+NAMES, RATES_HZ = ("north", "south", "west"), (8000, 11025, 16000)
+DURATION_S = 20.0
+SPH2PIPE = "/kaldi/tools/sph2pipe_v2.5/sph2pipe"
+NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")
+Line = tuple[str, str, float, float, str]  # call, side, start, end, words
+WORDS = st.text(string.ascii_letters + string.digits + "/._- '\"é,", min_size=1).filter(
+    lambda text: text.strip() == text and not text.startswith("-")
+)
+
+
+def write_data(out: Path, audio: Path, name: str, lines: list[Line]) -> Path:
+    """`name` is the id of an utterance by call, side, start and end in hundredths."""
+    out.mkdir(parents=True)
+    tables: dict[str, list[str]] = {}
+
+    def add(table: str, *fields: object) -> None:
+        tables.setdefault(table, []).append(" ".join(map(str, fields)) + "\n")
+
+    for path in sorted(audio.rglob("*.sph")):
+        for number, side in enumerate("AB", start=1):
+            add("wav.scp", f"{path.stem}-{side}", SPH2PIPE, "-f wav -p -c", number, path, "|")
+            add("reco2file_and_channel", f"{path.stem}-{side}", path.stem, side)
+    for call, side, start_s, end_s, words in sorted(lines):
+        id_ = name.format(call=call, side=side, start=round(100 * start_s), end=round(100 * end_s))
+        add("segments", id_, f"{call}-{side}", f"{start_s:.2f}", f"{end_s:.2f}")
+        add("text", id_, words)
+        add("utt2spk", id_, f"{call}-{side}")
+    for table, text in tables.items():
+        (out / table).write_text("".join(text))
+    return out
+
+
+def swbd_lines(corpus: Path) -> Iterator[Line]:
+    """By the mapping of words that Kaldi's recipe has: mispronounced words as they were said, the others as here."""
+    for path in sorted((corpus / "swb_ms98_transcriptions").rglob("*-trans.text")):
+        for line in path.read_text().splitlines():
+            id_, start_s, end_s, text = line.split(maxsplit=3)
+            for pattern, kept in (
+                (r"\[silence\]|<[be]_aside>", ""),
+                (r"\[laughter-([^\]]+)\]", r"\1"),
+                (r"\[([^\]/]+)/[^\]]+\]", r"\1"),
+                (r"(\S)\[[^\]]+\]-", r"\1-"),
+                (r"-\[[^\]]+\](\S)", r"-\1"),
+                (r"\{(\S+)\}", r"\1"),
+            ):
+                text = re.sub(pattern, kept, text)
+            if text.strip():
+                yield f"sw0{id_[2:6]}", id_[6], float(start_s), float(end_s), " ".join(text.split())
+
+
+def facts(folder: Path, ids: set[str] | None = None) -> dict[tuple[Any, ...], str]:
+    """(recording, channel, start, end) -> words without sounds, which the two map in other ways."""
+    found = {}
+    for s in supervisions(folder):
+        place = (s["recording_id"], s["channel"], round(s["start"], 2), round(s["start"] + s["duration"], 2))
+        if ids is None or s["id"] in ids:
+            found[place] = " ".join(word for word in s["text"].split() if word not in NOISES)
+    return found
+
+
+def test_kaldis_switchboard_gives_the_manifests_of_our_own(mini_corpus: Path, tmp_path: Path) -> None:
+    Swbd().prepare(mini_corpus, tmp_path / "own", Data())
+    name = "{call}-{side}_{start:06d}-{end:06d}"
+    data = write_data(tmp_path / "data", mini_corpus / "LDC97S62", name, list(swbd_lines(mini_corpus)))
+    prepare_kaldi(data, tmp_path / "kaldi", Data(), "swbd")
+    own, kaldi = facts(tmp_path / "own" / "train"), facts(tmp_path / "kaldi")
+    assert own.keys() == kaldi.keys()
+    differing = [place for place, words in own.items() if kaldi[place] != words]
+    meant = sum("/" in line for path in mini_corpus.rglob("*-trans.text") for line in path.read_text().splitlines())
+    assert len(differing) <= meant < len(own) / 5
+    assert read_jsonl(tmp_path / "own" / "train" / "recordings.jsonl.gz") == read_jsonl(
+        tmp_path / "kaldi" / "recordings.jsonl.gz"
+    )
+
+
+@pytest.fixture
+def stereo(tmp_path: Path) -> Path:
+    path = write_sound(tmp_path / "audio" / "SW02001.SPH")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "wav.scp").write_text(
+        "".join(f"x-{s} sph2pipe -f wav -p -c {c} {path} |\n" for s, c in (("A", 1), ("B", 2)))
+    )
+    (data / "segments").write_text("u1 x-A 0 1\nu2 x-B 1 2\n")
+    (data / "text").write_text("u1 t._v.'s on\nu2 yes\n")
+    (data / "utt2spk").write_text("u1 a\nu2 b\n")
+    return data
+
+
+def test_two_pipes_of_a_file_are_the_channels_of_one_recording(stereo: Path, tmp_path: Path) -> None:
+    prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    found = [(s["recording_id"], s["channel"], s["text"]) for s in supervisions(tmp_path / "m")]
+    assert found == [("sw02001", 0, "t v's on"), ("sw02001", 1, "yes")]
+    (recording,) = read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")
+    assert recording["channel_ids"] == [0, 1]
+    assert recording["sources"][0]["source"].endswith("SW02001.SPH")
+    assert (tmp_path / "m" / "ref.stm").read_text().splitlines()[-1] == "sw02001/u2 B b 1.000 2.000 <O,x> yes"
+
+
+def test_tables_may_have_tabs(stereo: Path, tmp_path: Path) -> None:
+    for name in ("wav.scp", "segments", "text", "utt2spk"):
+        (stereo / name).write_text(re.sub(r"(?m)^(\S+) ", r"\1\t", (stereo / name).read_text()))
+    prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    assert [s["text"] for s in supervisions(tmp_path / "m")] == ["t v's on", "yes"]
+
+
+def test_a_side_of_a_file_of_one_channel_has_no_advice_to_mix_channels(
+    stereo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_sound(tmp_path / "audio" / "SW02001.SPH", num_channels=1)
+    with pytest.raises(AsrtoolError, match=r"SW02001.SPH: 1 channel, expected 2 channels; fix what"):
+        prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    assert "several channels" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sides", "message"),
+    [
+        (
+            "x-A sw02001 B\nx-B sw02001 A\n",
+            r"wav.scp, line 1: x-A is channel 1 of .*, in reco2file_and_channel it is B",
+        ),
+        (
+            "x-A sw02001 A\nx-B sw02001 A\n",
+            r"wav.scp, line 2: x-B is channel 2 of .*, in reco2file_and_channel it is A",
+        ),
+        ("", r"line 2: x-B is of the recording 1, which is /a/1.sph in another line"),
+    ],
+)
+def test_files_that_contradict_each_other_are_named(stereo: Path, tmp_path: Path, sides: str, message: str) -> None:
+    (stereo / "reco2file_and_channel").write_text(sides)
+    if not sides:
+        (stereo / "wav.scp").write_text("x-A sph2pipe -c 1 /a/1.sph |\nx-B sph2pipe -c 2 /b/1.sph |\n")
+    with pytest.raises(AsrtoolError, match=message):
+        prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sph2pipe -f wav -p -c 1 x.sph | sox -t wav - -r 8000 - |",
+        "sph2pipe -f wav -t 0:10 x.sph |",
+        "sph2pipe -c 3 x.sph |",
+        "sph2pipe -f wav x.sph out.wav |",
+        "sph2pipe -f wav 'x.sph |",
+        "sph2pipe |",
+        "|",
+    ],
+)
+def test_pipes_that_are_not_recognised_are_commands_like_others(
+    command: str, stereo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # where no program is
+    (stereo / "wav.scp").write_text(f"r1 {stereo}/a.wav\nr2 {command}\n")
+    message = r"wav.scp, line 2: r2 (is the command .*, (whose . needs a shell|expected)|runs sph2pipe, which is not)"
+    with pytest.raises(AsrtoolError, match=message) as caught:
+        prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    assert "\n" not in str(caught.value)
+
+
+@given(
+    WORDS, st.sampled_from([None, 1, 2]), st.permutations(["-f wav", "-p"]), st.booleans(), st.text(" \t", max_size=2)
+)
+def test_file_and_channel_of_a_pipe_are_those_it_was_made_of(
+    name: str, channel: int | None, options: list[str], last: bool, space: str
+) -> None:
+    words = [*options, *([f"-c {channel}"] if channel else [])]
+    words.insert(len(words) if last else 0, shlex.quote(name))
+    assert parse_pipe(f"{SPH2PIPE} {' '.join(words)}{space}|{space}") == (name, channel)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_pipe_or_none(text: str) -> None:
+    piped = parse_pipe(text)
+    assert piped is None or "sph2pipe" in text
+
+
+def write_directory(folder: Path, num: int, names: Sequence[str] = NAMES) -> Path:
+    """Recordings of three rates with `num` utterances of each, some of which overlap or begin together."""
+    draw = random.Random(1)
+    tables: dict[str, list[str]] = {}
+    for name, rate_hz in zip(names, itertools.cycle(RATES_HZ), strict=False):
+        path = folder.parent / f"{rate_hz}.wav"
+        if not path.is_file():
+            soundfile.write(path, np.zeros(int(DURATION_S * rate_hz)), rate_hz)
+        tables.setdefault("wav.scp", []).append(f"{name} {path}")
+        for number in range(num):
+            id_, begin = f"{name}-{number:05d}", draw.choice([1.5, round(draw.uniform(0, 18), 5)])
+            end = draw.choice([begin + 0.333, begin + draw.uniform(0.1, 2.0)])
+            for table, value in (
+                ("segments", f"{name} {begin} {end}"), ("text", f"word about nothing {draw.choice('abc')}"),
+                ("utt2spk", f"speaker{draw.randrange(9)}"),
+            ):  # fmt: skip
+                tables.setdefault(table, []).append(f"{id_} {value}")
+    folder.mkdir()
+    for table, lines in tables.items():
+        (folder / table).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@given(st.floats(0, 40_000), st.floats(0, 40_000), st.sampled_from([8000, 11025, 16000, 44100]))
+def test_a_duration_is_that_of_lhotse(start_s: float, end_s: float, rate_hz: int) -> None:
+    assert length_s(start_s, end_s, rate_hz) == add_durations(end_s, -start_s, sampling_rate=rate_hz)
+
+
+def test_a_directory_is_read_as_by_lhotse_whatever_the_order_of_its_lines(tmp_path: Path) -> None:
+    data = write_directory(tmp_path / "data", 20)
+    (data / "reco2dur").write_text("".join(f"{name} {DURATION_S}\n" for name in NAMES))
+    _, theirs, _ = load_kaldi_data_dir(data, max(RATES_HZ))
+    prepare_kaldi(data, tmp_path / "m", Data(), "x")
+    assert theirs is not None
+    ordered = sorted(theirs, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
+    assert supervisions(tmp_path / "m") == [s.to_dict() for s in ordered]
+    for number, path in enumerate(sorted(data.iterdir())):
+        lines = path.read_text().splitlines(keepends=True)
+        random.Random(number).shuffle(lines)
+        path.write_text("".join(lines))
+    prepare_kaldi(data, tmp_path / "n", Data(), "x")
+    assert supervisions(tmp_path / "m") == supervisions(tmp_path / "n")
+    assert (tmp_path / "m" / "ref.stm").read_bytes() == (tmp_path / "n" / "ref.stm").read_bytes()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
+    """But for the compressed reference: objects and staged tables took 2,300 bytes each."""
+
+    def peak(num_recordings: int) -> int:
+        names = [f"call{number:02d}" for number in range(num_recordings)]
+        data = write_directory(tmp_path / str(num_recordings), 60, names)
+        return peak_bytes(lambda: prepare_kaldi(data, tmp_path / "m", Data(), "x"))
+
+    assert (peak(24) - peak(12)) / (12 * 60) < 400
+
+
+def write_wav(path: Path, duration_s: float = 2.0, rate_hz: int = 8000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros(int(duration_s * rate_hz)), rate_hz)
+    return path
+
+
+@pytest.fixture
+def kaldi(tmp_path: Path) -> Path:
+    root = tmp_path / "kaldi"
+    write_wav(tmp_path / "audio" / "rec 1.wav", 5.0)
+    write_wav(root / "local.wav", 3.0)
+    (root / "wav.scp").write_text(f"r1 {tmp_path}/audio/rec 1.wav\nr2 local.wav\n")
+    (root / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 2.0 4.5\nu3 r2 0.5 -1\n")
+    (root / "text").write_text("u1 Hello, there\nu2 [noise] YES\nu3 no\n")
+    (root / "utt2spk").write_text("u1 s1\nu2 s1\nu3 s2\n")
+    return root
+
+
+def test_a_kaldi_directory_with_segments_becomes_manifests(kaldi: Path, tmp_path: Path) -> None:
+    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
+    found = [
+        (s["id"], s["recording_id"], s["start"], s["duration"], s["speaker"], s["text"])
+        for s in supervisions(tmp_path / "m")
+    ]
+    assert found == [
+        ("u1", "r1", 0.0, 2.0, "s1", "hello there"),
+        ("u2", "r1", 2.0, 2.5, "s1", "[noise] yes"),
+        ("u3", "r2", 0.5, 2.5, "s2", "no"),
+    ]
+    paths = [r["sources"][0]["source"] for r in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
+    assert paths == [str(tmp_path / "audio" / "rec 1.wav"), str(kaldi / "local.wav")]
+
+
+def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").unlink()
+    (kaldi / "text").write_text("r1 hello\nr2 there\n")
+    (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
+    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
+    assert [(s["id"], s["duration"], s["speaker"]) for s in supervisions(tmp_path / "m")] == [
+        ("r1", 5.0, "s1"),
+        ("r2", 3.0, "s2"),
+    ]
+    (kaldi / "wav.scp").write_text((kaldi / "wav.scp").read_text().replace("r2 ", "r2 gone-"))
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert read_drops(tmp_path / "m" / "dropped.tsv") == [
+        Drop("r2", "unusable audio", f"{kaldi}/gone-local.wav: no such file")
+    ]
+
+
+def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 4.0 3.0\nu3 r9 0.5 1.0\nu4 r1 1.0 2.0\n")
+    (kaldi / "text").write_text("u1 hello\nu2 yes\nu3 no\nu5 what\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {
+        "r2": "no transcript",
+        "r9": "no audio",
+        "u2": "bad times",
+        "u3": "lost recording",
+        "u4": "no text",
+        "u5": "no segment",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("segments", "u1 r1 0.0\n", "segments: u1 'r1 0.0', expected recording, start and end"),
+        ("segments", "u1 r1 nan 2.5\n", "segments: u1 'r1 nan 2.5', expected recording, start and end"),
+        ("segments", "u1 r1 zero 1\n", "segments: u1 'r1 zero 1', expected recording, start and end"),
+        ("utt2spk", "u1\n", "utt2spk, line 1: 'u1', expected an id and a value"),
+        ("text", "u1 a\nu1 b\n", "text, line 2: u1 was there before"),
+        ("text", "", "text: missing, expected a Kaldi data directory"),
+    ],
+)
+def test_a_broken_kaldi_table_is_reported_with_its_line(
+    kaldi: Path, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (kaldi / name).write_text(text)
+    if not text:
+        (kaldi / name).unlink()
+    with pytest.raises(AsrtoolError, match=message):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+
+
+def test_tables_of_kaldi_that_are_not_utf8_cost_an_utterance_or_are_named(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "text").write_bytes(b"\xef\xbb\xbfu1 hello\nu2 caf\xe9\nu3 no\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {"u2": "unknown characters"}
+    (kaldi / "utt2spk").write_bytes(b"u1 s1\nu2 \xe9\n")
+    with pytest.raises(AsrtoolError, match="utt2spk, line 2: byte 0xe9 is not UTF-8"):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+
+
+def test_relative_paths_of_wav_scp_may_start_at_a_folder_above(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "wav.scp").write_text("r1 audio/rec 1.wav\nr2 local.wav\n")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "own_train").symlink_to(kaldi)
+    prepare_kaldi(tmp_path / "corpus" / "own_train", tmp_path / "m", Data(), "own")
+    assert len(supervisions(tmp_path / "m")) == 3
+    (kaldi / "wav.scp").write_text("r1 audio/no.wav\nr2 local.wav\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert "kaldi/audio/no.wav: no such file" in (tmp_path / "m" / "dropped.tsv").read_text()
