@@ -7,19 +7,19 @@ import io
 import re
 from pathlib import Path
 
-from asrtool.data.manifests.manifest import Drop, write_manifests
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside, writing
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
+from asrtool.local.layouts.finish import write_spoken
 from asrtool.local.releases.releases import find_files
-from asrtool.local.text.references import NO_RULES_GLM, format_reference
 from asrtool.local.text.text_rules import Rules, normalise
-from asrtool.local.utterances import make_recording, normalise_all, usable_audio
+from asrtool.local.utterances import entries_of, usable_audio
 from asrtool.settings.data import Data
 
 SAMPLING_RATE_HZ = 16000
-NUM_CHANNELS = 1
 SUFFIXES = (".sph", ".wav", ".flac")
 RELEASE = Release("an4", "CMU AN4", ("etc/an4_train.fileids", "etc/an4_test.fileids"))
 LISTS = {"train": "an4_train", "test": "an4_test"}  # role -> published list
@@ -54,8 +54,6 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
 
     Raises AsrtoolError if the list is missing or too much of it cannot be used.
     """
-    from lhotse import SupervisionSegment
-
     drops: list[Drop] = []
     places = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}
     texts = _read_texts(corpus / "etc" / f"{published}.transcription")
@@ -68,20 +66,17 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
             drops.append(Drop(id_, "no audio", f"no {place} with {', '.join(SUFFIXES)} or .raw in {corpus / 'wav'}"))
         elif id_ in texts:
             files[id_] = path
-    sounds = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
-    segments = normalise_all(
-        (
-            SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, texts[id_], speaker=_speaker(places[id_]))
-            for id_, sound in sounds.items()
-        ),
-        functools.partial(normalise, rules=RULES),
-        drops,
-    )
-    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(sounds, "an4"))
-    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(
-        out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-    )
+    sounds = usable_audio(files, SAMPLING_RATE_HZ, 1, out, drops)
+    spoken = [[_utterance(id_, sounds[id_].duration_s, texts[id_], places[id_])] for id_ in sorted(sounds)]
+    rule = functools.partial(normalise, rules=RULES)
+    write_spoken(out, entries_of(sounds), spoken, drops, data, lambda _: "an4", rule)
+
+
+def _utterance(id_: str, duration_s: float, text: str, place: str) -> Entry:
+    from lhotse import SupervisionSegment
+
+    speaker = f"an4-{Path(place).parent.name}"
+    return SupervisionSegment(id_, id_, 0.0, duration_s, 0, text, speaker=speaker).to_dict()
 
 
 def _top(release: Path) -> Path:
@@ -128,7 +123,3 @@ def _raw_to_flac(raw: Path, target: Path) -> Path:
     with writing(target), write_beside(target) as temporary:
         temporary.write_bytes(flac.getvalue())
     return target
-
-
-def _speaker(place: str) -> str:
-    return f"an4-{Path(place).parent.name}"

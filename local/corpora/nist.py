@@ -65,29 +65,43 @@ RT03_RELEASE = Release(
 )
 
 
-class Hub5(Corpus):
+class Evaluation(Corpus):
+    """Test set: audio, a reference (stm), rules (glm), and maybe a partition (pem)."""
+
+    roles = ("test",)
+    in_mini = True
+    audio: ClassVar[tuple[Release, str]]
+    stm: ClassVar[tuple[Release, str]]
+    glm: ClassVar[tuple[Release, str]]
+    pem: ClassVar[tuple[Release, str] | None] = None
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/test. Raises AsrtoolError if pem and stm differ, too."""
+        first, (release, pattern) = find_file(corpus, *self.stm), self.stm
+        # The reference of RT-03 has a file a call.
+        stm = read_stm([first] if self.pem else sorted(find_files(corpus / release.name, pattern)))
+        lines = parse_stm(stm)
+        if self.pem:
+            compare_pem(lines, find_file(corpus, *self.pem), self.title, data.bad_fraction)
+        glm = find_file(corpus, *self.glm).read_text(encoding="latin-1")
+        files = by_stem(corpus / self.audio[0].name, self.audio[1])
+        prepare_evaluation(stm, lines, glm, files, out / "test", data)
+
+
+class Hub5(Evaluation):
     """Hub5'00: calls of Switchboard and CallHome, to test on."""
 
     name = "hub5"
     title = "Hub5'00"
     releases = (HUB5_AUDIO, HUB5_REFERENCES)
-    roles = ("test",)
-    in_mini = True
-    labels: ClassVar[tuple[tuple[str, str], ...]] = (("SW", "Switchboard"), ("EN", "CallHome"))
+    labels = (("SW", "Switchboard"), ("EN", "CallHome"))
+    audio = (HUB5_AUDIO, "english/*.sph")
     stm = (HUB5_REFERENCES, "hub5e00.english.000405.stm")
     glm = (HUB5_REFERENCES, HUB5_GLM)
     pem = (HUB5_AUDIO, "hub5e_00.pem")
 
-    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/test. Raises AsrtoolError if pem and stm differ, too."""
-        stm = read_stm([find_file(corpus, *self.stm)])
-        compare_pem(stm, find_file(corpus, *self.pem), self.title, data.bad_fraction)
-        glm = find_file(corpus, *self.glm).read_text(encoding="latin-1")
-        files = by_stem(corpus / self.releases[0].name, "english/*.sph")
-        prepare_evaluation(stm, glm, files, out / "test", data)
 
-
-class Hub5Of2001(Hub5):
+class Hub5Of2001(Evaluation):
     """Hub5'01: calls of Switchboard-1, Switchboard-2 and cellular ones, to test on.
 
     It is scored by the rules of Hub5'00. Times have up to six decimals; partition and reference agree in hundredths.
@@ -97,29 +111,20 @@ class Hub5Of2001(Hub5):
     title = "Hub5'01"
     releases = (HUB5_01_RELEASE, HUB5_REFERENCES)
     in_mini = False
-    labels = ()
+    audio = (HUB5_01_RELEASE, "english/*.sph")
     stm = (HUB5_01_RELEASE, "hub5e01.english.*.stm")
+    glm = (HUB5_REFERENCES, HUB5_GLM)
     pem = (HUB5_01_RELEASE, "hub5e_01.pem")
 
 
-class Rt03(Corpus):
+class Rt03(Evaluation):
     """RT-03: calls of Switchboard cellular and Fisher, to test on."""
 
     name = "rt03"
     title = "RT-03"
     releases = (RT03_RELEASE,)
-    roles = ("test",)
-    in_mini = True
     labels = (("SW", "Switchboard"), ("FI", "Fisher"))
-
-    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/test."""
-        audio, stm, glm = RT03_RELEASE.holds
-        find_file(corpus, RT03_RELEASE, stm)
-        reference = read_stm(sorted(find_files(corpus / RT03_RELEASE.name, stm)))
-        rules = find_file(corpus, RT03_RELEASE, glm).read_text(encoding="latin-1")
-        files = by_stem(corpus / RT03_RELEASE.name, audio)
-        prepare_evaluation(reference, rules, files, out / "test", data)
+    audio, stm, glm = ((RT03_RELEASE, pattern) for pattern in RT03_RELEASE.holds)
 
 
 @dataclass(frozen=True)
@@ -143,14 +148,20 @@ class StmLine:
         return IGNORE not in self.text.upper()
 
 
-def prepare_evaluation(stm: str, glm: str, files: Mapping[str, Path], out: Path, data: Data) -> None:
+def prepare_evaluation(
+    stm: str, lines: Sequence[StmLine], glm: str, files: Mapping[str, Path], out: Path, data: Data
+) -> None:
     """Write the manifest folder `out` with ref.stm and ref.glm, of audio `files`.
 
-    Raises AsrtoolError for a broken reference, or if too much cannot be used.
+    Raises AsrtoolError if too much cannot be used.
     """
     drops: list[Drop] = []
-    lines = parse_stm(stm)
-    sounds = usable_audio(_matched(files, lines, drops), SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
+    ids = {line.recording for line in lines}
+    drops += [Drop(id_, "no transcript", f"{path}: not in the stm") for id_, path in files.items() if id_ not in ids]
+    lost = (id_ for id_ in dict.fromkeys(line.recording for line in lines) if id_ not in files)
+    drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in lost]
+    referenced = {id_: path for id_, path in files.items() if id_ in ids}
+    sounds = usable_audio(referenced, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
     scored = [
         line
         for line in lines
@@ -161,25 +172,33 @@ def prepare_evaluation(stm: str, glm: str, files: Mapping[str, Path], out: Path,
     if not scored:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
     durations_s = {id_: sound.duration_s for id_, sound in sounds.items()}
+    kept = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in sounds)
     write_manifests(
         out,
         [make_recording(id_, sound, NUM_CHANNELS) for id_, sound in sounds.items()],
         widen(_segments(scored, durations_s), durations_s, data.segment_padding_s),
         drops,
         data.bad_fraction,
-        {"ref.stm": keep_recordings(stm, sounds.keys()), "ref.glm": glm},
+        {"ref.stm": "\n".join(kept) + "\n", "ref.glm": glm},
     )
 
 
 def read_stm(paths: Iterable[Path]) -> str:
     """Merge references, fixing known faults, gaps, sides and headers.
 
-    The known faults are a stray second bracket and tags of asides.
+    The known faults are a stray second bracket, tags of asides, and labels that the header lacks, which would stop
+    scorers. Sides are letters, as in hypotheses.
     """
-    lines = [line for path in paths for line in _fix(path.read_text(encoding="latin-1")).splitlines()]
+    text = "\n".join(line for path in paths for line in path.read_text(encoding="latin-1").splitlines())
+    lines = re.sub(r"<[BE]_ASIDE>", "", text.replace("((", "(").replace("))", ")")).split("\n")
     header = dict.fromkeys(line for line in lines if line.startswith(";;"))
-    segments = [_with_letter(line) for line in lines if not line.startswith(";;") and GAP not in line]
-    return "\n".join([*header, *_missing_labels(header, segments), *segments]) + "\n"
+    segments = [line for line in lines if not line.startswith(";;") and GAP not in line]
+    segments = [re.sub(r"^(\S+\s+)([12])(?=\s)", lambda m: m[1] + CHANNELS[m[2]], line) for line in segments]
+    declared = {match[1].lower() for line in header if (match := _LABEL.match(line))}
+    labelled = (match[6] for line in segments if (match := _LINE.fullmatch(line.rstrip())) and match[6])
+    used = dict.fromkeys(name for labels in labelled for name in labels[1:-1].split(",") if name)
+    missing = [f';; LABEL "{name}" "{name}" ""' for name in used if name.lower() not in declared]
+    return "\n".join([*header, *missing, *segments]) + "\n"
 
 
 def parse_stm(text: str) -> list[StmLine]:
@@ -199,19 +218,11 @@ def parse_stm(text: str) -> list[StmLine]:
     return lines
 
 
-def keep_recordings(stm: str, ids: Iterable[str]) -> str:
-    """Return the reference with comments and the lines of recordings in `ids`."""
-    ids = set(ids)
-    lines = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in ids)
-    return "\n".join(lines) + "\n"
-
-
-def compare_pem(stm: str, pem: Path, title: str, bad_fraction: float) -> None:
+def compare_pem(lines: Sequence[StmLine], pem: Path, title: str, bad_fraction: float) -> None:
     """Raise AsrtoolError if partition and stm differ in too many scored segments.
 
     Decoding and scoring use the stm, so a few that differ are a warning.
     """
-    lines = parse_stm(stm)
     rows = [row.split() for row in pem.read_text(encoding="latin-1").splitlines() if not row.startswith(";;")]
     listed = {(row[0], row[1][0], f"{float(row[3]):.2f}", f"{float(row[4]):.2f}") for row in rows if row}
     scored = {line.times for line in lines if line.is_scored}
@@ -244,47 +255,13 @@ def widen(
         # The room before segment i is the gap i; the first and the last gap belong to one segment alone.
         gaps = [max(0.0, start - end) for end, start in zip(ends, starts, strict=True)]
         room = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
-        widened += [_widened(s, room[i], room[i + 1]) for i, s in enumerate(side)]
+        for segment, before_s, after_s in zip(side, room, room[1:], strict=False):
+            start_s, length_s = segment.start - before_s, segment.duration + before_s + after_s
+            original = {"scored_start_s": segment.start, "scored_duration_s": segment.duration}
+            widened.append(
+                dataclasses.replace(segment, start=round(start_s, 4), duration=round(length_s, 4), custom=original)
+            )
     return widened
-
-
-def _widened(segment: SupervisionSegment, before_s: float, after_s: float) -> SupervisionSegment:
-    return dataclasses.replace(
-        segment,
-        start=round(segment.start - before_s, 4),
-        duration=round(segment.duration + before_s + after_s, 4),
-        custom={"scored_start_s": segment.start, "scored_duration_s": segment.duration},
-    )
-
-
-def _fix(stm: str) -> str:
-    return re.sub(r"<[BE]_ASIDE>", "", stm.replace("((", "(").replace("))", ")"))
-
-
-def _with_letter(line: str) -> str:
-    """Return `line` with the side as a letter, as in hypotheses."""
-    return re.sub(r"^(\S+\s+)([12])(?=\s)", lambda match: match[1] + CHANNELS[match[2]], line)
-
-
-def _missing_labels(header: Iterable[str], segments: Iterable[str]) -> Iterator[str]:
-    """Yield lines for labels that the header lacks, which would stop scorers."""
-    declared = {match[1].lower() for line in header if (match := _LABEL.match(line))}
-    used = dict.fromkeys(name for line in segments for name in _labels(line))
-    yield from (f';; LABEL "{name}" "{name}" ""' for name in used if name.lower() not in declared)
-
-
-def _labels(line: str) -> list[str]:
-    match = _LINE.fullmatch(line.rstrip())
-    return [name for name in match[6][1:-1].split(",") if name] if match and match[6] else []
-
-
-def _matched(files: Mapping[str, Path], lines: Sequence[StmLine], drops: list[Drop]) -> dict[str, Path]:
-    referenced = dict.fromkeys(line.recording for line in lines)
-    drops += [
-        Drop(id_, "no transcript", f"{path}: not in the stm") for id_, path in files.items() if id_ not in referenced
-    ]
-    drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in referenced if id_ not in files]
-    return {id_: path for id_, path in files.items() if id_ in referenced}
 
 
 def _segments(scored: Iterable[StmLine], durations_s: Mapping[str, float]) -> Iterator[SupervisionSegment]:

@@ -1,40 +1,27 @@
 """Switchboard-1: LDC97S62 audio and MS-State transcripts.
 
-Calls are read and written one by one, those with the transcripts of both sides. Ids, times and trimming are as lhotse's
-prepare_switchboard has them, and a test compares. Speakers are of the release's table of calls, or else one a side.
+Speakers are of the release's table of calls, or else one a side.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from asrtool.data.manifests.manifest import Drop, format_line, write_sorted
-from asrtool.data.manifests.validator import Entry
+from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpora.calls import NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
 from asrtool.local.releases.releases import find_files
 from asrtool.local.text.numbers import say
 from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
-from asrtool.local.utterances import (
-    Sound,
-    normalised,
-    read_lines,
-    recording_entry,
-    times_run,
-    usable_audio,
-    warn_of_unknown,
-    within,
-)
+from asrtool.local.utterances import Sound, read_lines, times_run, usable_audio
 from asrtool.settings.data import Data
 
-SAMPLING_RATE_HZ = 8000
-NUM_CHANNELS = 2
 AUDIO = Release("LDC97S62", "Switchboard-1 Release 2 audio", ("sw[0-9]*.sph",))
 TRANSCRIPTS = Release("swb_ms98_transcriptions", "MS-State transcripts of Switchboard-1", ("sw*-ms98-a-trans.text",))
 DOCUMENTATION = Release(
@@ -46,7 +33,6 @@ CONVERSATIONS = ("conv_tab.csv", "conv.tab")  # conversation, whether it is acti
 ADVICE = f"set paths.{DOCUMENTATION.key} to the folder of the documentation that has {CALLERS} or conv_tab.csv"
 
 LINE = re.compile(r"(\S+)\s+(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+(\S.*)")
-Line = tuple[str, float, float, str, str]  # id, start, end, side, words
 
 # How the dictionary of the release pronounces the names of letters.
 LETTERS = {
@@ -106,76 +92,25 @@ class Corpus(Base):
     train_hours = 286.0  # with at most 300 utterances of a text, Kaldi's egs/swbd/s5c
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/train."""
+        """Write `out`/train.
+
+        Raises AsrtoolError if a release has no such files, or too much cannot be used.
+        """
         audio, transcripts, documentation = (corpus / release.name for release in self.releases)
-        _prepare(audio, transcripts, read_callers(documentation) or read_callers(audio), out / "train", data)
-
-
-def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path, data: Data) -> None:
-    """Write the manifest folder `out` from two release folders, and `callers` by side.
-
-    Raises AsrtoolError if a folder has no such files, or too much cannot be used.
-    """
-    drops: list[Drop] = []
-    files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
-    sides = {path.name[2:7].upper(): path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
-    if not files or not sides:
-        found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
-        raise AsrtoolError(f"{where}: no {found} in it", f"check paths.{AUDIO.key} and paths.{TRANSCRIPTS.key}")
-    good = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
-    for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
-        drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
-    dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
-    rule = functools.partial(normalise, rules=RULES.spelling(read_acronyms(dictionary)))
-    lines = map(format_line, _utterances(good, sides, callers, rule, drops))
-    recordings = [recording_entry(id_, sound, NUM_CHANNELS) for id_, sound in good.items()]
-    write_sorted(out, recordings, lines, drops, data.bad_fraction, {})
-
-
-def _utterances(
-    good: Mapping[str, Sound],
-    sides: Mapping[str, Path],
-    callers: Mapping[str, str],
-    rule: Callable[[str], str],
-    drops: list[Drop],
-) -> Iterator[Entry]:
-    """Yield the utterances of all calls; drops go to `drops`, broken lines first."""
-    faults: dict[str, list[Drop]] = {id_: [] for id_ in good}  # in the order of the files
-    without_text: list[Drop] = []
-    transcribed = []
-    for id_, sound in sorted(good.items()):
-        lines = _transcribed(id_, sound, sides, faults[id_])
-        if lines:
-            transcribed.append(id_)
-        yield from _of_call(id_, lines, sound.duration_s, callers, rule, without_text)
-    drops += itertools.chain(*faults.values(), without_text)
-    warn_of_unknown((f"{id_}-{side}" for id_ in transcribed for side in "AB"), callers, "swbd", ADVICE)
-
-
-def _of_call(
-    id_: str,
-    lines: Sequence[Line],
-    duration_s: float,
-    callers: Mapping[str, str],
-    rule: Callable[[str], str],
-    drops: list[Drop],
-) -> list[Entry]:
-    """Return the utterances of a call by start and side."""
-    kept = []
-    for name, start_s, end_s, side, said in lines:
-        if text := normalised(name, said, rule, drops):
-            entry: Entry = {
-                "id": name,
-                "recording_id": id_,
-                "start": start_s,
-                "duration": within(start_s, round(end_s - start_s, 8), duration_s),
-                "channel": "AB".index(side),
-                "text": text,
-                "language": "English",
-                "speaker": callers.get(f"{id_}-{side}", f"{id_}-{side}"),
-            }
-            kept.append(entry)
-    return sorted(kept, key=lambda entry: (entry["start"], entry["channel"], entry["id"]))
+        drops: list[Drop] = []
+        files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
+        sides = {path.name[2:7].upper(): path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
+        if not files or not sides:
+            found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
+            raise AsrtoolError(f"{where}: no {found} in it", f"check paths.{AUDIO.key} and paths.{TRANSCRIPTS.key}")
+        sounds = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out / "train", drops)
+        for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
+            drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
+        dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
+        rule = functools.partial(normalise, rules=RULES.spelling(read_acronyms(dictionary)))
+        read = functools.partial(_read_call, sides)
+        callers = read_callers(documentation) or read_callers(audio)
+        Calls(self.name, sounds, read, rule, callers, ADVICE).write(out / "train", drops, data)
 
 
 def read_callers(release: Path) -> dict[str, str]:
@@ -223,7 +158,7 @@ def _stem(word: str) -> str:
     return re.sub(r"('s|s)$", "", word) if len(word) > 2 else word
 
 
-def _transcribed(id_: str, sound: Sound, sides: Mapping[str, Path], drops: list[Drop]) -> list[Line]:
+def _read_call(sides: Mapping[str, Path], id_: str, sound: Sound, drops: list[Drop]) -> list[Line]:
     """Return the lines of both sides of a call; faults go to `drops`."""
     missing = [side for side in "AB" if f"{id_[3:]}{side}" not in sides]
     if missing:
@@ -235,14 +170,12 @@ def _transcribed(id_: str, sound: Sound, sides: Mapping[str, Path], drops: list[
     return [line for side in "AB" for line in _well_formed(lines[side], side, sound, drops)]
 
 
-def _well_formed(lines: list[str], side: str, sound: Sound, drops: list[Drop]) -> list[Line]:
-    """Return lines of id, start, end and words whose times run forward."""
-    kept = []
+def _well_formed(lines: list[str], side: str, sound: Sound, drops: list[Drop]) -> Iterator[Line]:
+    """Yield lines of id, start, end and words whose times run forward."""
     for line in lines:
-        match = LINE.match(line)
-        if match:
+        if match := LINE.match(line):
             if times_run(match[1], match[2], match[3], sound, drops):
-                kept.append((match[1], float(match[2]), float(match[3]), side, " ".join(match[4].split())))
+                start_s = float(match[2])
+                yield Line(match[1], start_s, round(float(match[3]) - start_s, 8), side, " ".join(match[4].split()))
         elif line.strip():
             drops.append(Drop(line.split()[0], "broken line", line))
-    return kept

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from lhotse.audio.backend import audio_backend
 from lhotse.recipes import prepare_switchboard
-from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
 
 from asrtool.errors import AsrtoolError
@@ -35,16 +34,6 @@ def test_each_channel_has_its_speaker_and_its_text(release: Path) -> None:
     assert (b["id"], b["channel"], b["speaker"]) == ("sw2001B-ms98-a-0002", 1, "sw02001-B")
     assert (b["text"], b["start"], b["duration"]) == ("th- this is isn't it", 2.0, 1.5)
     assert dropped(out) == {f"sw{n}{s}-ms98-a-0001": "empty" for n in (2001, 2002) for s in "AB"}
-
-
-def test_callers_of_the_table_are_speakers(release: Path) -> None:
-    table = release / "LDC97S62" / "docs" / "call_con_tab.csv"
-    table.parent.mkdir()
-    table.write_text('2001, "A", 1011, "555", 1\n2001, "B", 1012, "556", 1\n')
-    speakers = {(s["recording_id"], s["channel"]): s["speaker"] for s in supervisions(prepare(release))}
-    assert speakers["sw02001", 0] == "swbd-1011"
-    assert speakers["sw02001", 1] == "swbd-1012"
-    assert speakers["sw02002", 0] == "sw02002-A"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +66,7 @@ def test_tables_of_a_folder_of_documentation_say_who_speaks(
         ("sw02002", 0): "swbd-1011",
         ("sw02002", 1): "swbd-1013",
     }
-    assert "SPEAKERS" not in caplog.text
+    assert not caplog.text
 
 
 def test_unknown_speakers_are_a_warning_that_says_what_is_not_guaranteed_and_what_to_set(
@@ -129,14 +118,6 @@ def test_sound_of_another_kind_is_set_aside(release: Path, num_channels: int, ra
     assert detail in (out / "dropped.tsv").read_text()
 
 
-def test_a_truncated_sphere_file_is_set_aside_and_listed(release: Path) -> None:
-    path = release / "LDC97S62" / "swb1_d1" / "data" / "sw02002.sph"
-    path.write_bytes(path.read_bytes()[:20000])
-    out = prepare(release)
-    assert dropped(out)["sw02002"] == "unusable audio"
-    assert "truncated, the header declares 64000 bytes of samples, 18976 are there" in (out / "dropped.tsv").read_text()
-
-
 def test_broken_lines_and_times_are_set_aside(release: Path) -> None:
     write_swbd_side(release, 2002, "A", ["1.0 hello", "2.0 1.0 backwards", "1.0 2.0 good", "9.0 9.5 too late", "1 2"])
     reasons = dropped(prepare(release))
@@ -162,13 +143,6 @@ def test_too_many_faults_end_the_stage(release: Path) -> None:
 def test_a_folder_with_no_sound_in_it_is_named(release: Path) -> None:
     shutil.rmtree(release / "LDC97S62" / "swb1_d1")
     with pytest.raises(AsrtoolError, match=r"LDC97S62: no sw\*.sph in it; check paths.ldc97s62 and paths.swb_ms98"):
-        prepare(release)
-
-
-def test_nothing_usable_is_an_error_with_the_list(release: Path) -> None:
-    for path in release.rglob("*.sph"):
-        path.write_bytes(b"")
-    with pytest.raises(AsrtoolError, match="2 of 2 recordings cannot be used"):
         prepare(release)
 
 
@@ -206,20 +180,3 @@ def test_faults_are_listed_in_the_order_of_the_discs_and_before_what_has_no_word
     empty = [f"sw{name}-ms98-a-000{i}" for name, i in (("2001A", 3), ("2001B", 1), ("2002A", 1), ("2002B", 1))]
     empty += [f"sw{name}-ms98-a-0003" for name in ("2009A", "2009B")]
     assert list(dropped(prepare(release))) == broken + empty
-
-
-def test_memory_does_not_grow_with_the_lines(release: Path) -> None:
-    """But for the number of drops, and a call at a time: an object of lhotse a line takes several hundred bytes."""
-
-    lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} a line about nothing much" for i in range(150)]
-
-    def write_calls(numbers: range) -> None:
-        for number in numbers:
-            write_sound(release / "LDC97S62" / "swb1_d1" / "data" / f"sw0{number}.sph")
-            for side in "AB":
-                write_swbd_side(release, number, side, lines)
-
-    write_calls(range(2003, 2006))
-    small = peak_bytes(lambda: prepare(release))
-    write_calls(range(2006, 2012))
-    assert (peak_bytes(lambda: prepare(release)) - small) / (6 * 2 * 150) < 200
