@@ -12,7 +12,7 @@ K2_BIN := .venv-k2/bin
 K2_STAMP := .venv-k2/.installed
 # Tests beside tests/k2 of what has to run on the torch that k2 needs. That torch cannot read a model file by itself.
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
-	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
+	tests/unit/train/optimisation/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
 .PHONY: setup demo test test-all fuzz wheel lint mutants test-k2 k2-python clean evidence
 

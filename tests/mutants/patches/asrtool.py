@@ -10,7 +10,7 @@ PATCHES = (
         "asrtool/files.py",
         "fcntl.flock(file, fcntl.LOCK_EX)",
         "fcntl.flock(file, fcntl.LOCK_SH)",
-        ("tests/unit/train/test_columns.py",),
+        ("tests/unit/train/batches/test_utterance_columns.py",),
     ),
     Patch(
         "bar-of-unlike-items-counts-them",

@@ -40,7 +40,7 @@ PATCHES = (
         "asrtool/decode/align/frame_targets.py",
         "np.arange(num_rows) * subsampling + subsampling // 2, len(feats_TF) - 1)",
         "np.arange(num_rows) * subsampling, len(feats_TF) - 1)",
-        ("tests/unit/train/test_frame_targets.py",),
+        ("tests/unit/train/batches/test_frame_targets.py",),
     ),
     Patch(
         "transducer-beam-forgets-alignments",
@@ -68,7 +68,7 @@ PATCHES = (
         "asrtool/decode/align/align.py",
         "under_way.append((scored.utterance, scored.position))",
         "under_way.append((scored.utterance, len(under_way)))",
-        ("tests/unit/train/test_frame_targets.py::test_every_utterance_is_aligned_by_its_own_scores",),
+        ("tests/unit/train/batches/test_frame_targets.py::test_every_utterance_is_aligned_by_its_own_scores",),
     ),
     Patch(
         "graph-of-another-tree-is-searched",

@@ -22,10 +22,10 @@ TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
 TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
 TEST_CLUSTER_MODEL = "tests/unit/predict/test_cluster_model.py"
 TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
-TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
-TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_EQUATIONS = "tests/unit/train/many_learners/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
+TEST_ASYNCHRONOUS = "tests/unit/train/many_learners/test_asynchronous.py"
 TEST_JOINING = "tests/unit/distributed/test_joining.py"
-TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
+TEST_TRANSFERS = "tests/unit/train/many_learners/test_transfers.py"
 TEST_MEMBERS = "tests/unit/distributed/test_members.py"
 TEST_LOST_BATCHES = "tests/unit/distributed/test_lost_batches.py"
 TEST_LAUNCHER = "tests/unit/distributed/test_launcher.py"
@@ -239,7 +239,7 @@ PATCHES = (
         "asrtool/distributed/world.py",
         "            self._regroup(part, groups)\n",
         "            pass\n",
-        ("tests/unit/train/test_regroup.py",),
+        ("tests/unit/train/many_learners/test_regroup.py",),
     ),
     Patch(
         "lost-exchange-never-ends",
@@ -597,14 +597,16 @@ PATCHES = (
         "asrtool/distributed/strategies/strategy.py",
         "self.update.loss_scale.load_state(learner",
         "dict(learner",
-        ("tests/unit/train/test_half_precision.py::test_the_scale_is_continued_when_training_is_resumed",),
+        ("tests/unit/train/loop/test_half_precision.py::test_the_scale_is_continued_when_training_is_resumed",),
     ),
     Patch(
         "servers-get-scaled-gradients",
         "asrtool/distributed/baselines/parameter_server.py",
         "self.gradients_P /= self.update.loss_scale.value",
         "pass",
-        ("tests/unit/train/test_half_precision.py::test_all_strategies_of_the_same_weights_find_the_same_in_fp16",),
+        (
+            "tests/unit/train/loop/test_half_precision.py::test_all_strategies_of_the_same_weights_find_the_same_in_fp16",
+        ),
     ),
     Patch(
         "gradients-clipped-before-they-are-unscaled",
@@ -618,14 +620,14 @@ PATCHES = (
         "asrtool/distributed/weights/ema.py",
         "decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))",
         "decay = self.decay",
-        ("tests/unit/train/test_ema.py::test_it_is_its_equation_and_leaves_what_is_frozen",),
+        ("tests/unit/train/loop/test_ema.py::test_it_is_its_equation_and_leaves_what_is_frozen",),
     ),
     Patch(
         "ema-of-one-learner-stands-for-all",
         "asrtool/distributed/weights/ema.py",
         "            world.mean(self.mean_P)\n",
         "            pass\n",
-        ("tests/unit/train/test_ema.py",),
+        ("tests/unit/train/loop/test_ema.py",),
     ),
     Patch(
         "the-order-of-exchanges-is-not-noted",

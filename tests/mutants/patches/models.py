@@ -16,7 +16,7 @@ PATCHES = (
         "asrtool/models/files/torch_file.py",
         "        before_it_is_there()\n",
         "",
-        ("tests/unit/train/test_checkpointer.py",),
+        ("tests/unit/train/checkpoints/test_checkpointer.py",),
     ),
     # Decoding
     Patch(

@@ -22,14 +22,14 @@ PATCHES = (
         "asrtool/settings/distributed.py",
         "self.global_batch_s * num_learners / begun_with / self.reference_batch_s",
         "self.global_batch_s / self.reference_batch_s",
-        ("tests/unit/train/test_large_batches.py",),
+        ("tests/unit/train/optimisation/test_large_batches.py",),
     ),
     Patch(
         "own-strategy-that-says-nothing-survives",
         "asrtool/settings/distributed.py",
         "getattr(self.strategy.settings, what, False)",
         "getattr(self.strategy.settings, what, True)",
-        (f"{'tests/unit/train/test_own_strategy.py'}::test_one_that_says_nothing_can_do_nothing",),
+        (f"{'tests/unit/train/many_learners/test_own_strategy.py'}::test_one_that_says_nothing_can_do_nothing",),
     ),
     Patch(
         "a-part-of-a-training-corpus-is-further-text",

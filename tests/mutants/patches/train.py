@@ -10,22 +10,24 @@ RUN = "asrtool/train/run.py"
 LOOP = "asrtool/train/loop/loop.py"
 CUTS = "asrtool/train/checkpoints/coordinator.py"
 CHECKPOINT = "asrtool/train/checkpoints/checkpoint.py"
-TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
+TEST_LAST_EVALUATION = (
+    "tests/unit/train/many_learners/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
+)
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
-TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_ASYNCHRONOUS = "tests/unit/train/many_learners/test_asynchronous.py"
 TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
 TEST_ENTRY = "tests/unit/train/test_entry.py"
-TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
-TEST_PRELOAD = "tests/unit/train/test_preload.py"
+TEST_LARGE_BATCHES = "tests/unit/train/optimisation/test_large_batches.py"
+TEST_PRELOAD = "tests/unit/train/many_learners/test_preload.py"
 TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
 TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
-TEST_PLAN = "tests/unit/train/test_plan.py"
-TEST_COLUMNS = "tests/unit/train/test_columns.py"
+TEST_PLAN = "tests/unit/train/batches/test_plan.py"
+TEST_COLUMNS = "tests/unit/train/batches/test_utterance_columns.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
-TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
+TEST_CHECKPOINT = "tests/unit/train/checkpoints/test_checkpoint.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
 TEST_LOST_NODE = "tests/unit/train/test_survival.py::test_others_train_without_lost_learners[node]"
-TEST_MIXING = "tests/unit/train/test_mixing.py"
+TEST_MIXING = "tests/unit/train/batches/test_mixing.py"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 
 PATCHES = (
@@ -42,7 +44,7 @@ PATCHES = (
         "asrtool/train/batches/shard_source.py",
         "random = np.random.default_rng((self.seed, epoch))",
         "random = np.random.default_rng((self.seed, 0))",
-        ("tests/unit/train/test_out_of_core.py",),
+        ("tests/unit/train/batches/test_out_of_core.py",),
     ),
     # Mixes of corpora
     Patch(
@@ -294,21 +296,21 @@ PATCHES = (
         LOOP,
         "self.rates.after(after.samples, dev_losses)",
         "self.rates.after(after.step, dev_losses)",
-        ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
+        ("tests/unit/train/loop/test_loop.py::test_three_steps_equal_those_written_by_hand",),
     ),
     Patch(
         "checkpoints-by-time-count",
         "asrtool/train/checkpoints/coordinator.py",
         "self.by_steps.append(steps_due)",
         "self.by_steps.append(True)",
-        ("tests/unit/train/test_pace.py",),
+        ("tests/unit/train/checkpoints/test_pace.py",),
     ),
     Patch(
         "a-checkpoint-right-before-that-of-the-epoch",
         "asrtool/train/checkpoints/coordinator.py",
         "if ends_within(self._every_steps // SHORTLY):",
         "if ends_within(0):",
-        ("tests/unit/train/test_pace.py",),
+        ("tests/unit/train/checkpoints/test_pace.py",),
     ),
     Patch(
         "exchanges-while-another-evaluates-what-is-left",
@@ -322,7 +324,7 @@ PATCHES = (
         CUTS,
         "        with self.strategy.consensus():\n            return self.evaluation.together(self.model)\n",
         "        return self.evaluation.together(self.model)\n",
-        ("tests/unit/train/test_dev_loss.py",),
+        ("tests/unit/train/loop/test_dev_loss.py",),
     ),
     Patch(
         "parts-of-the-next-removed",
@@ -343,14 +345,14 @@ PATCHES = (
         "asrtool/train/optimisation/learning_rate.py",
         "return peak_lr * fraction / warmup_fraction",
         "return peak_lr",
-        ("tests/unit/train/test_schedule.py",),
+        ("tests/unit/train/optimisation/test_learning_rate.py",),
     ),
     Patch(
         "time-masks-end-at-their-width",
         "asrtool/train/batches/augment.py",
         "feats_TF[start : start + width] = 0",
         "feats_TF[start:width] = 0",
-        ("tests/unit/train/test_specaugment.py",),
+        ("tests/unit/train/batches/test_specaugment.py",),
     ),
     # Data
     Patch(
@@ -372,7 +374,7 @@ PATCHES = (
         "asrtool/train/checkpoints/coordinator.py",
         "        self._keep(Saved(self.state.step, None))\n        losses = self._evaluate()\n",
         "        losses = self._evaluate()\n        self._keep(Saved(self.state.step, None))\n",
-        ("tests/unit/train/test_loop.py",),
+        ("tests/unit/train/loop/test_loop.py",),
     ),
     Patch(
         "evaluated-when-resumed-and-forgotten",
@@ -394,7 +396,7 @@ PATCHES = (
         "place = self.world.rank % len(ranks)",
         "place = 0",
         (
-            "tests/unit/train/test_learners.py::test_with_another_number_of_learners_each_has_the_optimizer_of_one_before",
+            "tests/unit/train/many_learners/test_learners.py::test_with_another_number_of_learners_each_has_the_optimizer_of_one_before",
         ),
     ),
     # Decoding
@@ -410,21 +412,25 @@ PATCHES = (
         "asrtool/train/loop/gradient_accumulation.py",
         "is_last = number == len(pieces)",
         "is_last = number == 1",
-        ("tests/unit/train/test_pieces.py::test_learners_train_in_pieces_under_every_strategy",),
+        ("tests/unit/train/loop/test_gradient_accumulation.py::test_learners_train_in_pieces_under_every_strategy",),
     ),
     Patch(
         "probe-not-averaged",
         "asrtool/train/loop/gradient_accumulation.py",
         "        self._add(strategy, [None], divisor, before_others)\n        return computed",
         "        return computed",
-        ("tests/unit/train/test_pieces.py::test_a_learner_whose_memory_runs_out_does_not_stop_the_others",),
+        (
+            "tests/unit/train/loop/test_gradient_accumulation.py::test_a_learner_whose_memory_runs_out_does_not_stop_the_others",
+        ),
     ),
     Patch(
         "dropout-drawn-anew-after-a-failure",
         "asrtool/train/loop/gradient_accumulation.py",
         "        seed_torch(batch.torch_seed)\n",
         "",
-        ("tests/unit/train/test_pieces.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",),
+        (
+            "tests/unit/train/loop/test_gradient_accumulation.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",
+        ),
     ),
     Patch(
         "targets-of-a-piece-from-the-beginning-of-its-utterance",
@@ -432,7 +438,7 @@ PATCHES = (
         "batch.targets_NU[n, at // self.subsampling :]",
         "batch.targets_NU[n]",
         (
-            "tests/unit/train/test_frame_targets.py::test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order",
+            "tests/unit/train/batches/test_frame_targets.py::test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order",
         ),
     ),
     Patch(
@@ -440,14 +446,14 @@ PATCHES = (
         "asrtool/train/loop/build.py",
         "        strategy.load_ema(learner, shared or {})\n",
         "",
-        ("tests/unit/train/test_ema.py",),
+        ("tests/unit/train/loop/test_ema.py",),
     ),
     Patch(
         "model-file-of-weights-without-ema",
         "asrtool/train/checkpoints/checkpoint.py",
         '(content.get("ema") or content)["weights"]',
         'content["weights"]',
-        ("tests/unit/train/test_ema.py",),
+        ("tests/unit/train/loop/test_ema.py",),
     ),
     Patch(
         "no-number-is-the-best",
@@ -468,7 +474,7 @@ PATCHES = (
         "asrtool/train/loop/evaluation.py",
         "for sums, _ in of_all:",
         "for sums, _ in of_all[:1]:",
-        ("tests/unit/train/test_dev_loss.py",),
+        ("tests/unit/train/loop/test_dev_loss.py",),
     ),
     Patch(
         "no-dropout-behind-dev",
@@ -479,49 +485,49 @@ PATCHES = (
         """    finally:
         pass
     return sums""",
-        ("tests/unit/train/test_resume_objectives.py",),
+        ("tests/unit/train/checkpoints/test_resume_objectives.py",),
     ),
     Patch(
         "the-same-masks-in-every-step",
         "asrtool/train/batches/batch.py",
         "np.random.default_rng((seed, number))",
         "np.random.default_rng((seed, 0))",
-        ("tests/unit/train/test_specaugment.py",),
+        ("tests/unit/train/batches/test_specaugment.py",),
     ),
     Patch(
         "resumed-in-another-precision",
         "asrtool/train/loop/build.py",
         'state.precision if settings.precision == "auto" else settings.precision',
         "settings.precision",
-        ("tests/unit/train/test_precision.py",),
+        ("tests/unit/train/loop/test_precision.py",),
     ),
     Patch(
         "sequence-noise-of-noise",
         "asrtool/train/batches/augment.py",
         "clean_NTF = feats_NTF.copy()",
         "clean_NTF = feats_NTF",
-        ("tests/unit/train/test_sequence_noise.py",),
+        ("tests/unit/train/batches/test_sequence_noise.py",),
     ),
     Patch(
         "sequence-noise-in-another-scale",
         "asrtool/train/batches/augment.py",
         "np.logaddexp(clean_NTF[n, :num] * std_F, noise_TF) / std_F",
         "np.logaddexp(clean_NTF[n, :num], noise_TF)",
-        ("tests/unit/train/test_sequence_noise.py",),
+        ("tests/unit/train/batches/test_sequence_noise.py",),
     ),
     Patch(
         "weights-of-a-stage-stay-on-the-first-device",
         "asrtool/train/loop/pipeline.py",
         "{name: move(values, stage.device) for name, values in state.items()}",
         "dict(state)",
-        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
+        ("tests/unit/train/loop/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
     ),
     Patch(
         "a-stage-begins-behind-the-one-before",
         "asrtool/train/loop/pipeline.py",
         "zip(iter(inbox.get, None), batches, strict=False)",
         "zip(list(iter(inbox.get, None)), batches, strict=False)",
-        ("tests/unit/train/test_pipeline.py::test_stages_compute_at_the_same_time",),
+        ("tests/unit/train/loop/test_pipeline.py::test_stages_compute_at_the_same_time",),
     ),
     Patch(
         "dropout-by-the-number-of-stages",
@@ -529,7 +535,7 @@ PATCHES = (
         "(batch.torch_seed, number, 1 + index)",
         "(batch.torch_seed, number, 1 + index - stage.parts[0][0])",
         (
-            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
+            "tests/unit/train/loop/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
         ),
     ),
     Patch(
@@ -537,21 +543,23 @@ PATCHES = (
         "asrtool/train/loop/pipeline.py",
         "all_ended.wait()",
         "pass",
-        ("tests/unit/train/test_pipeline.py::test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower",),
+        (
+            "tests/unit/train/loop/test_pipeline.py::test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower",
+        ),
     ),
     Patch(
         "dev-changed-as-training-is",
         "asrtool/train/train.py",
         "mix=Mix(), augment=None",
         "mix=Mix()",
-        ("tests/unit/train/test_changed_audio.py::test_dev_is_never_changed",),
+        ("tests/unit/train/batches/test_online_augment.py::test_dev_is_never_changed",),
     ),
     Patch(
         "leaves-of-another-tempo-where-they-were",
         "asrtool/train/batches/frame_targets.py",
         "np.array([1.0, num_frames / num_aligned])",
         "np.array([1.0, 1.0])",
-        ("tests/unit/train/test_changed_audio.py",),
+        ("tests/unit/train/batches/test_online_augment.py",),
     ),
     Patch(
         "sequence-training-with-an-output-layer-of-its-own",
@@ -565,21 +573,21 @@ PATCHES = (
         "asrtool/train/optimisation/learning_rate.py",
         "num_since, num_falls = 0, num_falls + 1",
         "num_falls = num_falls + 1",
-        ("tests/unit/train/test_dev_losses.py",),
+        ("tests/unit/train/loop/test_dev_losses.py",),
     ),
     Patch(
         "a-loss-of-the-same-height-is-a-lower-one",
         "asrtool/train/loop/evaluation.py",
         "if loss < lowest:",
         "if loss <= lowest:",
-        ("tests/unit/train/test_dev_losses.py",),
+        ("tests/unit/train/loop/test_dev_losses.py",),
     ),
     Patch(
         "losses-on-dev-of-a-lost-learner-unknown-to-the-next",
         "asrtool/train/checkpoints/merge.py",
         "        self.dev_losses.known(FAR)\n",
         "",
-        ("tests/unit/train/test_dev_losses.py",),
+        ("tests/unit/train/loop/test_dev_losses.py",),
     ),
     Patch(
         "a-training-that-ended-early-resumes",
@@ -587,7 +595,7 @@ PATCHES = (
         "        self.cuts.look_for_the_end()\n",
         "",
         (
-            "tests/unit/train/test_early_stop.py::test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes",
+            "tests/unit/train/loop/test_early_stop.py::test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes",
         ),
     ),
     Patch(
@@ -602,21 +610,21 @@ PATCHES = (
         "asrtool/train/batches/utterance_columns.py",
         "if needs_all or failed_N",
         "if failed_N",
-        ("tests/unit/train/test_columns.py",),
+        ("tests/unit/train/batches/test_utterance_columns.py",),
     ),
     Patch(
         "second-views-are-not-masked",
         "asrtool/train/batches/augment.py",
         "            mask_features(others_NT, batch.input_lens_N, self.masks, random)\n",
         "",
-        ("tests/unit/train/test_specaugment.py",),
+        ("tests/unit/train/batches/test_specaugment.py",),
     ),
     Patch(
         "a-set-without-text-is-trained-on",
         "asrtool/train/batches/shard_source.py",
         "if not num_all:",
         "if num_all < 0:",
-        ("tests/unit/train/test_shards.py",),
+        ("tests/unit/train/batches/test_shard_source.py",),
     ),
     Patch(
         "own-sentences-once-beside-extra-ones",

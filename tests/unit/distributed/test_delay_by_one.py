@@ -1,4 +1,4 @@
-"""The thread that takes the mean for delay-by-one; tests/unit/train/test_learners.py has the rule itself."""
+"""The thread that takes the mean for delay-by-one; test_learners.py has the rule itself."""
 
 from __future__ import annotations
 

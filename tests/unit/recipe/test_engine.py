@@ -16,7 +16,7 @@ from asrtool.files import STAGES
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.stage import Line, Stage
-from asrtool.recipe.state import Run, read_marker
+from asrtool.recipe.state import Run, read_marker, write_marker
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 
@@ -107,6 +107,13 @@ def test_an_input_behind_a_link_counts(toy_run: Run, tmp_path: Path) -> None:
     assert states(toy_run, range(2, 3)) == ["stale b changed"]
 
 
+def test_an_input_that_is_not_read_any_more_makes_a_stage_stale(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    stages = (toy.STAGES[0], dataclasses.replace(toy.STAGES[1], needs=()), toy.STAGES[2])
+    changed = dataclasses.replace(toy_run, recipe=dataclasses.replace(toy_run.recipe, stages=stages))
+    assert states(changed) == ["done", "stale a.txt is not read any more", "stale after second"]
+
+
 def test_a_missing_output_makes_a_stage_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     shutil.rmtree(toy_run.work / "b")
@@ -157,6 +164,14 @@ def test_files_of_a_stage_that_broke_off_are_not_taken_for_finished(tmp_path: Pa
         run_stages(run, range(1, 2))
 
 
+def test_a_stage_that_was_killed_is_to_do_and_its_files_are_no_input(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    write_marker(toy_run.work, "second", {"finished": False})
+    assert states(toy_run) == ["done", "to do was interrupted", "stale after second"]
+    with pytest.raises(AsrtoolError, match=r"stage second, which makes it, did not finish"):
+        run_stages(toy_run, range(2, 3))
+
+
 def test_files_made_by_another_tool_are_taken_as_input(toy_run: Run) -> None:
     (toy_run.work / "b").mkdir(parents=True)
     (toy_run.work / "b" / "all.txt").write_text("mine")
@@ -196,6 +211,8 @@ def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) ->
     assert lines[3].startswith("# start: 2")
     assert lines[4] == "joining 2 files"
     assert lines[5].endswith(", exit code 0")
+    run_stages(toy_run, range(1, 2), force=True)
+    assert (toy_run.work / "logs" / "01-second.log").read_text().splitlines()[:6] == lines
 
 
 def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:

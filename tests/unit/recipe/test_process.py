@@ -155,6 +155,15 @@ def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
     assert (tmp_path / "exp" / "logs" / "00-long.log").read_text().endswith(", stopped\n")
 
 
+def test_a_second_signal_kills_a_command_that_stays(waiting: subprocess.Popen[str], tmp_path: Path) -> None:
+    (tmp_path / "exp" / "long.stays").touch()
+    waiting.send_signal(signal.SIGTERM)
+    wait_for(tmp_path / "exp" / "long.signal")
+    waiting.send_signal(signal.SIGTERM)
+    waiting.communicate(timeout=ENDED_S)
+    assert waiting.returncode == 128 + signal.SIGTERM
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
 def test_a_killed_run_takes_its_command_with_it(waiting: subprocess.Popen[str], tmp_path: Path) -> None:
     waiting.kill()

@@ -54,9 +54,9 @@ def usual() -> list[Said]:
         greedy, graph = list(words), list(words)
         if number in (0, 1, 10, 11):
             greedy[0] = "x"
-        if number in (12, 13):
+        if number in (12, 13, 14):
             greedy, graph = words[:-1], words[:-1]
-        if number in (14, 15):
+        if number == 15:
             greedy, graph = [*words, "uh"], [*words, "uh"]
         side = f"{label.lower()}_1", "AB"[number // 5 % 2]
         recognised = {"greedy": " ".join(greedy), "graph": " ".join(graph)}

@@ -18,9 +18,9 @@ from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
 from asrtool.data.audio.quality import Measures, Unreadable
-from asrtool.data.manifests.manifest import Drop, read_drops
+from asrtool.data.manifests.manifest import Drop, format_drops, read_drops, rejected
 from asrtool.files import MARK
-from asrtool.report.data_check import FEWEST, LISTED, find
+from asrtool.report.data_check import FEWEST, LISTED, check_rejected, find
 
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)
@@ -49,6 +49,18 @@ def found(*changes: dict[str, object]) -> dict[str, list[int]]:
 def test_each_fault_is_found_alone(change: dict[str, object], what: str) -> None:
     assert found() == {}
     assert found(change) == {what: [1, NUM + 1]}
+
+
+def test_an_utterance_without_text_has_no_rate() -> None:
+    assert found({"characters": 0}) == {}
+
+
+def test_paths_below_manifests_are_relative_since_the_folder_may_be_temporary(tmp_path: Path) -> None:
+    drops = [Drop("u", "unusable audio", f"{tmp_path}/some/u.wav: cut off")]
+    rejected(tmp_path / "some").write_text(format_drops(drops), encoding="utf-8")
+    text = check_rejected(tmp_path / "some", None).text
+    assert "| u.wav: cut off |" in text
+    assert str(tmp_path) not in text
 
 
 def test_how_fast_people_speak_is_known_of_enough_utterances_only() -> None:

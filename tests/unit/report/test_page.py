@@ -225,6 +225,7 @@ def test_tables_are_sorted_by_number_and_by_word(page: Path, browser: Chromium) 
     assert click(1) == ["a\"'&b", "en_1-a", "en_1-b", "sw_1-a", "sw_1-b"]
     assert click(1) == ["sw_1-b", "sw_1-a", "en_1-b", "en_1-a", "a\"'&b"]
     assert browser.evaluate(f'document.querySelectorAll("{table} [aria-sort]").length') == 1
+    assert names(browser, "[aria-label='By label, hub5'] td:first-child") == ["CallHome", "Switchboard"]
 
 
 def test_utterances_are_found_chosen_and_ordered(page: Path, browser: Chromium) -> None:
@@ -361,6 +362,8 @@ def test_experiments_side_by_side_have_paired_tests_and_the_settings_that_differ
         line for line in text.splitlines() if line.startswith(f"| {IMAGE.replace('/', ' ')}, greedy | second, greedy |")
     ]
     assert len(rows) == 2  # of hub5 and of dev
+    assert re.search(r"\| second, greedy \| - \|.* \| 1 \| 3 \| 1 \| 80 \| 20 \|", text)
+    assert not re.search(r"greedy \|[^|]*graph \||graph \|[^|]*greedy \|", text)
     assert re.search(r"B is better, by \d stretches of errors, which are few", rows[0])
     assert "| model.lstm.num_layers | 3 | 4 |" in text
     assert "features.fbank" not in text  # the same in both

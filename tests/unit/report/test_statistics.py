@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from report_work import Said, write_set
 
 from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.statistics import (
+    Statistics,
     bin_edges,
     describe_histogram,
     draw_histogram,
@@ -34,6 +36,8 @@ def test_values_are_those_of_each_utterance_and_each_speaker(tmp_path: Path) -> 
     assert found.rates.tolist() == [1.5, 0.5, 2.0]
     assert found.speaker_minutes.tolist() == pytest.approx([4 / 60, 2 / 60])
     assert found.words == {"a": 3, "b": 3, "c": 1, "[noise]": 1}
+    silent = read_statistics(write(tmp_path / "silent", "a b", ""))
+    assert (silent.num_words.tolist(), silent.rates.tolist()) == ([2, 0], [1.0])
 
 
 def test_what_training_has_not_heard_counts_as_often_as_it_is_said() -> None:
@@ -58,6 +62,13 @@ def test_bins_hold_nearly_all_values_and_are_not_many(values: list[float]) -> No
     assert np.mean(found <= edges[-1] + 1e-9) >= 0.98 - 1 / len(found)
     if (found == found.round()).all():
         assert not set(found.tolist()) & set(edges.tolist())  # each is within a bin, not on its border
+
+
+def test_the_last_bin_has_what_lies_beyond() -> None:
+    values, figure = np.array([1.0] * 999 + [500.0]), Figure()
+    draw_histogram(figure, "durations", {"some": Statistics(values, values, values, {})})
+    (stairs,) = figure.axes[0].patches
+    assert stairs.get_data().values.sum() == pytest.approx(100)
 
 
 def test_a_histogram_is_drawn_and_described(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def test_eleven_learners_come_in_the_order_of_their_numbers(tmp_path: Path) -> N
 def test_seconds_lie_on_lines_between_those_of_the_metrics(train: Path) -> None:
     run = read_training(train)  # 40 of the 80 utterances took 3.75 of the 5 s
     assert run.seconds_at(np.array([0.0, 20, 40, 60, 80])) == pytest.approx([0, 1.875, 3.75, 4.375, 5])
+
+
+def test_a_loss_that_is_nan_is_not_the_best(train: Path) -> None:
+    dev = np.array([[1, np.nan], [2, 3.0], [3, 2.0], [4, 2.0]])
+    assert dataclasses.replace(read_training(train), dev=dev).best == 2
 
 
 def test_synchronisation_points_are_counted_in_utterances(train: Path) -> None:

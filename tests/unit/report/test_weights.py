@@ -9,7 +9,7 @@ from report_work import TUNING
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.figure import narrow_svg
-from asrtool.report.rates import describe_weights, draw_weights, read_weights
+from asrtool.report.rates import describe_weights, draw_weights, lowest, read_weights
 
 
 def test_each_weight_has_the_least_rate_of_what_was_tried_with_it(tmp_path: Path) -> None:
@@ -19,6 +19,7 @@ def test_each_weight_has_the_least_rate_of_what_was_tried_with_it(tmp_path: Path
     assert curves == {"graph": {0.1: 9.0, 0.3: 7.5, 0.5: 5.0, 0.8: 6.25}}  # beam and greedy have one weight or none
     assert list(curves["graph"]) == [0.1, 0.3, 0.5, 0.8]
     assert "graph: 5.00 % at 0.5, the lowest of 9.00 at 0.1, 7.50 at 0.3" in describe_weights(curves)
+    assert lowest({0.5: 5.0, 0.3: 5.0, 0.8: 7.0}) == 0.3
     svg = narrow_svg(lambda figure: draw_weights(figure, curves), "x")
     assert ">LM weight</text>" in svg
     assert ">graph</text>" in svg

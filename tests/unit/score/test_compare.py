@@ -10,6 +10,7 @@ import re
 import subprocess
 import tracemalloc
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -49,6 +50,14 @@ def score_texts(folder: Path, name: str, ref: list[str], hyp: list[str]) -> Path
         (folder / file).write_text("".join(f"{text} (s{n % 4}-{n})\n" for n, text in enumerate(texts)))
     write_result(score_wer(folder / "ref", folder / "hyp"), folder / name, name)
     return folder / name
+
+
+def test_the_p_value_is_that_of_both_sides_of_a_normal_distribution() -> None:
+    test = mapsswe([("CSSCC", "CCCCC"), ("CSCCC", "CCCCC"), ("CCCCC", "CSCCC"), ("CDDDC", "CCCCC")])
+    differences = [2, 1, -1, 3]
+    z = np.mean(differences) / (np.std(differences, ddof=1) / 2)
+    assert (test.num_stretches, test.z) == (4, pytest.approx(z))
+    assert test.p_value == pytest.approx(2 * (1 - NormalDist().cdf(z)))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hub5_cases import GLM, Case, write
 
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Counts, Result, total
+from asrtool.score.utterances import escape, unescape
 
 HEADER = ';; LABEL "O" "Overall" "all"\n'
 
@@ -103,3 +105,19 @@ def test_an_empty_segment_counts_and_its_words_are_inserted(tmp_path: Path) -> N
 
 def test_a_file_without_words_is_deleted(tmp_path: Path) -> None:
     assert score(tmp_path, "f A s 0 1 <O> a b\n", "").overall == Counts(segments=1, del_=2)
+
+
+@pytest.mark.parametrize("name", ["Ab", "a b", "\u00e9<1>", "", "a-b_c.d"])
+def test_names_are_escaped_as_no_two_are_alike_to_a_scorer_that_ignores_case(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_.=-]+", escape(name))
+    assert unescape(escape(name)) == name
+
+
+def test_files_and_channels_are_the_same_in_any_case(tmp_path: Path) -> None:
+    assert score(tmp_path, "Call_1 A s 0 1 <O> one\n", "call_1 a 0 0.5 one\n").overall == Counts(1, 1)
+
+
+def test_ends_of_segments_are_of_32_bits_as_those_of_sclite(tmp_path: Path) -> None:
+    """The middle of the first word is 0.1, which is below 0.1 in 32 bits."""
+    stm = "f A s 0 0.1 <O> one\nf A s 0.1 9 <O> two\n"
+    assert score(tmp_path, stm, "f A 0.05 0.1 one\nf A 1 0.1 two\n").overall == Counts(2, 2)

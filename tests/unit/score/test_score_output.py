@@ -15,9 +15,9 @@ from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import score_all, write_result
-from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.result import Alignment, Counts, Pair, Result, Segment
 from asrtool.score.segments import read_segments
-from asrtool.score.tables import name_of
+from asrtool.score.tables import format_confusions, name_of
 
 STM = """;; LABEL "O" "Overall" "all"
 ;; LABEL "EN" "Callhome" "CallHome"
@@ -134,6 +134,14 @@ def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
     assert [line.split()[0] for line in table.splitlines()[4:]] == ["Callhome", "Switchboard", "Overall"]
 
 
+def test_confusions_are_sorted_by_their_number_and_then_by_words() -> None:
+    pairs = [Pair("S", "b", "c"), Pair("S", "z", "y"), Pair("S", "z", "y"), Pair("S", "a", "c"), Pair("I", "", "uh")]
+    text = format_confusions(Result((Segment("s", "s", (), "", Alignment(tuple(pairs))),), {}))
+    lines = ["4 substitutions, 3 different", "     2  z -> y", "     1  a -> c", "     1  b -> c", "", "0 deletions"]
+    assert text.startswith("\n".join(lines))
+    assert text.endswith("1 insertions, 1 different\n     1  uh\n")
+
+
 def test_wer_prints_a_table(tmp_path: Path) -> None:
     (tmp_path / "ref").write_text("a b\n")
     (tmp_path / "hyp").write_text("a c\n")
@@ -141,17 +149,19 @@ def test_wer_prints_a_table(tmp_path: Path) -> None:
     assert done.output.splitlines()[-1].split() == ["Overall", "1", "2", "1", "1", "0", "0", "1", "50.00", "50.00"]
 
 
-def hub5_sized(num_words: int) -> Result:
-    sizes = {"sw": (1831, 21395), "en": (2628, num_words - 21395)}
+def hub5_sized(num_words: int, num_switchboard: int = 21395) -> Result:
+    sizes = {"sw": (1831, num_switchboard), "en": (2628, num_words - num_switchboard)}
     segments = []
     for label, (num_segments, words) in sizes.items():
         pairs = [(Pair("C", "a", "a"),) * (words - num_segments + 1)] + [(Pair("C", "a", "a"),)] * (num_segments - 1)
         segments += [Segment("s", "s", ("O", label), "", Alignment(pair)) for pair in pairs]
-    return Result(tuple(segments), dict.fromkeys(["O", "sw", "en"], ""))
+    return Result(tuple(segments), dict.fromkeys(["O", "sw", "en", "other"], ""))
 
 
 def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
-    full, short = hub5_sized(42989), hub5_sized(42988)
+    full, short, moved = hub5_sized(42989), hub5_sized(42988), hub5_sized(42989, 21394)
+    assert full.labels["other"] == Counts()
+    assert name_of(moved.overall, moved.labels, "test") == "test"
     assert name_of(full.overall, full.labels, "test") == "Hub5'00"
     assert name_of(short.overall, short.labels, "test") == "test"
 

@@ -80,9 +80,9 @@ def small_batches_config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    """Four, for all tests of a file."""
-    started = Learners(4)
+def learners(request: pytest.FixtureRequest) -> Iterator[Learners]:
+    """Processes of learners for all tests of a file: NUM_PROCESSES of it, else four."""
+    started = Learners(getattr(request.module, "NUM_PROCESSES", 4))
     yield started
     started.close()
 

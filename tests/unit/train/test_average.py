@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from toy_task import NUM_BINS, NUM_TOKENS
+from trainings import summary
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
@@ -30,7 +30,7 @@ def numpy_mean(trained: Path, steps: list[int]) -> dict[str, np.ndarray]:
 
 
 def saved(trained: Path) -> list[dict[str, float]]:
-    entries: list[dict[str, float]] = json.loads((trained / "train.json").read_text(encoding="utf-8"))["checkpoints"]
+    entries: list[dict[str, float]] = summary(trained)["checkpoints"]
     return entries
 
 

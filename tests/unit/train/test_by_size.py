@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainings import summary
 
 from asrtool.models.acoustic import load_model
 from asrtool.settings.config import Config
@@ -77,7 +78,7 @@ def test_a_training_is_begun_with_the_numbers_chosen(
     assert "model.lstm.num_layers is 0: 2 layers, for " in caplog.text
     inputs = json.loads((tmp_path / "train/inputs.json").read_text())["settings"]
     assert inputs["train"]["batch_s"] == BATCH_S[0]
-    assert json.loads((tmp_path / "train/train.json").read_text())["num_epochs"] == inputs["train"]["num_epochs"] == 2
+    assert summary(tmp_path / "train")["num_epochs"] == inputs["train"]["num_epochs"] == 2
     average_checkpoints(tmp_path / "train", tmp_path / "model.pt", "last", 1)
     _, info = load_model(tmp_path / "model.pt")
     assert info["model"]["lstm"]["num_layers"] == 2

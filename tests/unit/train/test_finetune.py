@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,15 +24,9 @@ from asrtool.train.finetune import begin_with, freeze
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components
 
+NUM_PROCESSES = 2  # of learners
 FROZEN = "encoder.*"
 ONE_LEARNER = ("single",)
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 @pytest.fixture

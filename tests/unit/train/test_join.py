@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import ENDED_S, start_command
 from learners import MANY_BATCHES, batches_trained, learners_of, planned
-from test_asynchronous import recorded_before
+from trainings import recorded_before
 
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 

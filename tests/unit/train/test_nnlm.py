@@ -6,7 +6,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,6 +15,7 @@ import pytest
 import torch
 from learners import Learners, batches_trained
 from toy_task import assert_same_bits, last_weights
+from trainings import dev_losses, summary
 
 from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
@@ -27,6 +28,7 @@ from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
 from asrtool.train.nnlm import sort_by_frequency, start_neural_lm
 
+NUM_PROCESSES = 2  # of learners
 CONFIG = """
 [nnlm]
 num_epochs = 6
@@ -63,16 +65,6 @@ def train(texts: Texts, out: Path, *overrides: str) -> dict[str, torch.Tensor]:
     """The last weights."""
     start_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides))
     return last_weights(out)
-
-
-def summary(out: Path) -> dict[str, float]:
-    found: dict[str, float] = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    return found
-
-
-def dev_losses(out: Path) -> list[float]:
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["loss"] for line in lines if line["kind"] == "dev"]
 
 
 def test_it_learns_what_an_n_gram_would_know(texts: Texts, tmp_path: Path) -> None:
@@ -224,13 +216,6 @@ def test_a_dev_loss_that_has_no_perplexity_is_one_line(
     with pytest.raises(AsrtoolError, match=r"nats a word on dev, expected less than 710; lower nnlm\.peak_lr"):
         train(texts, tmp_path / "out")
     assert not (tmp_path / "out" / "train.json").exists()
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: int | None) -> None:

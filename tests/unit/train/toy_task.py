@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -102,8 +101,3 @@ def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor
     assert list(one) == list(other)
     for name, weight in one.items():
         assert torch.equal(weight, other[name]), name
-
-
-def metric_steps(out: Path) -> list[tuple[str, int]]:
-    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [(entry["kind"], entry["step"]) for entry in map(json.loads, lines)]

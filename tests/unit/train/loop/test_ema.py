@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 from learners import Learners
-from test_learners import LOCKSTEP, MANY, named
-from test_learners import train as train_here
 from torch import Tensor, nn
 from toy_task import assert_same_bits, last_weights
+from trainings import LOCKSTEP, STRATEGIES, metrics, named, summary, toy_job, train_as_learner
 
 from asrtool.distributed.launch.learner import learner
 from asrtool.distributed.weights.ema import Ema
@@ -34,7 +32,7 @@ from asrtool.train.loop.joining import join
 from asrtool.train.loop.loss import sum_loss
 from asrtool.train.run import prepare
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.train import build_components
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +117,7 @@ def noted(out: Path, function: Callable[[], None]) -> None:
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], folder: Path) -> None:
     """Be one of the learners."""
-    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    job = toy_job(toy, out, config, overrides)
     never_busy = patch.object(Snapshots, "busy", False)  # else a busy machine leaves checkpoints out
     with never_busy, patch.object(Checkpointer, "busy", False):
         noted(folder / f"ema-{os.environ['RANK']}.npy", lambda: train_job(job))
@@ -132,7 +130,7 @@ def flat_of(ema: dict[str, Any], components: Any) -> np.ndarray:
     return np.concatenate([ema["weights"][name].numpy().ravel() for name in names])
 
 
-@pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
+@pytest.mark.parametrize("name", [*STRATEGIES, "h-adpsgd by adpsgd-d1"])
 def test_what_checkpoints_have_is_the_mean_of_the_averages_of_all_learners(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
@@ -172,7 +170,7 @@ def test_the_loss_on_dev_is_that_of_the_average(
     encoder = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8")
     overrides = (*named(name), *encoder, ON)
     learners.run(train, toy, toy_config, out, overrides, tmp_path, num=2)
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics(out)
     reported = {line["step"]: line["loss"] for line in lines if line["kind"] == "dev"}
     assert len(reported) == 3
     settings = load_config([toy_config], overrides)
@@ -195,15 +193,15 @@ def test_after_sigterm_learners_in_lock_step_end_with_the_same_bits(
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2", ON)
     out, undisturbed = tmp_path / "train", tmp_path / "undisturbed"
-    learners.run(train_here, toy, toy_config, out, overrides, (1, 4))
-    learners.run(train_here, toy, toy_config, out, overrides, None)
-    learners.run(train_here, toy, toy_config, undisturbed, overrides, None)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 4))
+    learners.run(train_as_learner, toy, toy_config, out, overrides, None)
+    learners.run(train_as_learner, toy, toy_config, undisturbed, overrides, None)
     assert_same_bits(last_weights(out), last_weights(undisturbed))
 
 
 def resumed(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> tuple[int, list[Tensor]]:
     """Be one of the learners, and resume; the steps that its average is of, and that."""
-    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    job = toy_job(toy, out, config, overrides)
     with learner() as world, contextlib.closing(prepare(job, world).strategy) as strategy:
         strategy.start()
         ema = strategy.ema
@@ -217,7 +215,7 @@ def test_with_another_number_of_learners_each_has_the_mean_of_their_averages(
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=2", ON)
     out = tmp_path / "train"
-    learners.run(train_here, toy, toy_config, out, overrides, (1, 2))
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 2))
     saved = load_checkpoint(max((out / "checkpoints").glob("step-????????.pt")))[0]["ema"]
     assert saved["num_updates"] > 0
     for num_updates, values in learners.run(resumed, toy, toy_config, out, overrides, num=2):
@@ -243,7 +241,7 @@ def test_weights_are_trained_as_without_an_average(undisturbed) -> None:
 def test_the_model_file_is_made_of_averages(train_toy, tmp_path: Path) -> None:
     out = tmp_path / "train"
     train_toy(out, ON)
-    steps = [entry["step"] for entry in json.loads((out / "train.json").read_text())["checkpoints"]][-2:]
+    steps = [entry["step"] for entry in summary(out)["checkpoints"]][-2:]
     contents = [load_checkpoint(checkpoint_path(out / "checkpoints", step))[0] for step in steps]
     average_checkpoints(out, tmp_path / "model.pt", "last", 2)
     model, _ = load_model(tmp_path / "model.pt")

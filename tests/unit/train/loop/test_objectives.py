@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from learners import Learners
 from toy_task import NUM_TOKENS, TOY_CONFIG
+from trainings import dev_losses, metrics, toy_job
 
-from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job
 
+NUM_PROCESSES = 2  # of learners
 SMALL = {
     "transducer": ("model.transducer.joint_size=8",),
     "attention": ("model.attention.hidden_size=12", "model.attention.attention_size=8", "model.attention.sampling=0.2"),
@@ -26,18 +24,10 @@ SMALL = {
 LEARNED = {"ctc": 6.0, "transducer": 6.0, "attention": 0.8 * math.log(NUM_TOKENS)}
 
 
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
-
-
 def train(toy: Path, config: Path, out: Path, *overrides: str) -> list[float]:
     """Be one of the learners; the losses on dev."""
-    train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], [*overrides])))
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["loss"] for line in lines if line["kind"] == "dev"]
+    train_job(toy_job(toy, out, config, overrides))
+    return dev_losses(out)
 
 
 CASES = [(objective, strategy) for objective in (*SMALL, "ctc") for strategy in ("allreduce", "adpsgd-random")]
@@ -61,7 +51,7 @@ def test_the_views_are_compared(toy: Path, tmp_path: Path) -> None:
     config = tmp_path / "toy.toml"
     config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 1"))
     train(toy, config, tmp_path / "train", "model.ctc.consistency=0.2", "train.log_every_steps=1")
-    lines = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    lines = metrics(tmp_path / "train")
     found = [line["consistency"] for line in lines if line["kind"] == "train"]
     assert found
     assert min(found) > 0

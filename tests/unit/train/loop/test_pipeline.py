@@ -6,7 +6,6 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,6 +34,7 @@ from asrtool.train.loop.pipeline import Pipeline, choose_devices, micro_batches
 from asrtool.train.run import count_learners, train
 from asrtool.train.train import acoustic_job
 
+NUM_PROCESSES = 2  # of learners
 NUM_BINS, NUM_TOKENS = 8, 12
 HOST = torch.device("cpu")
 FP32 = Precision(HOST, "fp32")
@@ -46,13 +46,6 @@ TINY = {
 
 
 OF_OBJECTIVE = {"attention": {"hidden_size": 8, "attention_size": 4, "kernel_size": 3, "dropout": 0.0}}
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 def model_of(encoder: str = "lstm", objective: str = "ctc", deltas: int = 0, **changed: Any) -> AcousticModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import unittest.mock
 from itertools import islice
@@ -14,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights, make_texts, write_set
+from trainings import interrupted_at, metric_steps, metrics, summary
 
 from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
@@ -31,7 +30,6 @@ from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.coordinator import Cuts
 from asrtool.train.loop.evaluation import Evaluation
-from asrtool.train.loop.loop import Training
 from asrtool.train.loop.stop import Stopped
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
@@ -98,14 +96,14 @@ def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path
     training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
     overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
     train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides)))
-    final = json.loads((tmp_path / "train" / "train.json").read_text(encoding="utf-8"))
+    final = summary(tmp_path / "train")
     assert final["dev_loss"] < 0.02
 
 
 def test_a_finished_training_reports_how_it_ended_and_is_left_as_it_is(train_toy, tmp_path: Path, caplog) -> None:
     out = tmp_path / "train"
     train_toy(out)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    final = summary(out)
     assert (final["num_epochs"], final["num_samples"], final["num_dropped"]) == (3, 72, 0)
     assert final["num_steps"] == final["checkpoints"][-1]["step"]
     assert final["dev_loss"] == final["checkpoints"][-1]["dev_loss"]
@@ -127,7 +125,7 @@ def test_metrics_are_in_the_file_and_in_tensorboard(train_toy, tmp_path: Path) -
     assert [step for kind, step in steps if kind == "train"] == list(range(2, num_steps + 1, 2))
     assert len([step for kind, step in steps if kind == "dev"]) == 3
     curves = EventAccumulator(str(out / "tensorboard")).Reload()
-    entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    entries = metrics(out)
     for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_fraction", "data_wait_fraction"):
         values = [entry[name] for entry in entries if entry["kind"] == "train"]
         assert [event.value for event in curves.Scalars(f"train/{name}")] == pytest.approx(values)
@@ -182,17 +180,8 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
     overrides = (*COMPONENTS[name], "train.num_epochs=2")
     undisturbed = train_toy(tmp_path / "undisturbed", *overrides)
     out = tmp_path / "train"
-    step = Training.step
-
-    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
-        if self.state.epoch == 0 and assignment.batch == (0, 4):
-            signal.raise_signal(signal.SIGINT)
-        return step(self, assignment, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train_toy(out, *overrides)
+    with interrupted_at(0, 4):
+        train_toy(out, *overrides)
     # The batch that was read ahead is trained as well.
     assert max((out / "checkpoints").iterdir()).name == "step-00000006.pt"
     assert not (out / "train.json").exists()
@@ -242,7 +231,7 @@ def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_confi
     assert run_until(3, "bbb") == ["aaa", "bbb"]
     assert not (out / "train.json").exists()
     train(acoustic_job(toy / "features", toy / "tokenizer", out, config, code="ccc"))
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["code"] == ["aaa", "bbb"]
+    assert summary(out)["code"] == ["aaa", "bbb"]
 
 
 def test_a_checkpoint_is_written_while_all_evaluate(train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

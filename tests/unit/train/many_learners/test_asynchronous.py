@@ -20,13 +20,14 @@ from equations import ring_order
 from fake_gpu import fake_gpu
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
+from trainings import recorded_before
 
 from asrtool.data.storage.index import write_feature_settings
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.world import World
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.toml_files import load_config
-from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import EMULATED_GRADIENT, Task
 from asrtool.train.loop.straggler import InjectionOptions
@@ -303,11 +304,3 @@ def train_emulated(large: Path, out: Path) -> None:
     injection = InjectionOptions(compute_ms=10)
     with abreast(out):
         train_job(acoustic_job(large / "features", large / "tokenizer", out, config, injection))
-
-
-def recorded_before(out: Path, state: State) -> list[tuple[int, int]]:
-    parts = [
-        (out / "learners" / f"{rank}.jsonl").read_bytes()[:length] for rank, length in enumerate(state.record_bytes)
-    ]
-    found = [json.loads(line) for part in parts for line in part.splitlines()]
-    return [(line["epoch"], line["batch"]) for line in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +12,8 @@ import pytest
 import torch
 from learners import Learners, batches_trained
 from own_components import Mixture, Own, Streaming
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+from trainings import dev_losses, metric_steps, metrics, summary, toy_job
 
 from asrtool.distributed.work.work_queue import Assignment
 from asrtool.settings.toml_files import load_config
@@ -21,8 +21,9 @@ from asrtool.train.batches.source import Epoch
 from asrtool.train.loop.loop import Training
 from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.train import build_components
 
+NUM_PROCESSES = 2  # of learners
 NUM_EPOCHS = 3
 SAMPLES = {"Streaming": 24, "Mixture": 20}  # of an epoch
 every_source = pytest.mark.parametrize("name", SAMPLES)
@@ -33,13 +34,6 @@ def toy_config(tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
     path.write_text(TOY_CONFIG, encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 def source_of(toy: Path, toy_config: Path, name: str, *overrides: str) -> Own:
@@ -65,10 +59,10 @@ def assert_all_trained_and_counted(source: Own, out: Path, samples_of_epoch: int
     epochs = epochs_of(source)
     expected = {(number, i) for number, epoch in enumerate(epochs, 1) for i in range(len(epoch))}
     assert batches_trained(out) == Counter(expected)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    final = summary(out)
     assert final["num_samples"] == sum(len(batch) for epoch in epochs for batch in epoch)
     assert final["num_samples"] == NUM_EPOCHS * samples_of_epoch
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = metrics(out)
     assert [line["samples"] for line in lines if line["kind"] == "dev"] == [
         samples_of_epoch * number for number in range(1, NUM_EPOCHS + 1)
     ]
@@ -86,8 +80,7 @@ def test_one_learner_trains_by_it_and_counts_every_sample(
         record = json.loads(line)
         samples += len(epochs_of(source)[record["epoch"] - 1][record["batch"]])
         assert record["samples"] == samples
-    lines = map(json.loads, (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    losses = [line["loss"] for line in lines if line["kind"] == "dev"]
+    losses = dev_losses(tmp_path / "train")
     assert losses[-1] < losses[0]
 
 
@@ -152,7 +145,7 @@ def train_as_learner(
 
     with patch.object(Training, "step", step_or_die):
         try:
-            train(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
+            train(toy_job(toy, out, config, overrides))
         except Killed:
             return None
     return last_weights(out)
@@ -180,7 +173,7 @@ def test_where_there_are_more_samples_than_estimated_the_learning_rate_stays_at_
     train_toy, tmp_path: Path
 ) -> None:
     train_toy(tmp_path / "train", "train.source=own_components:Streaming", "train.Streaming.estimate=20")
-    lines = map(json.loads, (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = metrics(tmp_path / "train")
     found = {line["samples"]: line["lr"] for line in lines if line["kind"] == "train"}
     settings = load_config([tmp_path / "toy.toml"]).train
     assert max(found) == 72
@@ -193,7 +186,7 @@ def test_a_source_may_bring_what_it_is_evaluated_with(train_toy, tmp_path: Path)
     for name in ("shards", "own_components:OwnDev"):
         out = tmp_path / name.partition(":")[0]
         train_toy(out, "train.num_epochs=1", f"train.source={name}")
-        final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        final = summary(out)
         losses.append(final["dev_loss"])
     assert losses[0] != losses[1]
     assert_same_bits(last_weights(tmp_path / "shards"), last_weights(tmp_path / "own_components"))

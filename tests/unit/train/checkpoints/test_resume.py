@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 import signal
@@ -12,17 +11,16 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 from train_killed import train_killed
 from train_killed_at_changes import train_killed_at_changes
+from trainings import assert_same_training, summary
 from warm import run_apart
 
 from asrtool.errors import AsrtoolError
 from asrtool.train.optimisation import optimizer
 
 pytestmark = pytest.mark.slow
-
-TIMES = ("seconds", "frames_per_s")
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -48,21 +46,6 @@ def test_a_training_killed_at_any_change_to_its_files_ends_in_the_same_files(
         assert_same_training(out, undisturbed)
 
 
-def assert_same_training(out: Path, undisturbed: Path) -> None:
-    """Everything that training wrote is the same but for times and the files of TensorBoard, one a run."""
-    assert_same_bits(last_weights(out), last_weights(undisturbed))
-    assert metric_steps(out) == metric_steps(undisturbed)
-    assert file_names(out) == file_names(undisturbed)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    expected = json.loads((undisturbed / "train.json").read_text(encoding="utf-8"))
-    assert {**final, **dict.fromkeys(TIMES)} == {**expected, **dict.fromkeys(TIMES)}
-
-
-def file_names(out: Path) -> list[Path]:
-    names = [path.relative_to(out) for path in sorted(out.rglob("*"))]
-    return [name for name in names if name.parts[0] != "tensorboard"]
-
-
 def test_an_optimizer_of_other_groups_of_parameters_is_one_line(
     train_toy, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +66,7 @@ def test_threads_and_precision_stay_as_they_were_when_training_began(train_toy, 
     for path in sorted((out / "checkpoints").iterdir())[2:]:
         path.unlink()
     assert_same_bits(train_toy(out, "train.num_threads=0"), expected)
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_threads"] == 1
+    assert summary(out)["num_threads"] == 1
 
 
 def test_a_full_disk_is_reported_and_after_making_room_training_resumes(train_toy, undisturbed, tmp_path: Path) -> None:

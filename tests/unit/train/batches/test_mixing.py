@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import shutil
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +14,21 @@ import pytest
 import torch
 from learners import Learners, batches_trained
 from own_components import Streaming
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+from trainings import interrupted_at, metric_steps, metrics, toy_job
 
 from asrtool.data.batches import plan_epoch
 from asrtool.data.storage.index import read_index, write_index
-from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.shard_source import Shards
-from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.train import build_components
 
+NUM_PROCESSES = 2  # of learners
 NUM_LARGE, NUM_SMALL = 19, 5  # of 24; the second of three shards has some of each
 MIXES = {"large:1,small:1": (12, 12), "temperature:2": (16, 8), "large:1,small:3": (6, 18)}
 NUM_EPOCHS = 3
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +57,7 @@ def source_of(two: Path, toy_config: Path) -> Callable[..., Shards]:
 @pytest.fixture
 def train_two(two: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
     def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        train(acoustic_job(two / "features", two / "tokenizer", out, load_config([toy_config], overrides)))
+        train(toy_job(two, out, toy_config, overrides))
         return last_weights(out)
 
     return train_there
@@ -79,7 +70,7 @@ def corpora_of(source: Shards, epoch: int) -> Counter[str]:
 
 
 def corpus_lines(out: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = metrics(out)
     return [line for line in lines if line["kind"].startswith("corpus/")]
 
 
@@ -151,23 +142,13 @@ def test_each_epoch_is_reported_as_it_begins(train_two, tmp_path: Path, caplog: 
     assert all(0 < line["hours"] < 1 for line in lines)
 
 
-@pytest.mark.parametrize("stopped_at", [(1, 4)])
 def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_each_epoch_once(
-    train_two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: tuple[int, int]
+    train_two, tmp_path: Path
 ) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
     expected = train_two(undisturbed, "data.mix=temperature:3")
-    step = Training.step
-
-    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
-        if assignment.batch == stopped_at:
-            signal.raise_signal(signal.SIGINT)
-        return step(self, assignment, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train_two(out, "data.mix=temperature:3")
+    with interrupted_at(1, 4):
+        train_two(out, "data.mix=temperature:3")
     assert_same_bits(train_two(out, "data.mix=temperature:3"), expected)
     assert metric_steps(out) == metric_steps(undisturbed)
     assert corpus_lines(out) == corpus_lines(undisturbed)
@@ -182,7 +163,7 @@ def test_another_mix_is_another_training(train_two, tmp_path: Path) -> None:
 
 def train_as_learner(folder: Path, out: Path, config: Path) -> None:
     overrides = ("distributed.strategy=adpsgd-random", "distributed.num_learners=2", "data.mix=large:1,small:3")
-    train(acoustic_job(folder / "features", folder / "tokenizer", out, load_config([config], overrides)))
+    train(toy_job(folder, out, config, overrides))
 
 
 def test_two_learners_train_each_batch_of_the_mixed_plan_once(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 from toy_task import assert_same_bits, last_weights
+from trainings import interrupted_at
 
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
-from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
@@ -35,13 +34,10 @@ CASES = {
         "model.ctc.consistency=0.2", "train.schedule=plateau", "model.lstm.conv_channels=4", "train.max_batch_s=0.8",
     ),
 }  # fmt: skip
-INTERRUPTED_AT = 11  # the step, in the second epoch of eight
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_ends_in_the_same_bits(
-    name: str, toy: Path, toy_config: Path, targets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_in_the_same_bits(name: str, toy: Path, toy_config: Path, targets: Path, tmp_path: Path) -> None:
     config = load_config([toy_config], [*CASES[name], "train.num_epochs=2"])
 
     def run(out: str) -> dict[str, torch.Tensor]:
@@ -49,20 +45,8 @@ def test_it_ends_in_the_same_bits(
         return last_weights(tmp_path / out)
 
     whole = run("whole")
-    step, num_steps = Training.step, 0
-
-    def interrupted(self: Training, *args: object) -> object:
-        nonlocal num_steps
-        num_steps += 1
-        if num_steps == INTERRUPTED_AT:
-            signal.raise_signal(signal.SIGINT)
-        return step(self, *args)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run("resumed")
-    assert num_steps in (INTERRUPTED_AT, INTERRUPTED_AT + 1)  # the step, or the next one, is the last
+    with interrupted_at(1, 2):
+        run("resumed")
     newest = load_checkpoint(max((tmp_path / "resumed/checkpoints").glob("step-????????.pt")))[1]
     assert (newest.epoch, len(newest.dev_losses)) == (1, 1)
     assert newest.batch > 0

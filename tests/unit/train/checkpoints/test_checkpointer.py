@@ -1,7 +1,9 @@
-"""A checkpoint is there when all its parts are."""
+"""A checkpoint is there when all its parts are; work beside the training yields to it."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ from torch.distributed import HashStore
 
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Saved, State, load_checkpoint
-from asrtool.train.checkpoints.checkpointer import Checkpointer
+from asrtool.train.checkpoints.checkpointer import NICE, Background, Checkpointer
 
 PART: dict[str, Any] = {"mark": "run-5", "keeper": 0, "learner": {}, "shared": {}}
 
@@ -44,3 +46,26 @@ def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_a
     if not ends_before:
         assert load_checkpoint(path)[1] == state
     checkpointer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_a_thread_beside_the_training_yields_to_it_and_that_alone() -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    found: list[int] = []
+    before = priority()
+    background = Background("test")
+    background.submit(lambda: found.append(priority()))
+    background.drain()
+    background.close()
+    assert found == [min(before + NICE, 19)]
+    assert priority() == before
+
+
+def test_what_a_function_raises_is_raised_by_the_next_look() -> None:
+    background = Background("test")
+    background.submit([].pop)
+    with pytest.raises(IndexError):
+        background.drain()
+    background.close()

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 from learners import Learners
 from toy_task import TOY_CONFIG
+from trainings import toy_job
 
-from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Train
 from asrtool.train.checkpoints import coordinator as pace_module
 from asrtool.train.checkpoints.checkpoint import State, checkpoint_path, load_checkpoint
@@ -18,7 +18,6 @@ from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.loop.stop import Stop
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job
 
 MINUTE = "train.save_every_minutes=1"
 
@@ -78,7 +77,7 @@ def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str,
 
     never_busy = patch.object(Checkpointer, "busy", False)  # else a slow disk leaves some out
     with patch.object(pace_module, "time", Clock()), patch.object(Checkpointer, "write_whole", noted), never_busy:
-        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
+        train_job(toy_job(toy, out, config, overrides))
     return saved
 
 

@@ -8,9 +8,7 @@ import json
 import logging
 import os
 import signal
-import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -20,23 +18,20 @@ import pytest
 import torch
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
+from trainings import LOCKSTEP, STRATEGIES, metrics, named, summary, toy_job, train_as_learner, train_or_stop
 
 from asrtool.distributed.launch.learner import learner
-from asrtool.distributed.work.lost_batches import LostBatches
-from asrtool.distributed.work.work_queue import AssignmentRule, BatchNumber, WorkQueue
+from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.torch_file import read_torch
-from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches import shard_source
-from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint, save_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.ledger import read_assigned
-from asrtool.train.loop import build, evaluation
+from asrtool.train.loop import evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Task
 from asrtool.train.run import prepare as prepare_job
@@ -46,9 +41,6 @@ from asrtool.train.train import acoustic_job
 pytestmark = pytest.mark.slow
 
 NUM_LEARNERS = 4
-MANY = [name for name in registry.names("strategy") if name != "single"]
-LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
-AHEAD = 6  # batches that others ask for at most before a learner is stopped, lest they end the training without it
 PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
@@ -66,33 +58,6 @@ def test_a_strategy_in_lock_step_is_its_equation(name: str) -> None:
     np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-6)
 
 
-def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
-    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
-
-    def make_queue(
-        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, lost_batches: LostBatches | None
-    ) -> WorkQueue:
-        num_asked, stop_requested = 0, pace.stop
-
-        def requested() -> bool:
-            nonlocal num_asked
-            num_asked += 1
-            if stop == (world.rank, num_asked):
-                time.sleep(0.1)  # the others do what they can without this one
-                if world.store:
-                    world.store.set("stopped", "")
-                signal.raise_signal(signal.SIGTERM)
-            while stop and num_asked > stop[1] + AHEAD and not world.store.check(["stopped"]):
-                time.sleep(0.001)
-            return stop_requested()
-
-        pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, plan, pace, lost_batches)
-
-    with patch.object(build, "WorkQueue", make_queue):
-        train_or_stop(toy, config, out, overrides, stop is not None)
-
-
 def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], rank: int) -> None:
     """Be one of the learners, each with a part of dev; that of `rank` gets SIGTERM while it first evaluates."""
     evaluate = evaluation.sum_loss
@@ -106,45 +71,26 @@ def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: t
         train_or_stop(toy, config, out, overrides, stops=True)
 
 
-def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops: bool) -> None:
-    signal.signal(signal.SIGTERM, _exit)
-    try:
-        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
-        assert not stops
-    except SystemExit:
-        assert stops
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-def named(name: str) -> tuple[str, str]:
-    """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
-    strategy, _, outer = name.partition(" by ")
-    return f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
-
-
-@pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
+@pytest.mark.parametrize("name", [*STRATEGIES, "h-adpsgd by adpsgd-d1"])
 def test_after_sigterm_to_one_learner_all_resume_and_every_batch_is_trained_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
     overrides = (*overrides, "distributed.ps-sync.num_servers=2")
     out = tmp_path / "train"
-    learners.run(train, toy, toy_config, out, overrides, (1, 2))
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
     num_trained, num_planned = (sum(found.values()) for found in (batches_trained(out), planned(toy, toy_config)))
     assert 0 < num_trained <= num_planned
     assert num_trained < num_planned or name not in LOCKSTEP  # others may be done before they hear of it
-    learners.run(train, toy, toy_config, out, overrides, None)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, None)
     assert batches_trained(out) == planned(toy, toy_config)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    final = summary(out)
     assert (final["strategy"], final["num_learners"], final["num_samples"]) == (name.split()[0], NUM_LEARNERS, 72)
     assert [read_assigned(out, rank)["batches"] for rank in range(NUM_LEARNERS)] == [[]] * NUM_LEARNERS
     if name in LOCKSTEP:
         undisturbed = tmp_path / "undisturbed"
-        learners.run(train, toy, toy_config, undisturbed, overrides, None)
+        learners.run(train_as_learner, toy, toy_config, undisturbed, overrides, None)
         assert_same_bits(last_weights(out), last_weights(undisturbed))
 
 
@@ -154,8 +100,8 @@ def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=1", "distributed.bmuf.block_steps=4")
     learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, 1, num=2)
-    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None, num=2)
-    learners.run(train, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", overrides, None, num=2)
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
     assert_same_bits(last_weights(tmp_path / "train"), last_weights(tmp_path / "undisturbed"))
 
 
@@ -164,7 +110,7 @@ DEEPSPEECH2 = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "m
 
 def statistics_behind_training(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> list[list[float]]:
     """Be one of the learners; the running statistics of its model, then those of the last checkpoint."""
-    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    job = toy_job(toy, out, config, overrides)
     with learner() as world:
         training = prepare_job(job, world)
         training.train()
@@ -198,11 +144,11 @@ def test_after_sigterm_in_the_last_evaluation_that_alone_is_left(
     assert not newest.with_suffix(".learner-1.pt").exists()
     assert not (out / "train.json").exists()
     whole = newest.read_bytes()
-    learners.run(train, toy, toy_config, out, named(name), None, num=num)
+    learners.run(train_as_learner, toy, toy_config, out, named(name), None, num=num)
     assert newest.read_bytes() == whole
     assert batches_trained(out) == planned(toy, toy_config)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    final = summary(out)
+    lines = metrics(out)
     evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "dev"]
     assert [(entry["step"], entry["dev_loss"]) for entry in final["checkpoints"][-1:]] == evaluated
 
@@ -215,8 +161,8 @@ def test_with_another_number_of_learners_training_resumes_from_the_mean(
     toy_config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12"))  # some are left at each stop
     overrides = ("distributed.strategy=adpsgd-random",)
     for num, stop in ((4, (1, 2)), (3, (1, 2)), (1, (0, 3)), (2, None)):
-        learners.run(train, toy, toy_config, out, overrides, stop, num=num)
-    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        learners.run(train_as_learner, toy, toy_config, out, overrides, stop, num=num)
+    final = summary(out)
     assert (final["num_learners"], final["num_samples"]) == (2, 12 * 24)
     assert batches_trained(out) == planned(toy, toy_config)
 
@@ -227,7 +173,7 @@ def optimizer_after_resuming(toy: Path, config: Path, out: Path, overrides: tupl
     handler = logging.StreamHandler(log)
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
-    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    job = toy_job(toy, out, config, overrides)
     with learner() as world, contextlib.closing(prepare_job(job, world).strategy) as strategy:
         strategy.start()
         server = getattr(strategy, "server", None)
@@ -242,7 +188,7 @@ def test_with_another_number_of_learners_each_has_the_optimizer_of_one_before(
 ) -> None:
     out = tmp_path / "train"
     overrides = (f"distributed.strategy={name}", "distributed.ps-sync.num_servers=2")
-    learners.run(train, toy, toy_config, out, overrides, (1, 4), num=3)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 4), num=3)
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     parts = [load_checkpoint(newest)[0]["part"]]
     parts += [read_torch(newest.with_suffix(f".learner-{rank}.pt"), "part", ("learner",)) for rank in (1, 2)]
@@ -268,7 +214,7 @@ def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
     out = tmp_path / "train"
     overrides = ("distributed.strategy=allreduce",)
     for num, stop in ((4, (1, 4)), (2, (1, 4)), (4, None)):
-        learners.run(train, toy, toy_config, out, overrides, stop, num=num)
+        learners.run(train_as_learner, toy, toy_config, out, overrides, stop, num=num)
         if num == 2:  # as if four learners had begun after that and been killed
             (out / "learners" / "7.jsonl").write_text((out / "learners" / "0.jsonl").read_text())
     assert batches_trained(out) == planned(toy, toy_config)
@@ -290,7 +236,7 @@ def test_where_no_checkpoint_has_what_learners_had_training_resumes_from_the_mea
 ) -> None:
     out = tmp_path / "train"
     overrides = ("distributed.strategy=allreduce", "train.save_every_steps=1")
-    learners.run(train, toy, toy_config, out, overrides, (1, 4), num=2)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     newest.write_bytes(newest.read_bytes()[:-100])
     for path in (out / "checkpoints").glob("*.learner-1.pt"):
@@ -309,7 +255,7 @@ def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_resu
     out, other = tmp_path / "train", tmp_path / "other"
     overrides = ("distributed.strategy=allreduce", "train.save_every_steps=1")
     for folder in (out, other):
-        learners.run(train, toy, toy_config, folder, overrides, (1, 4), num=2)
+        learners.run(train_as_learner, toy, toy_config, folder, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("*.learner-1.pt"))
     newest.write_bytes(max((other / "checkpoints").glob("*.learner-1.pt")).read_bytes())
     (log, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
@@ -328,14 +274,14 @@ def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(
 def train_on_machines_of(
     size: int, toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None
 ) -> str:
-    """As `train`, as one of `size` learners of this machine; what it logs."""
+    """As `train_as_learner`, as one of `size` learners of this machine; what it logs."""
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     os.environ["LOCAL_WORLD_SIZE"] = str(size)
     try:
-        train(toy, config, out, overrides, stop)
+        train_as_learner(toy, config, out, overrides, stop)
     finally:
         logging.getLogger().removeHandler(handler)
     return log.getvalue()
@@ -384,7 +330,7 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
         return forward(self, batch) * (float("nan") if os.environ["RANK"] == "1" else 1)
 
     with patch.object(Task, "forward", broken), pytest.raises(AsrtoolError) as error:
-        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
+        train_job(toy_job(toy, out, config, overrides))
     return str(error.value)
 
 
@@ -403,7 +349,7 @@ def test_the_loop_divides_each_loss_by_its_part_of_the_tokens_of_all(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     overrides = ("distributed.strategy=allreduce", *PLAIN, "train.log_every_steps=1", "train.num_epochs=1")
-    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", overrides, None)
     lines = (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first = next(entry for entry in map(json.loads, lines) if entry["kind"] == "train")
     expected = gradients_of_all(toy, toy_config, overrides)
@@ -420,8 +366,8 @@ def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(
 ) -> None:
     """Sums over the learners, divided by the normaliser as the loss is."""
     overrides = ("distributed.strategy=allreduce", "model.objective=own_components:CountingCtc")
-    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
-    entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", overrides, None)
+    entries = metrics(tmp_path / "train")
     training = prepare(toy, toy_config, ("distributed.strategy=single",), World())
     dev_set = training.components.dev_set
     batches = list(dev_set.load(dev_set.plan_eval()))

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from toy_task import assert_same_bits, last_weights
+from trainings import toy_job
 
-from asrtool.settings.toml_files import load_config
 from asrtool.train.loop.profile import NUM_STEPS, SKIPPED, WARM_UP, profiling
 from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
 
 
 def train_profiled(toy: Path, toy_config: Path, out: Path, *overrides: str) -> None:
-    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([toy_config], overrides))
+    job = toy_job(toy, out, toy_config, overrides)
     train(dataclasses.replace(job, profiles=True))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +10,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from learners import MANY_BATCHES, Learners
+from trainings import metrics, toy_job
 
 from asrtool.models.precision import choose_precision
 from asrtool.settings.toml_files import load_config
@@ -20,22 +19,16 @@ from asrtool.train.checkpoints.checkpoint import checkpoint_path, load_checkpoin
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loss import Sums, sum_loss
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.train import build_components
 
+NUM_PROCESSES = 3  # of learners
 NUM_LEARNERS = 3
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(NUM_LEARNERS)
-    yield started
-    started.close()
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
     """Be one of the learners, each of which has a part of dev."""
     with patch.object(shard_source, "EVAL_FRAMES", 0):
-        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
+        train_job(toy_job(toy, out, config, overrides))
 
 
 @pytest.mark.parametrize("strategy", ["adpsgd-random", "adpsgd-d1", "bmuf"])
@@ -47,7 +40,7 @@ def test_the_loss_on_dev_is_that_of_the_checkpoint(
     # A block longer than an epoch leaves learners of bmuf apart where it ends.
     overrides = (f"distributed.strategy={strategy}", "distributed.bmuf.block_steps=1000", "train.peak_lr=0.1")
     learners.run(train, toy, config, out, overrides)
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics(out)
     reported = {line["step"]: line["loss"] for line in lines if line["kind"] == "dev"}
     assert len(reported) == 3
     assert max(line["consensus_distance"] for line in lines if line["kind"] == "learners") > 0.01

@@ -6,7 +6,6 @@ tests/unit/distributed/test_hogwild.py has the strategy with shared memory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import equations
@@ -18,13 +17,6 @@ pytestmark = pytest.mark.slow
 
 NUM_STEPS = 8
 every_strategy = pytest.mark.parametrize("name", equations.STATISTICS)
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(4)
-    yield started
-    started.close()
 
 
 @every_strategy

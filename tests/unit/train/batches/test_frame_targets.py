@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 from learners import Learners
 from toy_task import NUM_TOKENS, TOY_CONFIG, make_texts
+from trainings import dev_losses
 
 from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import read_index
@@ -32,16 +32,10 @@ from asrtool.train.average import average_checkpoints
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 
+NUM_PROCESSES = 2  # of learners
 HYBRID = "model.objective=frame-ce"
 OBJECTIVES = ("frame-ce", "lf-mmi")
 STRATEGIES = ["allreduce", "adpsgd-random"]
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 def hybrid_config(toy_config: Path, *overrides: str) -> Config:
@@ -153,8 +147,7 @@ def train_aligned(toy: Path, targets: Path, config: Path, out: Path, *overrides:
     """Be one of the learners, if there are several; the losses on dev."""
     settings = hybrid_config(config, *overrides)
     train_job(acoustic_job(toy / "features", toy / "tokenizer", out, settings, targets=targets))
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["loss"] for line in lines if line["kind"] == "dev"]
+    return dev_losses(out)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

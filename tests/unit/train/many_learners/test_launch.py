@@ -25,6 +25,7 @@ from command import (
     wait_for_the_end,
 )
 from learners import batches_trained, learners_of, planned
+from trainings import summary
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
@@ -99,7 +100,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     assert last.returncode == 0, log
     assert "resuming after step" in log
     assert batches_trained(out) == planned(toy, many_epochs)
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
+    assert summary(out)["num_samples"] == 24 * NUM_EPOCHS
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,20 +13,20 @@ import pytest
 import torch
 from learners import Learners
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+from trainings import interrupted_at, metrics
 
 from asrtool.distributed.strategies import update
 from asrtool.distributed.strategies.update import LossScale
-from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.training import read_training
 from asrtool.settings.toml_files import load_config
-from asrtool.train.loop.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
 pytestmark = pytest.mark.slow
 
+NUM_PROCESSES = 2  # of learners
 Apply = Callable[[LossScale, torch.Tensor], torch.Tensor]
 FP16 = "train.precision=fp16"
 NUM_BATCHES = 8  # of an epoch of the toy task
@@ -40,13 +39,6 @@ def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "FIRST_SCALE", FIRST)
 
 
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
-
-
 def overflowing(*numbers: int) -> Apply:
     """`LossScale.apply`, with an overflow in these steps of a learner, counted from 1."""
     count = 0
@@ -57,11 +49,6 @@ def overflowing(*numbers: int) -> Apply:
         return loss * (math.inf if count in numbers else self.value)
 
     return apply
-
-
-def metrics(out: Path, kind: str) -> list[dict[str, float]]:
-    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line["kind"] == kind]
 
 
 @pytest.mark.parametrize("number", [1, NUM_BATCHES])
@@ -133,25 +120,13 @@ def test_all_strategies_of_the_same_weights_find_the_same_in_fp16(
         torch.testing.assert_close(weight, expected[name], atol=5e-3, rtol=0)
 
 
-def test_the_scale_is_continued_when_training_is_resumed(
-    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scale_is_continued_when_training_is_resumed(train_toy, tmp_path: Path) -> None:
     settings = (FP16, "train.log_every_steps=1")
     with patch.object(LossScale, "apply", overflowing(2)):
         undisturbed = train_toy(tmp_path / "undisturbed", *settings)
-    step = Training.step
-
-    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
-        if assignment.batch == (0, 4):
-            signal.raise_signal(signal.SIGINT)
-        return step(self, assignment, batch)  # type: ignore[arg-type]
-
     out = tmp_path / "train"
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "step", interrupted)
-        patched.setattr(LossScale, "apply", overflowing(2))
-        with pytest.raises(KeyboardInterrupt):
-            train_toy(out, *settings)
+    with interrupted_at(0, 4), patch.object(LossScale, "apply", overflowing(2)):
+        train_toy(out, *settings)
     assert_same_bits(train_toy(out, *settings), undisturbed)
     one, other = (
         [(line["step"], line["loss_scale"], line["skipped_steps"]) for line in metrics(folder, "train")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
 from learners import batches_trained, planned
+from trainings import summary
 
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -84,7 +84,7 @@ def test_what_is_no_strategy_is_refused_in_one_line(
 def test_learners_of_an_own_strategy_train_without_one_that_is_killed(
     start: Start, toy: Path, many_epochs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
     out = tmp_path / "train"
     process = start("--strategy", "own_strategies:Gossiping")
@@ -93,4 +93,4 @@ def test_learners_of_an_own_strategy_train_without_one_that_is_killed(
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log
     assert batches_trained(out) == planned(toy, many_epochs)
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["lost"] == {"1": "was ended by SIGKILL"}
+    assert summary(out)["lost"] == {"1": "was ended by SIGKILL"}

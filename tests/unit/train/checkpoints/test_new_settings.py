@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 from toy_task import assert_same_bits
+from trainings import summary
 
 from asrtool.settings import registry
 
@@ -82,7 +82,7 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(
         words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
         monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
         CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
-        codes: list[str] = json.loads((out / "train.json").read_text(encoding="utf-8"))["code"]
+        codes: list[str] = summary(out)["code"]
         return codes
 
     (first,) = train()

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc"),
 ]
-RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
+RESTARTS = Path(__file__).parents[4] / "benchmarks" / "restarts.py"
 
 
 @pytest.fixture

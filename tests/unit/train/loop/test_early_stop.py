@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import math
 import os
@@ -19,10 +18,9 @@ import pytest
 import torch
 from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
 from learners import MANY_BATCHES, Learners, batches_trained, planned
-from test_learners import LOCKSTEP, named, train_or_stop
-from test_resume import assert_same_training
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 from train_killed import train_killed
+from trainings import LOCKSTEP, assert_same_training, metrics, named, summary, train_or_stop
 from warm import run_apart
 
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
@@ -79,20 +77,10 @@ def rates_noted() -> Iterator[list[tuple[int, float]]]:
         yield found
 
 
-def lines(out: Path, kind: str) -> list[dict[str, Any]]:
-    found = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line for line in found if line["kind"] == kind]
-
-
-def summary(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    return found
-
-
 def assert_ended_early(out: Path) -> None:
     final = summary(out)
     assert (final["stopped_early"], final["best_epoch"], final["best_dev_loss"]) == (True, BEST, LOSSES[BEST - 1])
-    assert [line["loss"] for line in lines(out, "dev")][:LAST] == list(LOSSES[:LAST])
+    assert [line["loss"] for line in metrics(out, "dev")][:LAST] == list(LOSSES[:LAST])
 
 
 def test_training_ends_after_so_many_epochs_without_a_lower_loss(train_toy, tmp_path: Path, caplog) -> None:
@@ -102,7 +90,7 @@ def test_training_ends_after_so_many_epochs_without_a_lower_loss(train_toy, tmp_
     assert_ended_early(out)
     final = summary(out)
     assert (final["num_epochs"], final["dev_loss"]) == (LAST, LOSSES[LAST - 1])
-    assert len(lines(out, "dev")) == LAST
+    assert len(metrics(out, "dev")) == LAST
     assert {epoch for epoch, _ in batches_trained(out)} == set(range(1, LAST + 1))
     assert f"training ends early, after {LAST} of {NUM_EPOCHS} epochs: the loss on dev was lowest, 3.0000, after 4" in (
         caplog.text
@@ -153,7 +141,7 @@ def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
     killed = run_apart(train_killed, (toy / "features", toy / "tokenizer", toy_config), undisturbed, out, 3)
     assert len(killed) >= 2
     assert_same_training(out, undisturbed)
-    losses = [line["loss"] for line in lines(out, "dev")]
+    losses = [line["loss"] for line in metrics(out, "dev")]
     best = losses.index(min(losses)) + 1
     assert (summary(out)["stopped_early"], summary(out)["best_epoch"]) == (True, best)
     assert len(losses) == best + 2 < 40
@@ -188,7 +176,7 @@ def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes
         assert not (out / "train.json").exists()
         assert_same_bits(train_toy(out, *STOPS), undisturbed)
     assert_ended_early(out)
-    assert [line["epoch"] for line in lines(out, "dev")] == list(range(1, LAST + 1))
+    assert [line["epoch"] for line in metrics(out, "dev")] == list(range(1, LAST + 1))
     assert batches_trained(out) == batches_trained(tmp_path / "undisturbed")
 
 
@@ -268,7 +256,7 @@ def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
     assert_ended_early(out)
     if name in LOCKSTEP:
         assert_same_bits(last_weights(out), last_weights(train_whole(name)[0]))
-        assert len(lines(out, "dev")) == LAST
+        assert len(metrics(out, "dev")) == LAST
 
 
 @LOOKS_FOR_LEARNERS
@@ -291,5 +279,5 @@ def test_others_end_early_without_the_learner_that_evaluated(start: Start, many_
     averages = {name: value for name, value in weights.items() if name.startswith("ema ")}
     assert len(averages) == len(weights) / 2
     assert all(value.isfinite().all() for value in averages.values())
-    losses = {line["epoch"]: line["loss"] for line in lines(out, "dev")}
+    losses = {line["epoch"]: line["loss"] for line in metrics(out, "dev")}
     assert final["best_epoch"] == min(losses, key=lambda epoch: losses[epoch])

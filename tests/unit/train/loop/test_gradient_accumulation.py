@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from asrtool.train.loop.loss import Task
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
+NUM_PROCESSES = 2  # of learners
 SMALL = "train.max_batch_s=0.7"  # of batches of 1.5 s
 PLAIN = [
     "model.lstm.dropout=0",
@@ -37,13 +38,6 @@ PLAIN = [
     "train.peak_lr=0.002",
 ]
 LIMIT = 80  # frames that fit memory in these tests
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(2)
-    yield started
-    started.close()
 
 
 def batch_of(lens: list[int]) -> TrainingBatch:
@@ -264,7 +258,7 @@ def test_without_a_probe_the_advice_leads_to_a_training_that_ends(run_here, tmp_
 
 
 def test_an_utterance_that_alone_does_not_fit_ends_the_training(run_here) -> None:
-    with patch("test_pieces.LIMIT", 10), pytest.raises(AsrtoolError, match="do not fit memory") as error:
+    with patch("test_gradient_accumulation.LIMIT", 10), pytest.raises(AsrtoolError, match="do not fit memory") as error:
         run_here("limited, probing")
     assert "max_batch_s" not in str(error.value.hint)  # no smaller batch would help
     assert "data.max_duration_s" in str(error.value.hint)

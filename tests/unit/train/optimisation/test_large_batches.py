@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from learners import MANY_BATCHES, Learners, batches_trained, planned
-from test_learners import train
 from toy_task import assert_same_bits, last_weights
+from trainings import metrics, train_as_learner
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings.schema import Choice
@@ -19,6 +16,7 @@ from asrtool.settings.train import Train
 from asrtool.train.optimisation.learning_rate import learning_rate, scaled_learning_rate
 from asrtool.train.train import acoustic_job
 
+NUM_PROCESSES = 3  # of learners
 TOTAL, PEAK = 1000, 0.1
 LINEAR = ("distributed.global_batch_s=1.8", "distributed.reference_batch_s=0.9")
 
@@ -59,12 +57,6 @@ def test_settings_that_do_not_go_together_are_one_line(toy: Path, overrides: tup
     assert "\n" not in str(raised.value)
 
 
-@pytest.fixture(scope="module")
-def learners() -> Any:
-    with contextlib.closing(Learners(3)) as started:
-        yield started
-
-
 @pytest.fixture
 def toy_config(tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
@@ -75,8 +67,8 @@ def toy_config(tmp_path: Path) -> Path:
 def test_learners_divide_the_batch_of_all(learners: Learners, toy: Path, toy_config: Path, tmp_path: Path) -> None:
     base = ("distributed.strategy=allreduce",)
     together, each = tmp_path / "together", tmp_path / "each"
-    learners.run(train, toy, toy_config, together, (*base, "distributed.global_batch_s=1.8"), None, num=2)
-    learners.run(train, toy, toy_config, each, (*base, "train.batch_s=0.9"), None, num=2)
+    learners.run(train_as_learner, toy, toy_config, together, (*base, "distributed.global_batch_s=1.8"), None, num=2)
+    learners.run(train_as_learner, toy, toy_config, each, (*base, "train.batch_s=0.9"), None, num=2)
     assert_same_bits(last_weights(together), last_weights(each))
 
 
@@ -85,9 +77,9 @@ def test_with_more_learners_each_keeps_its_batch_and_the_rate_follows_the_batch_
 ) -> None:
     overrides = ("distributed.strategy=allreduce", *LINEAR, "train.log_every_steps=1")
     out = tmp_path / "train"
-    learners.run(train, toy, toy_config, out, overrides, (1, 8), num=2)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, (1, 8), num=2)
     num_lines = len(rates(out))
-    learners.run(train, toy, toy_config, out, overrides, None, num=3)
+    learners.run(train_as_learner, toy, toy_config, out, overrides, None, num=3)
     small = tmp_path / "small.toml"
     small.write_text(MANY_BATCHES)
     of_all = planned(toy, small)
@@ -104,5 +96,5 @@ def test_with_more_learners_each_keeps_its_batch_and_the_rate_follows_the_batch_
 
 def rates(out: Path) -> list[tuple[int, float]]:
     """Utterances and learning rate of each line of metrics."""
-    entries = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    entries = metrics(out)
     return [(entry["samples"], entry["lr"]) for entry in entries if entry["kind"] == "train"]

@@ -5,7 +5,6 @@ There is no GPU: memory of the host is taken for one, and copies are counted (te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import equations
@@ -37,13 +36,6 @@ EXPECTED = {
     # the mean of that half over the two pairs as well
     "h-adpsgd by adpsgd-d1": [(0, 0, GRADIENT + BUFFERS + ALL // 2 + ALL // 2)] * NUM_STEPS,
 }
-
-
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(NUM_LEARNERS)
-    yield started
-    started.close()
 
 
 @pytest.mark.parametrize("name", EXPECTED)

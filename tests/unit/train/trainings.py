@@ -1,0 +1,148 @@
+"""Trainings of the toy task in a test: how to begin and to stop them, and what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from toy_task import assert_same_bits, last_weights
+
+from asrtool.distributed.work.lost_batches import LostBatches
+from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
+from asrtool.distributed.world import World
+from asrtool.settings import registry
+from asrtool.settings.toml_files import load_config
+from asrtool.train.batches.plan import Plan
+from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.checkpoints.coordinator import Pace
+from asrtool.train.job import Job
+from asrtool.train.loop import build
+from asrtool.train.loop.loop import Training
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job
+
+STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
+LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
+AHEAD = 6  # batches that others ask for at most before a learner is stopped, lest they end the training without it
+TIMES = ("seconds", "frames_per_s")
+
+
+def toy_job(toy: Path, out: Path, config: Path, overrides: Sequence[str] = (), **more: Any) -> Job:
+    """The job of a training in `out` on the features and the tokenizer in `toy`."""
+    return acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides), **more)
+
+
+def named(name: str) -> tuple[str, str]:
+    """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
+    strategy, _, outer = name.partition(" by ")
+    return f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
+
+
+def train_as_learner(
+    toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None
+) -> None:
+    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
+
+    def make_queue(
+        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, lost_batches: LostBatches | None
+    ) -> WorkQueue:
+        num_asked, stop_requested = 0, pace.stop
+
+        def requested() -> bool:
+            nonlocal num_asked
+            num_asked += 1
+            if stop == (world.rank, num_asked):
+                time.sleep(0.1)  # the others do what they can without this one
+                if world.store:
+                    world.store.set("stopped", "")
+                signal.raise_signal(signal.SIGTERM)
+            while stop and num_asked > stop[1] + AHEAD and not world.store.check(["stopped"]):
+                time.sleep(0.001)
+            return stop_requested()
+
+        pace.stop = requested  # type: ignore[method-assign]
+        return WorkQueue(world, rule, plan, pace, lost_batches)
+
+    with patch.object(build, "WorkQueue", make_queue):
+        train_or_stop(toy, config, out, overrides, stop is not None)
+
+
+def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops: bool) -> None:
+    """Train to the end, or until SIGTERM where the training `stops`."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        train_job(toy_job(toy, out, config, overrides))
+        assert not stops
+    except SystemExit:
+        assert stops
+
+
+@contextlib.contextmanager
+def interrupted_at(epoch: int, batch: int) -> Iterator[None]:
+    """Ctrl-C in the step of this batch, both numbers from 0; the training inside ends by it."""
+    step = Training.step
+
+    def interrupted(self: Training, assignment: Assignment, *args: Any) -> Any:
+        if assignment.batch == (epoch, batch):
+            signal.raise_signal(signal.SIGINT)
+        return step(self, assignment, *args)
+
+    with patch.object(Training, "step", interrupted), pytest.raises(KeyboardInterrupt):
+        yield
+
+
+def summary(out: Path) -> dict[str, Any]:
+    """The content of train.json."""
+    found: dict[str, Any] = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    return found
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics(out: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, all or of a kind."""
+    return [line for line in json_lines(out / "metrics.jsonl") if kind in (None, line["kind"])]
+
+
+def dev_losses(out: Path) -> list[float]:
+    return [line["loss"] for line in metrics(out, "dev")]
+
+
+def metric_steps(out: Path) -> list[tuple[str, int]]:
+    return [(line["kind"], line["step"]) for line in metrics(out)]
+
+
+def recorded_before(out: Path, state: State) -> list[tuple[int, int]]:
+    """Epoch and batch of the steps of all learners that are in a checkpoint, by the lengths of their records."""
+    parts = [
+        (out / "learners" / f"{rank}.jsonl").read_bytes()[:length] for rank, length in enumerate(state.record_bytes)
+    ]
+    found = [json.loads(line) for part in parts for line in part.splitlines()]
+    return [(line["epoch"], line["batch"]) for line in found]
+
+
+def assert_same_training(out: Path, undisturbed: Path) -> None:
+    """Everything that training wrote is the same but for times and the files of TensorBoard, one a run."""
+    assert_same_bits(last_weights(out), last_weights(undisturbed))
+    assert metric_steps(out) == metric_steps(undisturbed)
+    assert _file_names(out) == _file_names(undisturbed)
+    assert {**summary(out), **dict.fromkeys(TIMES)} == {**summary(undisturbed), **dict.fromkeys(TIMES)}
+
+
+def _file_names(out: Path) -> list[Path]:
+    names = [path.relative_to(out) for path in sorted(out.rglob("*"))]
+    return [name for name in names if name.parts[0] != "tensorboard"]
