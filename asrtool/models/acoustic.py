@@ -59,11 +59,10 @@ class Encoder(nn.Module, ABC):
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the rows of the next frames, and the state after them.
 
-        `state` is None at the start of an utterance. All but the last frames come as multiples of `subsampling`.
-        Raises AsrtoolError if a row depends on later frames.
+        `state` is None at the start of an utterance. All but the last frames come as multiples of `subsampling`. Only
+        for encoders that `streams`.
         """
-        what = f"{_path_of(self)} with these settings needs whole utterances"
-        raise AsrtoolError(what, "train one that does not: model.lstm with bidirectional = false and conv_channels = 0")
+        raise NotImplementedError
 
     def output_lens(self, feat_lens_N: Tensor) -> Tensor:
         """The rows that `forward` gives utterances of so many frames."""
@@ -180,15 +179,19 @@ class AcousticModel(nn.Module):
         return self.objective.scores(hidden_NTC), lens_N
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Return the scores of the next frames, as Encoder.stream.
+        """Return the scores of the next frames, as Encoder.stream, after `check_streams`."""
+        hidden_NTC, state = self.encoder.stream(feats_NTF, state)
+        return self.objective.scores(hidden_NTC), state
 
-        Raises AsrtoolError as there, and for a model with deltas.
-        """
+    def check_streams(self) -> None:
+        """Raise AsrtoolError if a row of scores depends on later frames."""
         if self.deltas:
             what = f"a model with model.deltas = {self.deltas} needs later frames"
             raise AsrtoolError(what, "train one without deltas to use it while somebody speaks")
-        hidden_NTC, state = self.encoder.stream(feats_NTF, state)
-        return self.objective.scores(hidden_NTC), state
+        if not self.encoder.streams:
+            what = f"{_path_of(self.encoder)} with these settings needs whole utterances"
+            hint = "train one that does not: model.lstm with bidirectional = false and conv_channels = 0"
+            raise AsrtoolError(what, hint)
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
         """Return the input of the encoder, with deltas of the masked features."""

@@ -61,6 +61,7 @@ class Stream:
                 "train with --set features.cmvn=global --set model.deltas=0 "
                 "--set model.lstm.bidirectional=false --set model.lstm.conv_channels=0",
             )
+        recogniser.acoustic.model.check_streams()
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
@@ -133,21 +134,22 @@ class Stream:
 
 @dataclass
 class Latency:
-    """Seconds of audio between a word's end and its final output."""
+    """Seconds between the end of a word and when its final form was first shown."""
 
     shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, and when they came
     seconds: list[float] = field(default_factory=list)
 
     def note(self, update: Update) -> None:
-        """One update more of the channel."""
+        """Record when each word of the next update of the channel was first shown."""
         kept = 0
         texts = [word.text for word in update.words]
+        behind = self.shown[len(texts) :]
         while kept < min(len(texts), len(self.shown)) and self.shown[kept][0] == texts[kept]:
             kept += 1
         self.shown = self.shown[:kept] + [(text, update.heard_s) for text in texts[kept:]]
         if update.is_final:
             self.seconds += [at_s - word.end_s for (_, at_s), word in zip(self.shown, update.words, strict=True)]
-            self.shown = []
+            self.shown = behind  # words of pieces that are not final yet
 
     def describe(self) -> str:
         """Median and 90 % quantile."""

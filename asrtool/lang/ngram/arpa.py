@@ -21,6 +21,8 @@ LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
 LARGEST_WEIGHT = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
 
+AGAIN = "correct it, or run `asrtool lm` again"
+
 
 def write_arpa(path: Path, model: Trie) -> None:
     """Write `model` with six decimals; a back-off weight of one is left out.
@@ -70,7 +72,7 @@ def read_arpa(path: Path) -> Ngrams:
         with path.open(encoding="utf-8") as lines:
             return _Parser(path, lines).parse()
     except UnicodeDecodeError as error:
-        raise AsrtoolError(f"{path}: not UTF-8 text, {error.reason}", "run `asrtool lm` again") from error
+        raise AsrtoolError(f"{path}: not UTF-8 text, {error.reason}", AGAIN) from error
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run `asrtool lm` first") from error
 
@@ -175,9 +177,7 @@ class _Parser:
         while self.line.isspace():
             self._read()
         if not self.line:
-            raise AsrtoolError(
-                f"{self.path}:{self.number}: the file ends, expected {expected}", "run `asrtool lm` again"
-            )
+            raise AsrtoolError(f"{self.path}:{self.number}: the file ends, expected {expected}", AGAIN)
         self.line = self.line.strip()
 
     def _expect(self, expected: str) -> None:
@@ -186,7 +186,7 @@ class _Parser:
 
     def _error(self, expected: str, found: str | None = None) -> AsrtoolError:
         found = f" {self.line.strip()!r}," if found is None else found
-        return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", "run `asrtool lm` again")
+        return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", AGAIN)
 
 
 def _to_float(text: str) -> float:

@@ -60,8 +60,6 @@ class LstmEncoder(Encoder):
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Encode the next frames, as Encoder.stream; the state has one of each layer."""
-        if not self.streams:
-            return super().stream(feats_NTF, state)
         hidden_TNC, states = self._stack(feats_NTF).transpose(0, 1), []
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             assert isinstance(layer, LstmLayer)

@@ -122,8 +122,8 @@ PATCHES = (
     Patch(
         "each-method-with-each",
         "asrtool/report/systems.py",
-        "    firsts: dict[str, System] = {}\n    pairs = [(firsts.setdefault(system.method, system), system) for system in systems]\n",
-        "    pairs = list(itertools.combinations(systems, 2))\n",
+        "pairs = [(firsts.setdefault(system.method, system), system) for system in systems]",
+        "pairs = list(itertools.combinations(systems, 2))",
         ("tests/unit/report/test_page.py",),
     ),
     Patch(

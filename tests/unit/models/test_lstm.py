@@ -94,7 +94,7 @@ def test_the_model_equals_torchs_packed_lstm_in_outputs_and_gradients(values: di
 def test_convolutions_need_whole_utterances_and_at_most_four_frames_a_row() -> None:
     model = build(bidirectional=False, conv_channels=3)
     with pytest.raises(AsrtoolError, match=r"needs whole utterances.* conv_channels = 0"):
-        model.stream(torch.zeros(1, 6, 4), None)
+        model.check_streams()
     build(stack_frames=4, conv_channels=1)
     with pytest.raises(ValueError, match="stack_frames with conv_channels is 5, expected 1 to 4"):
         build(stack_frames=5, conv_channels=1)

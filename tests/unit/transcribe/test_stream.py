@@ -89,14 +89,13 @@ def test_rows_are_those_of_the_whole_utterance(settings: dict[str, int]) -> None
 
 
 def test_models_that_need_whole_utterances_are_refused() -> None:
-    feats_1TF = torch.randn(1, 9, 20)
     for model, found in (
         (Model(encoder=Choice.of("encoder", "lstm")), "LstmEncoder with these settings needs whole utterances"),
         (Model(encoder=Choice.of("encoder", "conformer")), "Conformer with these settings needs whole utterances"),
         (Model(encoder=Choice.of("encoder", "lstm", bidirectional=False), deltas=1), "model.deltas = 1 needs later"),
     ):
         with pytest.raises(AsrtoolError, match=found):
-            build_model(model, FEATURES.num_features, 9).stream(feats_1TF, None)
+            build_model(model, FEATURES.num_features, 9).check_streams()
 
 
 def test_normalisation_of_whole_utterances_is_refused(tmp_path: Path) -> None:
@@ -109,7 +108,14 @@ def test_normalisation_of_whole_utterances_is_refused(tmp_path: Path) -> None:
     needs_all = ["features.cmvn=utterance", "model.deltas=1", "model.lstm.conv_channels=8"]
     config = load_config(overrides=[*needs_all, *advice])
     assert config.features.cmvn == "global"
-    build_model(config.model, config.features.num_features, 9).stream(torch.randn(1, 9, 40), None)
+    build_model(config.model, config.features.num_features, 9).check_streams()
+
+
+def test_a_model_that_looks_ahead_is_refused_before_anything_is_heard(tmp_path: Path) -> None:
+    with open_trained(make_work(tmp_path / "work", "global", bidirectional=True)) as trained:
+        opened = open_recogniser(trained, num_jobs=1)
+        with pytest.raises(AsrtoolError, match="needs whole utterances"):
+            Stream(opened, "a", RATE)
 
 
 def test_latency_is_when_a_word_came_to_stay() -> None:
@@ -122,6 +128,15 @@ def test_latency_is_when_a_word_came_to_stay() -> None:
     assert latency.seconds == [1.0, 0.5]
     assert "0.75 s" in latency.describe()
     assert Latency().describe() == "no words"
+
+
+def test_words_behind_a_piece_that_becomes_final_were_shown_when_they_came() -> None:
+    latency = Latency()
+    said = (Word("a", 0.0, 0.5, 1.0), Word("b", 0.5, 1.0, 1.0))
+    latency.note(Update(said, 1.5, False))
+    latency.note(Update(said[:1], 3.0, True))
+    latency.note(Update(said[1:], 3.0, True))
+    assert latency.seconds == [1.0, 0.5]
 
 
 def test_the_command_writes_lines_and_json(work: Path, tmp_path: Path) -> None:
