@@ -169,7 +169,7 @@ def test_a_stage_that_was_killed_is_to_do_and_its_files_are_no_input(toy_run: Ru
     write_marker(toy_run.work, "second", {"finished": False})
     assert states(toy_run) == ["done", "to do was interrupted", "stale after second"]
     with pytest.raises(AsrtoolError, match=r"stage second, which makes it, did not finish"):
-        run_stages(toy_run, range(2, 3))
+        run_stages(toy_run, range(2, 3), force=True)
 
 
 def test_files_made_by_another_tool_are_taken_as_input(toy_run: Run) -> None:
