@@ -86,7 +86,7 @@ def usable_audio(
             drops.append(Drop(id_, "unusable audio", str(error) if has_several else error.what))
     if not_mono:  # however few: who speaks on which channel is not known, so none is chosen
         what = f"{len(not_mono)} of {len(files)} audio files have several channels, the first is {not_mono[0]}"
-        logging.warning("%s: %s: LEFT OUT; %s", out, what, MAKE_MONO)
+        logging.warning("%s: %s: left out; %s", out, what, MAKE_MONO)
     return decode_shortened(good, out / "audio", drops)
 
 

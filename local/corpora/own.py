@@ -39,7 +39,7 @@ class Corpus(Base):
                 other = read.setdefault(find_set(source, role).resolve(), role)
                 if other != role:
                     logging.warning(
-                        "%s is both own_%s and own_%s: RESULTS WILL LOOK BETTER THAN THEY ARE", source, other, role
+                        "%s is both own_%s and own_%s: results will look better than they are", source, other, role
                     )
             if sources:
                 prepare_sets(sources, out / role, data, self.name, role)

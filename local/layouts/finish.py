@@ -45,7 +45,7 @@ def say_left_out(where: object, copies: Collection[str], num_all: int, drops: li
     drops += [Drop(id_, "copy at another speed") for id_ in sorted(copies)]
     if copies:
         logging.warning(
-            "%s: %d of %d utterances are copies at other speeds, the first is %s: LEFT OUT, as features.speeds makes"
+            "%s: %d of %d utterances are copies at other speeds, the first is %s: left out, as features.speeds makes"
             " them", where, len(copies), num_all, min(copies),
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ import fnmatch
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,36 +30,6 @@ from asrtool.log import progress
 from asrtool.settings.data import Data
 from asrtool.url import as_url, below, join
 
-
-def names_there(url: str, likely: Sequence[str]) -> list[str]:
-    """Return the files in the folder `url`, or the `likely` ones that exist."""
-    names = transfer.names_in(url)
-    return [name for name in likely if transfer.version_of(join(url, name))] if names is None else names
-
-
-@contextlib.contextmanager
-def manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
-    """Yield a folder with the manifests *KIND*.jsonl.gz, a copy for a URL.
-
-    Raises AsrtoolError if not exactly one of each exists, and as transfer.fetch.
-    """
-    url = as_url(folder)
-    if not url:
-        yield folder
-        return
-    there = names_there(url, [f"{kind}.jsonl{suffix}" for kind in kinds for suffix in (".gz", "")])
-    with staging() as copy:
-        for kind in kinds:
-            found = fnmatch.filter(there, f"*{kind}*.jsonl*")
-            if len(found) != 1:
-                expected = f"expected one, {kind}.jsonl.gz where the server has no lists (http)"
-                what = f"{url}: {len(found)} files *{kind}*.jsonl.gz, {expected}"
-                raise AsrtoolError(what, "give the address of a folder with one manifest of each")
-            with (copy / found[0]).open("wb") as file:
-                transfer.fetch(join(url, found[0]), file.write)
-        yield copy
-
-
 CUTS = "*cuts*.jsonl*"
 # Sources by the id of their recording and their number in it, and what was found.
 ToDecode: TypeAlias = dict[tuple[str, int], tuple[AudioSource, Sound]]
@@ -74,10 +44,14 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     not answer or refuses.
     """
     if not as_url(folder) and not is_lhotse_folder(folder) and is_cuts(folder):
-        _prepare_cuts(folder, out, data, label)
+        path = folder if folder.is_file() else _the_manifest(folder, "cuts")
+        cuts = Cuts("recordings")
+        for entry in read_lines(path, _cut):
+            cuts.add(entry, entry["recording"], repr(entry["recording"]))
+        cuts.say_renamed(path)
+        _write(path.parent, out, cuts.recordings, cuts.segments, cuts.drops, data, label)
         return
-    drops: list[Drop] = []
-    with manifests_of(folder, ("recordings", "supervisions")) as copy:
+    with _manifests_of(folder, ("recordings", "supervisions")) as copy:
         recordings: dict[str, Recording] = {}
         for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
             if (other := recordings.setdefault(recording.id, recording)) is not recording:
@@ -85,51 +59,98 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
                 what = f"{folder}: two recordings are {recording.id}, of {files}"
                 raise AsrtoolError(what, "make the ids unique, also without blanks")
         supervisions = list(read_lines(_the_manifest(copy, "supervisions"), read_supervision))
-    _write(folder, out, recordings, supervisions, drops, data, label)
+    _write(folder, out, recordings, supervisions, [], data, label)
 
 
-def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
-    """Prepare cuts of a file, or of the one *cuts*.jsonl.gz in a folder.
-
-    An utterance in several cuts is taken once. Recordings with one id may differ, as lhotse names a file without its
-    folder.
-    """
-    drops: list[Drop] = []
-    recordings: dict[str, Recording] = {}
-    spoken: list[SupervisionSegment] = []
-    names, utterances = Names("recordings"), Names("utterances")
-    path = source if source.is_file() else _the_manifest(source, "cuts")
-    for entry in read_lines(path, _cut):
-        if entry["type"] != "MonoCut" or "recording" not in entry:
-            drops.append(Drop(entry["id"], "unusable audio", f"a {entry['type']}, expected a MonoCut with a recording"))
-            continue
-        recording = entry["recording"]
-        recording.id, _ = names.add(recording.id, repr(recording))
-        recordings.setdefault(recording.id, recording)
-        for segment in entry["supervisions"]:
-            begin_s = round(entry["start"] + segment.start, 8)
-            content = recording.id, round(begin_s, 4), round(segment.duration, 4), segment.channel, segment.text
-            name, is_new = utterances.add(segment.id, content)
-            if is_new:
-                spoken.append(dataclasses.replace(segment, id=name, recording_id=recording.id, start=begin_s))
-    names.say_renamed(path)
-    utterances.say_renamed(path)
-    _write(path.parent, out, recordings, spoken, drops, data, label)
+def is_lhotse_folder(folder: Path) -> bool:
+    """Return whether `folder` holds lhotse manifests."""
+    return any(folder.glob("*recordings*.jsonl*"))
 
 
 def is_cuts(source: Path) -> bool:
     """Return whether `source` is a file of lhotse's cuts, or a folder with one."""
-    return bool(fnmatch.filter([source.name], CUTS)) if source.is_file() else any(source.glob(CUTS))
+    return fnmatch.fnmatch(source.name, CUTS) if source.is_file() else any(source.glob(CUTS))
+
+
+@contextlib.contextmanager
+def _manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
+    """Yield a folder with the manifests *KIND*.jsonl.gz, a copy for a URL.
+
+    Raises AsrtoolError if not exactly one of each exists, and as transfer.fetch.
+    """
+    url = as_url(folder)
+    if not url:
+        yield folder
+        return
+    there = transfer.names_in(url)
+    if there is None:
+        likely = [f"{kind}.jsonl{suffix}" for kind in kinds for suffix in (".gz", "")]
+        there = [name for name in likely if transfer.version_of(join(url, name))]
+    with staging() as copy:
+        for kind in kinds:
+            found = fnmatch.filter(there, f"*{kind}*.jsonl*")
+            if len(found) != 1:
+                expected = f"expected one, {kind}.jsonl.gz where the server has no lists (http)"
+                what = f"{url}: {len(found)} files *{kind}*.jsonl.gz, {expected}"
+                raise AsrtoolError(what, "give the address of a folder with one manifest of each")
+            with (copy / found[0]).open("wb") as file:
+                transfer.fetch(join(url, found[0]), file.write)
+        yield copy
+
+
+def _the_manifest(folder: Path, what: str) -> Path:
+    found = [path for path in find_files(folder, f"*{what}*.jsonl*") if path.parent == folder]
+    if len(found) != 1:
+        raise AsrtoolError(
+            f"{folder}: {len(found)} files *{what}*.jsonl.gz, expected one", "give a folder with one manifest of each"
+        )
+    return found[0]
+
+
+class Cuts:
+    """Recordings and utterances of cuts; an utterance in several cuts is taken once.
+
+    Ids may stand for several recordings, as lhotse names a file without its folder: the second is called ID-2.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.recordings: dict[str, Recording] = {}
+        self.segments: list[SupervisionSegment] = []
+        self.drops: list[Drop] = []
+        self._names, self._utterances = Names(kind), Names("utterances")
+
+    def add(self, cut: Entry, recording: Recording | str, content: str = "") -> None:
+        """Add a cut with its recording of that content, or with the reason of its absence."""
+        if isinstance(recording, str):
+            self.drops.append(Drop(str(cut.get("id")), "unusable audio", recording))
+            return
+        recording.id, _ = self._names.add(recording.id, content)
+        self.recordings.setdefault(recording.id, recording)
+        for segment in cut["supervisions"]:
+            begin_s = round(cut["start"] + segment.start, 8)
+            said = recording.id, round(begin_s, 4), round(segment.duration, 4), segment.channel, segment.text
+            name, is_new = self._utterances.add(segment.id, said)
+            if is_new:
+                found = dataclasses.replace(segment, id=name, recording_id=recording.id, start=begin_s)
+                self.segments.append(found)
+
+    def say_renamed(self, where: object) -> None:
+        """Log how many recordings and utterances have got another name."""
+        self._names.say_renamed(where)
+        self._utterances.say_renamed(where)
+
+
+def not_mono(cut: Entry) -> str:
+    """Return why a cut has no audio of its own, or ''."""
+    has_audio = cut["type"] == "MonoCut" and "recording" in cut
+    return "" if has_audio else f"a {cut['type']}, expected a MonoCut with a recording"
 
 
 def _cut(entry: Entry) -> Entry:
-    """Return a checked cut with recording and supervisions as objects.
-
-    Raises as `_recording`.
-    """
-    cut = {**entry, "id": str(entry["id"])}
-    if entry["type"] == "MonoCut" and "recording" in entry:
-        _check(entry, "start", (int, float), -math.inf)
+    """Return a checked cut with its recording, or what it is, and its supervisions."""
+    cut = {**entry, "id": str(entry["id"]), "recording": not_mono(entry)}
+    if not cut["recording"]:
+        check(entry, {"start": "a number"})
         cut["recording"] = _recording(entry["recording"])
         cut["supervisions"] = [read_supervision(each) for each in entry.get("supervisions") or []]
     return cut
@@ -153,18 +174,41 @@ def _write(
     write_set(out, whole, supervisions, drops, data, label)
 
 
-def is_lhotse_folder(folder: Path) -> bool:
-    """Return whether `folder` holds lhotse manifests."""
-    return any(folder.glob("*recordings*.jsonl*"))
+# Values that lhotse does not look at, or looks at later: what is expected, and the test of it.
+TESTS: dict[str, Callable[[Any], bool]] = {
+    "a name": lambda value: type(value) in (str, int) and bool(str(value).strip()),
+    "a number": lambda value: type(value) in (int, float) and -math.inf < value < math.inf,
+    "a number above 0": lambda value: type(value) in (int, float) and 0 < value < math.inf,
+    "a whole number above 0": lambda value: type(value) is int and value > 0,
+    "the number of one": lambda value: type(value) is int,
+    "a list of the numbers of channels": lambda value: type(value) is list and {*map(type, value)} == {int},
+    "a name or nothing": lambda value: isinstance(value, str | int | float | None),
+    "a text": lambda value: not value or isinstance(value, str),
+    "an object": lambda value: not value or isinstance(value, dict),
+}
+SIZES = {"sampling_rate": "a whole number above 0", "num_samples": "a whole number above 0"}
+RECORDING = {"id": "a name", "duration": "a number above 0", **SIZES}
+SUPERVISION = {
+    "id": "a name",
+    "recording_id": "a name",
+    "start": "a number",
+    "duration": "a number",
+    "channel": "the number of one",
+    "speaker": "a name or nothing",
+    "text": "a text",
+    "custom": "an object",
+    "alignment": "an object",
+}
+OPTIONAL = dict.fromkeys(("channel", "speaker", "text", "custom", "alignment"))
 
 
-def _the_manifest(folder: Path, what: str) -> Path:
-    found = [path for path in find_files(folder, f"*{what}*.jsonl*") if path.parent == folder]
-    if len(found) != 1:
-        raise AsrtoolError(
-            f"{folder}: {len(found)} files *{what}*.jsonl.gz, expected one", "give a folder with one manifest of each"
-        )
-    return found[0]
+def check(entry: Entry, expected: Mapping[str, str]) -> None:
+    """Raise ValueError for a value of another kind, KeyError for a missing one."""
+    for key, kind in expected.items():
+        if not TESTS[kind](entry[key]):
+            raise ValueError(f"{key} is {entry[key]!r}, expected {kind}")
+        if kind == "a name":
+            str(entry[key]).encode()  # a half of a surrogate pair is none that can be written
 
 
 def _recording(entry: Entry) -> Recording:
@@ -172,16 +216,13 @@ def _recording(entry: Entry) -> Recording:
 
     Its id gets no blanks.
     """
-    check_name(entry, "id")
-    _check(entry, "duration", (int, float), 0)
-    _check(entry, "sampling_rate", int, 0)
-    _check(entry, "num_samples", int, 0)
+    check(entry, RECORDING)
     for source in entry["sources"]:
         if not isinstance(source, dict) or not isinstance(source["source"], str):
             raise ValueError(f"sources has {source!r}, expected an entry with the path of a file")
-        _check_channels("channels", source["channels"])
+        check(source, {"channels": "a list of the numbers of channels"})
     if entry.get("channel_ids") is not None:
-        _check_channels("channel_ids", entry["channel_ids"])
+        check(entry, {"channel_ids": "a list of the numbers of channels"})
     try:
         return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
     except AssertionError as error:  # of a transform that lhotse does not know
@@ -190,42 +231,9 @@ def _recording(entry: Entry) -> Recording:
 
 def read_supervision(entry: Entry) -> SupervisionSegment:
     """Parse a supervision; ids and speaker have no blanks. Raises as `_recording`."""
-    for key in ("id", "recording_id"):
-        check_name(entry, key)
-    if not isinstance(entry.get("speaker"), str | int | float | None):
-        raise ValueError(f"speaker is {entry['speaker']!r}, expected a name")
-    for key in ("start", "duration"):
-        _check(entry, key, (int, float), -math.inf)
-    channel = entry.get("channel")
-    if type(channel) is not int:
-        raise ValueError(f"channel is {channel!r}, expected the number of one")
-    if not isinstance(entry.get("text") or "", str):
-        raise ValueError(f"text is {entry['text']!r}, expected a text")
-    for key in ("custom", "alignment"):
-        if not isinstance(entry.get(key) or {}, dict):
-            raise ValueError(f"{key} is {entry[key]!r}, expected an object")
+    check({**OPTIONAL, **entry}, SUPERVISION)
     names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
     return SupervisionSegment.from_dict({**entry, **names, "speaker": names.get("speaker") or None})
-
-
-def check_name(entry: Entry, key: str) -> None:
-    """Raise ValueError if `entry[key]` is not a name; integer ids are allowed."""
-    value = entry[key]
-    if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
-        raise ValueError(f"{key} is {value!r}, expected a name")
-    str(value).encode()  # a half of a surrogate pair is none that can be written
-
-
-def _check_channels(key: str, value: Any) -> None:
-    if not isinstance(value, list) or not value or any(type(channel) is not int for channel in value):
-        raise ValueError(f"{key} is {value!r}, expected a list of the numbers of channels")
-
-
-def _check(entry: Entry, key: str, kinds: type | tuple[type, ...], low: float) -> None:
-    value: Any = entry[key]
-    is_number = isinstance(value, kinds) and not isinstance(value, bool)
-    if not is_number or not low < value < math.inf:
-        raise ValueError(f"{key} is {value!r}, expected a number{' above 0' if low == 0 else ''}")
 
 
 def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: list[Drop]) -> dict[str, Recording]:
@@ -235,25 +243,18 @@ def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: lis
     are decoded once, to `out`/audio.
     """
     to_decode: ToDecode = {}
-    check = functools.partial(_fault, folder=folder, to_decode=to_decode)
-    with contextlib.closing(load_ahead(check, recordings, 2 * NUM_THREADS, NUM_THREADS)) as looked:
-        found = zip(recordings, progress(looked, "look at audio", len(recordings), "file"), strict=True)
-        by_fault = [(recording, fault) for recording, fault in found]
-    faults = {recording.id: fault for recording, fault in by_fault if fault}
-    for (id_, _), fault in _decode({key: to_decode[key] for key in sorted(to_decode) if key[0] not in faults}, out):
-        faults[id_] = fault
+    look = functools.partial(_fault, folder=folder, to_decode=to_decode)
+    with contextlib.closing(load_ahead(look, recordings, 2 * NUM_THREADS, NUM_THREADS)) as looked:
+        found = list(progress(looked, "look at audio", len(recordings), "file"))
+    faults = {recording.id: fault for recording, fault in zip(recordings, found, strict=True) if fault}
+    names = {f"{id_}-{number}": (id_, number) for id_, number in sorted(to_decode) if id_ not in faults}
+    broken: list[Drop] = []
+    sounds = {name: to_decode[key][1] for name, key in names.items()}
+    for name, sound in decode_shortened(sounds, out / "audio", broken).items():
+        to_decode[names[name]][0].source = os.path.abspath(sound.path)
+    faults |= {names[drop.id][0]: drop.detail for drop in broken}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in faults.items()]
     return {recording.id: recording for recording in recordings if recording.id not in faults}
-
-
-def _decode(to_decode: ToDecode, out: Path) -> Iterator[tuple[tuple[str, int], str]]:
-    """Put decoded files into the sources; yield failures and their reasons."""
-    names = {f"{id_}-{number}": (id_, number) for id_, number in to_decode}
-    drops: list[Drop] = []
-    decoded = decode_shortened({name: to_decode[key][1] for name, key in names.items()}, out / "audio", drops)
-    for name, sound in decoded.items():
-        to_decode[names[name]][0].source = os.path.abspath(sound.path)
-    yield from ((names[drop.id], drop.detail) for drop in drops)
 
 
 def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
@@ -263,12 +264,12 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
     """
     if not recording.sources:
         return "its manifest names no file of it"
-    url = as_url(folder)
     lengths: list[tuple[int, int, str]] = []
     is_joined = False
     for number, source in enumerate(recording.sources):
         if source.type not in ("file", "url"):
             return f"source is a {source.type}, expected a file or an address"
+        url = as_url(folder)
         address = as_url(source.source) or (below(url, source.source) if url and source.source[0] != "/" else "")
         source.type, source.source = (
             ("url", address) if address else ("file", os.path.abspath(locate(folder, source.source)))
@@ -276,16 +277,9 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
         try:
             if address:
                 num_samples, rate_hz, _ = look_at_address(address)
-            else:
-                sound = look_at(Path(source.source))
-                num_samples, rate_hz = sound.num_samples, sound.sampling_rate_hz
-                if sound.num_parts > 1 and recording.transforms:
-                    what = f"{sound.num_parts} audio files joined in one, whose length after transforms is not declared"
-                    return f"{source.source}: {what}"
-                if sound.num_parts > 1 or is_sphere(sound.path):
-                    to_decode[recording.id, number] = source, sound
-                is_joined = is_joined or sound.num_parts > 1
-            lengths.append((num_samples, rate_hz, source.source))
+                lengths.append((num_samples, rate_hz, address))
+                continue
+            sound = look_at(Path(source.source))
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
         except OSError as error:
@@ -294,6 +288,13 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
             if address:  # its server is down, or refuses
                 raise
             return error.what
+        lengths.append((sound.num_samples, sound.sampling_rate_hz, source.source))
+        if sound.num_parts > 1 and recording.transforms:
+            what = f"{sound.num_parts} audio files joined in one, whose length after transforms is not declared"
+            return f"{source.source}: {what}"
+        if sound.num_parts > 1 or is_sphere(sound.path):
+            to_decode[recording.id, number] = source, sound
+        is_joined = is_joined or sound.num_parts > 1
     if recording.transforms:
         return _fault_of_transforms(recording)
     return settle_length(recording, *min(lengths), is_joined=is_joined)

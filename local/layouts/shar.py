@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lhotse import AudioSource, Recording, SupervisionSegment
+from lhotse import AudioSource, Recording
 
 from asrtool.data.audio.joined import kind_of, parts_in, why_not_whole
-from asrtool.data.manifests.manifest import Drop
 from asrtool.data.remote import transfer
 from asrtool.data.remote.transfer import RemoteFile
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.finish import Names, write_set
-from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.layouts.lhotse import Cuts, check, not_mono, read_supervision, settle_length
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
 from asrtool.settings.data import Data
@@ -42,27 +41,21 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
     A recording is named after its cut; the second of two equal ids is ID-2. Raises AsrtoolError if no shard exists,
     cuts are corrupt, too much cannot be used, or a server does not answer or refuses.
     """
-    drops: list[Drop] = []
-    recordings: list[Recording] = []
-    spoken: list[SupervisionSegment] = []
-    names, utterances = Names("cuts"), Names("utterances")
-    for cuts, tar in progress(list(_shards(folder)), "read tars", unit="tar"):
+    cuts = Cuts("cuts")
+    for place, tar in progress(list(_shards(folder)), "read tars", unit="tar"):
         audio = _audio_of(tar)
-        for number, entry in enumerate(_read_cuts(cuts), start=1):
+        for number, entry in enumerate(_read_cuts(place), start=1):
             try:
                 found = _recording(entry, audio, tar)
-                if isinstance(found, str):
-                    drops.append(Drop(str(entry.get("id")), "unusable audio", found))
-                else:
-                    found.id, _ = names.add(found.id, str(found.sources[0].source))
-                    recordings.append(found)
-                    spoken += _segments(entry, found, utterances)
+                supervisions = [read_supervision(each) for each in entry["supervisions"]]
+                content = "" if isinstance(found, str) else found.sources[0].source
+                cuts.add({**entry, "supervisions": supervisions}, found, content)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                what = f"{cuts}:{number}: no cut that can be read, {type(error).__name__}: {error}"
+                what = f"{place}:{number}: no cut that can be read, {type(error).__name__}: {error}"
                 raise AsrtoolError(what, "write the shards again") from error
-    names.say_renamed(folder)
-    utterances.say_renamed(folder)
-    write_set(out, (recording.to_dict() for recording in recordings), spoken, drops, data, label)
+    cuts.say_renamed(folder)
+    recordings = (recording.to_dict() for recording in cuts.recordings.values())
+    write_set(out, recordings, cuts.segments, cuts.drops, data, label)
 
 
 def is_shar_folder(folder: Path) -> bool:
@@ -145,27 +138,19 @@ def _look(part: Part, data: bytes) -> _Member:
     return _Member(part, num_samples, rate_hz, len(parts) > 1)
 
 
-def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
+def _recording(cut: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
     """Return the recording of a cut, or the reason of its absence."""
-    check_name(entry, "id")
-    if entry.get("type") != "MonoCut" or "recording" not in entry:
-        return f"a {entry.get('type')}, expected a MonoCut with a recording"
-    members = audio.get(str(entry["id"]))  # several cuts may have one id: they are in the order of the tar
+    check(cut, {"id": "a name"})
+    if fault := not_mono(cut):
+        return fault
+    members = audio.get(str(cut["id"]))  # several cuts may have one id: they are in the order of the tar
     member = members.pop(0) if members else audio.get("", [_Member(Part(tar), fault=f"{tar}: has no audio of it")])[0]
     if member.fault:
         return member.fault
-    declared = entry["recording"]
+    declared = cut["recording"]
     channels = declared.get("channel_ids") or [0]
     source = AudioSource(type="url", channels=channels, source=str(member.part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
-    recording = Recording(one_word(str(entry["id"])), [source], *sizes, channel_ids=channels)
+    recording = Recording(one_word(str(cut["id"])), [source], *sizes, channel_ids=channels)
     found = member.num_samples, member.sampling_rate_hz, str(member.part)
     return settle_length(recording, *found, is_joined=member.is_joined) or recording
-
-
-def _segments(entry: Entry, recording: Recording, names: Names) -> Iterator[SupervisionSegment]:
-    """Yield the supervisions of a cut with times in its recording."""
-    for segment in map(read_supervision, entry["supervisions"]):
-        start_s = round(entry["start"] + segment.start, 8)
-        name, _ = names.add(segment.id, (recording.id, start_s, segment.text))
-        yield dataclasses.replace(segment, id=name, recording_id=recording.id, start=start_s)

@@ -15,8 +15,8 @@ import itertools
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,15 +26,14 @@ from asrtool.data.manifests.validator import Entry, Tally
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import CORPORA, Corpus, named_corpora, with_role
 from asrtool.local.sets.held_out import choose_fold
-from asrtool.local.sets.split_part import Part, decide, read_part, training_lines, unfit, with_corpus
+from asrtool.local.sets.split_part import Fate, Part, decide, training_lines, unfit, with_corpus
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
 LARGEST_DEV_FRACTION = 0.1  # of the speech, whatever data.dev_minutes says
 
 
-@dataclass(frozen=True)
-class Dev:
+class Dev(NamedTuple):
     """Part of a corpus in dev."""
 
     name: str
@@ -49,13 +48,13 @@ def split_manifests(manifests: Path, data: Data) -> None:
     Raises AsrtoolError if a folder is missing or broken, or if nothing would be left to train on.
     """
     named_corpora(data)
-    tested = with_role(data, "test")
+    corpora, tested = manifests / CORPORA, with_role(data, "test")
     (manifests / FILE).unlink(missing_ok=True)
     glms = [_write_test(manifests, corpus) for corpus in tested]
-    parts = [read_part(manifests / CORPORA / name / "train", name, data) for name in _names(data, "train")]
-    given = [name for name in _names(data, "dev") if (manifests / CORPORA / name / "dev" / REPORT).is_file()]
+    parts = [Part(corpora / corpus.name / "train", corpus.name, data) for corpus in with_role(data, "train")]
+    given = [corpus.name for corpus in with_role(data, "dev") if (corpora / corpus.name / "dev" / REPORT).is_file()]
     drops: list[Drop] = []
-    dev = [_read_dev(manifests / CORPORA / name / "dev", name, data, drops) for name in given]
+    dev = [_read_dev(corpora / name / "dev", name, data, drops) for name in given]
     if not given:
         _hold_out(parts, data.dev_minutes * 60, data.dev_fold)
     elif data.dev_fold:
@@ -63,7 +62,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
         raise AsrtoolError(what, "set data.dev_fold=0, or data.dev=[] to hold out a part of the training set")
     _write_train(manifests / TRAIN, parts, drops, data)
     _write_long(manifests / LONG, parts)
-    held_out = [Dev(part.name, part.recordings, part.dev) for part in parts]
+    held_out = [Dev(part.name, part.recordings, part.kept[Fate.DEV]) for part in parts]
     _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]), data)
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
     write_sets(manifests, Sets(tuple(sets)))
@@ -72,13 +71,10 @@ def split_manifests(manifests: Path, data: Data) -> None:
 def _read_dev(folder: Path, name: str, data: Data, drops: list[Drop]) -> Dev:
     """Read a dev set without too short and too long utterances, which are drops."""
     recordings, lines = read_sorted(folder)
-    fit = []
-    for entry, _ in lines:
-        if data.min_duration_s <= entry["duration"] <= data.max_duration_s:
-            fit.append(with_corpus(entry, name))
-        else:
-            drops.append(unfit(entry, data))
-    return Dev(name, recordings, fit)
+    entries = [entry for entry, _ in lines]
+    fit = [data.min_duration_s <= entry["duration"] <= data.max_duration_s for entry in entries]
+    drops += [unfit(entry, data) for entry, is_fit in zip(entries, fit, strict=True) if not is_fit]
+    return Dev(name, recordings, [with_corpus(entry, name) for entry in itertools.compress(entries, fit)])
 
 
 def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
@@ -86,32 +82,25 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
 
     Raises AsrtoolError if all speakers of one are in earlier folds.
     """
-    speech_s = {part.name: sum(part.columns.duration_s[part.is_fit].tolist()) for part in parts}
+    speech_s = {part.name: sum(part.rows["duration_s"][part.is_fit].tolist()) for part in parts}
     fraction = target_s / max(sum(speech_s.values()), 1.0)
     if fraction > LARGEST_DEV_FRACTION:
         what = f"data.dev_minutes is {target_s / 60:g}, more than {LARGEST_DEV_FRACTION:.0%} of the training speech"
         fraction = LARGEST_DEV_FRACTION
         logging.warning("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
     for part in parts:
-        columns = part.columns
-        said = columns.speech_s(part.is_fit), columns.num_utterances(part.is_fit)
+        said = part.speech_s(part.is_fit), part.num_utterances(part.is_fit)
         chosen = choose_fold(*said, fraction * speech_s[part.name], fold)
         if not chosen and speech_s[part.name]:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
             raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
-        part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])
-    held_out = {name for part in parts for name in _speakers(part)}
+        part.is_dev = np.isin(part.rows["recording"], [i for i, id_ in enumerate(part.ids) if id_ in chosen])
+    own = {part.name: part.speakers_of(part.is_dev & part.is_fit) for part in parts}
+    held_out = set().union(*own.values()) - {None}  # who has no name is another person in another corpus
     for part in parts:
-        names = _speakers(part) | held_out - {None}  # who has no name is another person in another corpus
-        part.is_known = ~part.is_dev & part.columns.is_of(names)
+        part.is_known = ~part.is_dev & part.is_of(own[part.name] | held_out)
     if not any((part.is_training & part.is_fit).any() for part in parts):
         _hold_out_utterances(parts, fraction)
-
-
-def _speakers(part: Part) -> set[str | None]:
-    """Return the speakers of the held-out part."""
-    columns = part.columns
-    return {columns.speakers[place] for place in np.unique(columns.speaker[part.is_dev & part.is_fit]).tolist()}
 
 
 def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
@@ -120,7 +109,7 @@ def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
     Speakers are then in training too.
     """
     logging.warning(
-        "no speaker would be left to train on: UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers,"
+        "no speaker would be left to train on: utterances are held out instead, dev and training share speakers,"
         " and dev looks better than a test with others; give a development set, or more speakers, if you can"
     )
     for part in parts:
@@ -153,14 +142,14 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     _check_apart(parts)
     tally = Tally((entry for part in parts for entry in part.recordings), out)
     for part in parts:
-        part.columns.count(part.is_trained, tally)
+        part.count(tally)
     drops: list[Drop] = []
 
     def lines() -> Iterator[str]:
         yield from training_lines(parts, data)
-        drops.extend(itertools.chain(*(part.unfit for part in parts), drops_of_dev))
-        drops.extend(itertools.chain(*(part.known for part in parts)))
-        drops.extend(itertools.chain(*(part.doubted for part in parts), *(part.repeated for part in parts)))
+        for fate in (Fate.UNFIT, Fate.KNOWN, Fate.DOUBTED, Fate.REPEATED):
+            drops.extend(itertools.chain(*(part.drops[fate] for part in parts)))
+            drops.extend(drops_of_dev if fate == Fate.UNFIT else ())
 
     said = {part.name: part.said() for part in parts}
     texts = {f"sentences.{name}.txt": pieces for name, pieces in said.items() if pieces}
@@ -180,10 +169,8 @@ def _check_apart(parts: Sequence[Part]) -> None:
 
 
 def _nothing_to_train_on(manifests: Path, parts: Sequence[Part], data: Data) -> AsrtoolError:
-    num_unfit, num_dev = (
-        int(sum(rows.sum() for rows in masks)) for masks in zip(*((~p.is_fit, p.is_dev) for p in parts), strict=True)
-    )
-    total = sum(len(part.is_fit) for part in parts)
+    total, num_dev = sum(len(part.rows) for part in parts), sum(int(part.is_dev.sum()) for part in parts)
+    num_unfit = total - sum(int(part.is_fit.sum()) for part in parts)
     limits = f"data.min_duration_s = {data.min_duration_s:g} and data.max_duration_s = {data.max_duration_s:g}"
     hint = "give more utterances, or a development set apart"
     return AsrtoolError(
@@ -196,7 +183,7 @@ def _write_long(out: Path, parts: Sequence[Part]) -> None:
     """Write `out`, the utterances to cut before training, if there are any."""
     if out.is_dir():
         shutil.rmtree(out)
-    entries = [entry for part in parts for entry in part.long]
+    entries = [entry for part in parts for entry in part.kept[Fate.LONG]]
     if entries:
         _write(out, [entry for part in parts for entry in part.recordings], entries, {})
 
@@ -213,10 +200,6 @@ def _write(out: Path, recordings: list[Entry], entries: Sequence[Entry], texts: 
     sentences = "".join(f"{entry['text']}\n" for entry in entries if entry.get("text"))
     lines = map(format_line, sorted(entries, key=lambda e: (e["recording_id"], e["start"], e["channel"], e["id"])))
     write_sorted(out, recordings, lines, [], 1.0, {"sentences.txt": sentences, **texts})
-
-
-def _names(data: Data, role: str) -> list[str]:
-    return [corpus.name for corpus in with_role(data, role)]
 
 
 def _read_text(path: Path) -> str:

@@ -6,7 +6,7 @@ PATCHES = (
     Patch(
         "utterances-of-cuts-begin-with-the-recording",
         "local/layouts/lhotse.py",
-        'round(entry["start"] + segment.start, 8)',
+        'round(cut["start"] + segment.start, 8)',
         "segment.start",
         ("tests/unit/local/test_prepare_own.py",),
     ),
@@ -34,15 +34,15 @@ PATCHES = (
     Patch(
         "long-utterances-of-dev-are-cut-to-train-on",
         "local/sets/split_part.py",
-        "wanted = [part.is_training & ~(part.columns",
-        "wanted = [~(part.columns",
+        "wanted = [part.is_training & ~(part.rows",
+        "wanted = [~(part.rows",
         ("tests/unit/local/test_split.py",),
     ),
     Patch(
         "a-second-custom-field-behind-the-first",
         "local/sets/split_part.py",
-        "Fate.PLAIN: part.columns.is_plain",
-        "Fate.PLAIN: part.columns.is_plain | True",
+        'Fate.PLAIN: part.rows["is_plain"]',
+        'Fate.PLAIN: part.rows["is_plain"] | True',
         ("tests/unit/local/test_split.py",),
     ),
     Patch(
@@ -126,8 +126,8 @@ PATCHES = (
     Patch(
         "recordings-of-one-id-are-one",
         "local/layouts/lhotse.py",
-        "names.add(recording.id, repr(recording))",
-        'names.add(recording.id, "")',
+        'entry["recording"], repr(entry["recording"]))',
+        'entry["recording"], "")',
         ("tests/unit/local/test_every_layout.py",),
     ),
     Patch(

@@ -106,7 +106,7 @@ def test_a_file_of_two_channels_is_named_with_what_to_do(
     with pytest.raises(AsrtoolError, match=rf"both{suffix}: 2 channels, expected 1( channel)?; {advice}"):
         prepare_folder(folder, tmp_path / "m", Data(), "own")
     prepare_folder(folder, tmp_path / "m", LENIENT, "own")
-    found = rf"1 of 4 audio files have several channels, the first is {both}: LEFT OUT; {advice}"
+    found = rf"1 of 4 audio files have several channels, the first is {both}: left out; {advice}"
     assert re.search(found, caplog.text)
 
 
