@@ -86,7 +86,7 @@ def plan_epoch(
     number = itertools.count()
     for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
-        order = members[stable_order(frames[members] * jitter)]
+        order = members[np.argsort(frames[members] * jitter, kind="stable")]
         packed = _pack(order, frames, max_frames_per_batch)
         for i in random.permutation(len(packed)).tolist():
             yield Batch(next(number), packed[i], window)
@@ -174,47 +174,18 @@ def load_batch(
     return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
 
 
-def stable_order(keys: np.ndarray) -> np.ndarray:
-    """Return a stable sort order, by NumPy's faster default if no keys are equal."""
-    order = np.argsort(keys)
-    in_order = keys[order]
-    return np.argsort(keys, kind="stable") if (in_order[1:] == in_order[:-1]).any() else order
-
-
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
-    """Cut `order` into runs whose size times longest utterance fits a batch.
+    """Cut `order` into runs, each as long as its size times longest utterance fits a batch.
 
-    Runs are arrays: an epoch of seven million utterances takes 28 MB, tuples of integers ten times that.
+    An utterance without frames counts as one frame; one that is too long is alone. Runs are arrays: an epoch of seven
+    million utterances takes 28 MB, tuples of integers ten times that.
     """
-    begins = _begins(frames[order], max_frames_per_batch)
+    begins: list[int] = []
+    longest = 0
+    for place, num_frames in enumerate(np.maximum(frames[order], 1).tolist()):
+        longest = max(longest, num_frames)
+        if not begins or (place - begins[-1] + 1) * longest > max_frames_per_batch:
+            begins.append(place)
+            longest = num_frames
     numbers = array("I", order.astype(np.uint32).tobytes())
     return [numbers[begin:end] for begin, end in itertools.pairwise([*begins, len(order)])]
-
-
-def _begins(lengths: np.ndarray, max_frames: int) -> list[int]:
-    """Return the starts of the runs of `_pack`, each as long as possible.
-
-    An utterance without frames counts as one frame. Ends are computed for all starts at once with the longest so far,
-    which is nearly always right since lengths grow; other runs are checked one by one.
-    """
-    places, lengths = np.arange(len(lengths)), np.maximum(lengths, 1)
-    longest = np.maximum.accumulate(lengths)
-    last_longest = np.maximum.accumulate(np.where(lengths == longest, places, 0)).data
-    first = np.maximum(places + 1 - max_frames // longest, 0)  # from where on a run with this place may begin
-    ends = np.cumsum(np.bincount(first, minlength=len(places))).data
-    begins, begin = [], 0
-    while begin < len(places):
-        begins.append(begin)
-        end: int = ends[begin]
-        if end < len(places) and last_longest[end] < begin:
-            end = begin + _size_of_run(lengths[begin:], max_frames)
-        begin = max(end, begin + 1)  # an utterance that is too long is alone
-    return begins
-
-
-def _size_of_run(lengths: np.ndarray, max_frames: int) -> int:
-    near = lengths[: max_frames // int(lengths[0]) + 1].tolist()
-    for size, longest in enumerate(itertools.accumulate(near, max)):
-        if (size + 1) * longest > max_frames:
-            return size
-    return len(near)

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.data.duplicates.same_audio import SameAudio, find_same_audio
-from asrtool.data.duplicates.segments import Said
+from asrtool.data.duplicates.same_audio import Said, SameAudio, find_same_audio
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,

@@ -8,7 +8,6 @@ Letters in names: S samples, T frames, F bins, P peaks, H triplets, M matches.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -54,22 +53,15 @@ class Triplets:
         """Return the triplets at positions or a mask."""
         return Triplets(self.keys_H[which], self.times_H[which], self.owners_H[which])
 
-    def renumbered(self, first: int) -> Triplets:
-        """The same, of utterances whose numbers begin there."""
-        return dataclasses.replace(self, owners_H=self.owners_H + np.int32(first))
-
     def thinned(self, one_in: int) -> Triplets:
         """Return the triplets in one of `one_in` cells, the same for all utterances."""
-        mixed_H = (
-            (self.keys_H >> PITCH_BITS).astype(np.uint64) * 2654435761 % 2**32
-        ) >> 8  # Knuth's multiplicative hash
-        return self.take(mixed_H % one_in == 0)
+        mixed_H = (self.keys_H >> PITCH_BITS).astype(np.uint64) * 2654435761 % 2**32  # Knuth's multiplicative hash
+        return self.take((mixed_H >> 8) % one_in == 0)
 
 
 def log_spectrogram(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
     """Return the log power in BAND, float32 (T, F); no frame below a window."""
-    logs_TF: np.ndarray = np.log(_power(samples_S, rate_hz))
-    return logs_TF
+    return np.asarray(np.log(_power(samples_S, rate_hz)))
 
 
 def _power(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
@@ -130,10 +122,10 @@ def _top(power_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: in
     return np.asarray(np.clip((before_P - after_P) / (2 * bend_P), -0.5, 0.5))
 
 
-def find_triplets(peaks: Sequence[np.ndarray]) -> Triplets:
-    """Return the triplets of utterances' peaks, each (3, P)."""
+def find_triplets(peaks: Sequence[np.ndarray], first: int = 0) -> Triplets:
+    """Return the triplets of the peaks (3, P) of utterances from number `first` on."""
     values_H4, pitches_H, times_H, owners_H = _measured(peaks)
-    return Triplets(_keys(np.floor(values_H4), pitches_H), times_H, owners_H)
+    return Triplets(_keys(np.floor(values_H4), pitches_H), times_H, owners_H + np.int32(first))
 
 
 def find_queries(peaks: Sequence[np.ndarray]) -> Triplets:

@@ -2,6 +2,8 @@
 
 Three passes over processes: triplets of all utterances, which become one index; a search of it by each; a comparison
 of candidates. This process keeps columns of the utterances alone; peaks and triplets are in files.
+
+Letters in names: S samples, T frames, F bins, P peaks.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import math
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from lhotse import Recording
@@ -32,10 +34,10 @@ from asrtool.data.duplicates.fingerprint import (
     find_triplets,
     log_spectrogram,
 )
-from asrtool.data.duplicates.fingerprint_index import Alignment, FingerprintIndex, write_index
-from asrtool.data.duplicates.segments import Runs, Said, Sounds, Utterances
-from asrtool.data.duplicates.similarity import likeness, shared_peaks
+from asrtool.data.duplicates.fingerprint_index import Alignment, FingerprintIndex, likeness, shared_peaks, write_index
 from asrtool.data.features.extract import UNREADABLE
+from asrtool.data.manifests.manifest import parse_line, read_again, read_batches
+from asrtool.data.manifests.validator import Entry
 from asrtool.data.workers.executor import open_executor
 from asrtool.files import FULL, disk_full, remove_leftovers
 from asrtool.log import progress
@@ -50,6 +52,16 @@ SHARED_PEAKS = 0.4  # fraction from which on a candidate is read again and compa
 PEAKS, PEAK_BEGINS = "peaks.float32", "peak_begins.npy"  # files beside the index
 
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text and origin of an utterance."""
+
+    of_set: str
+    id: str
+    text: str
+    corpus: str
 
 
 @dataclass(frozen=True)
@@ -73,18 +85,19 @@ def find_same_audio(
     corrupt manifest, and if the disk is full.
     """
     utterances = Utterances.read(manifests, [*scored, *trained])
-    one_in = math.ceil(utterances.hours(trained) / WHOLE_INDEX_HOURS) or 1
-    recordings, spans = utterances.by_recording(), _searched_together(utterances.duration_s)
+    first_trained = utterances.begins[len(scored)]
+    one_in = math.ceil(utterances.duration_s[first_trained:].sum() / 3600 / WHOLE_INDEX_HOURS) or 1
+    recordings, spans = runs(utterances.recording), searched_together(utterances.duration_s)
     with _scratch(manifests) as folder, open_executor(features, __name__) as map_pieces:
-        fingerprint = functools.partial(_fingerprint, one_in=dict.fromkeys(trained, one_in))
+        fingerprint = functools.partial(_fingerprint, first_trained=first_trained, one_in=one_in)
         fingerprints = map_pieces(fingerprint, map(utterances.sounds, recordings))
         _write(_logged(fingerprints, "fingerprints", len(recordings)), folder)
         search = functools.partial(_search, folder=folder)
         found = list(itertools.chain.from_iterable(_logged(map_pieces(search, spans), "search", len(spans))))
         _open.cache_clear()  # of this process
-        likenesses = map_pieces(_compare, _compared_together(found, utterances))
-        compared = _logged(likenesses, "comparison", math.ceil(len(found) / PAIRS))
-        alike = [(*pair, value) for pair, value in zip(found, itertools.chain(*compared), strict=True) if value >= SAME]
+        likenesses = _logged(map_pieces(_compare, _pairs(found, utterances)), "comparison", -(-len(found) // PAIRS))
+        values = list(itertools.chain.from_iterable(likenesses))
+    alike = [(i, to, value) for (i, to), value in zip(found, values, strict=True) if value >= SAME]
     said = utterances.said({number for i, to, _ in alike for number in (i, to.other)})
     return [SameAudio(said[i], said[to.other], value, 2**to.time_scale) for i, to, value in alike]
 
@@ -109,50 +122,126 @@ def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
     return progress(results, f"same audio: {what}", total=total, unit="part")
 
 
-def _searched_together(duration_s: np.ndarray) -> Runs:
-    """Return runs of utterances of about SEARCHED or SEARCHED_S."""
-    return Runs.of(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
+@dataclass(frozen=True, slots=True)
+class Sounds:
+    """Consecutive utterances of one recording, as processes get them."""
+
+    first: int  # number of the first one
+    recording: Entry
+    channels: list[int]
+    starts_s: list[float]
+    durations_s: list[float]
+
+    def samples(self) -> Iterator[tuple[np.ndarray, int]]:
+        """Yield float32 samples of each utterance, and their rate, a multiple of RATE_HZ.
+
+        Unreadable or too short ones are empty.
+        """
+        recording = Recording.from_dict({**self.recording})  # it takes the entry apart
+        ends_s = [round(start_s + s, 8) for start_s, s in zip(self.starts_s, self.durations_s, strict=True)]
+        begin_s = min(self.starts_s)
+        try:
+            with audio_backend("LibsndfileBackend"):
+                audio = fetched(recording).load_audio(offset=begin_s, duration=max(ends_s) - begin_s)
+        except UNREADABLE:  # computing the features will report it
+            yield from [(np.zeros(0, dtype=np.float32), RATE_HZ)] * len(ends_s)
+            return
+        rate_hz = recording.sampling_rate
+        for channel, start_s, end_s, s in zip(self.channels, self.starts_s, ends_s, self.durations_s, strict=True):
+            begin, end = (round((at - begin_s) * rate_hz) for at in (start_s, end_s))
+            row_S = audio[recording.channel_ids.index(channel)]
+            yield _resampled(row_S[begin : end if s >= LEAST_S else begin], rate_hz)
 
 
-def _compared_together(
-    found: Sequence[tuple[int, Alignment]], utterances: Utterances
-) -> Iterator[list[tuple[Sounds, Sounds, Alignment]]]:
-    """PAIRS at a time."""
-    for begin in range(0, len(found), PAIRS):
-        yield [
-            (utterances.sounds(range(i, i + 1)), utterances.sounds(range(to.other, to.other + 1)), to)
-            for i, to in found[begin : begin + PAIRS]
-        ]
+def _resampled(samples_S: np.ndarray, rate_hz: int) -> tuple[np.ndarray, int]:
+    if rate_hz % RATE_HZ == 0:
+        return samples_S, rate_hz
+    common = math.gcd(rate_hz, RATE_HZ)
+    return np.asarray(resample_poly(samples_S, RATE_HZ // common, rate_hz // common), dtype=np.float32), RATE_HZ
 
 
 @dataclass(frozen=True)
-class Fingerprints:
-    """Fingerprints of the utterances of one recording."""
+class Utterances:
+    """Utterances of sets in manifest order, as columns of 24 bytes; a number identifies each."""
 
-    peaks_P3: np.ndarray  # float32: seconds, log2 of frequencies, log of powers
-    num_peaks: list[int]  # of each utterance
-    triplets: Triplets
+    manifests: Path
+    sets: Sequence[str]
+    begins: list[int]  # number of the first one of each set, and behind the last one
+    recordings: list[Entry]  # of all sets
+    recording: np.ndarray  # int32, its place among them
+    channel: np.ndarray  # int32
+    start_s: np.ndarray  # float64
+    duration_s: np.ndarray  # float64
+
+    @classmethod
+    def read(cls, manifests: Path, sets: Sequence[str]) -> Utterances:
+        """Read `manifests`/SET line by line.
+
+        Raises AsrtoolError for a missing, half-written or corrupt one.
+        """
+        recordings: list[Entry] = []
+        begins = [0]
+        recording, channel, start_s, duration_s = array("i"), array("i"), array("d"), array("d")
+        for name in sets:
+            entries, batches = read_batches(manifests / name)
+            places = {entry["id"]: place for place, entry in enumerate(entries, len(recordings))}
+            recordings += entries
+            for entry in itertools.chain.from_iterable(batches):
+                recording.append(places[entry["recording_id"]])
+                channel.append(entry["channel"])
+                start_s.append(entry["start"])
+                duration_s.append(entry["duration"])
+            begins.append(len(recording))
+        columns = (np.asarray(column) for column in (recording, channel, start_s, duration_s))
+        return cls(manifests, sets, begins, recordings, *columns)
+
+    def sounds(self, numbers: range) -> Sounds:
+        """Return the audio positions of utterances of one recording."""
+        rows = slice(numbers.start, numbers.stop)
+        columns = (column[rows].tolist() for column in (self.channel, self.start_s, self.duration_s))
+        return Sounds(numbers.start, self.recordings[self.recording[numbers.start]], *columns)
+
+    def said(self, numbers: Collection[int]) -> dict[int, Said]:
+        """Read texts of utterances by number from the manifests."""
+        found: dict[int, Said] = {}
+        for name, (begin, end) in zip(self.sets, itertools.pairwise(self.begins), strict=True):
+            wanted = set(numbers).intersection(range(begin, end))
+            for number, line in enumerate(read_again(self.manifests / name) if wanted else (), begin):
+                if number in wanted:
+                    entry = parse_line(line)
+                    corpus = (entry.get("custom") or {}).get("corpus", "")
+                    found[number] = Said(name, entry["id"], entry.get("text") or "", corpus)
+        return found
 
 
-def _fingerprint(sounds: Sounds, one_in: dict[str, int]) -> Fingerprints:
-    """Return all peaks for the search, and the kept triplets."""
-    peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(sounds)]
-    kept = find_triplets(peaks).thinned(one_in.get(sounds.of_set, 1))
-    return Fingerprints(np.concatenate(peaks, axis=1).T, [of_one.shape[1] for of_one in peaks], kept)
+def runs(values: np.ndarray) -> list[range]:
+    """Return positions of runs of equal values, which are not below 0."""
+    edges = np.flatnonzero(np.diff(values, prepend=-1, append=-1)).tolist()
+    return list(itertools.starmap(range, itertools.pairwise(edges)))
 
 
-def _write(found: Iterable[Fingerprints], folder: Path) -> None:
+def searched_together(duration_s: np.ndarray) -> list[range]:
+    """Return runs of utterances of about SEARCHED or SEARCHED_S."""
+    return runs(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
+
+
+def _fingerprint(sounds: Sounds, first_trained: int, one_in: int) -> tuple[list[np.ndarray], Triplets]:
+    """Return the peaks of each utterance (3, P) for the search, and the triplets of all for the index."""
+    peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in sounds.samples()]
+    triplets = find_triplets(peaks, sounds.first)
+    return peaks, triplets.thinned(one_in) if sounds.first >= first_trained else triplets
+
+
+def _write(fingerprints: Iterable[tuple[list[np.ndarray], Triplets]], folder: Path) -> None:
     """Write what `_open` reads: all peaks, and the index."""
-    num_peaks = array("q", [0])
-
-    def triplets(file: BinaryIO) -> Iterator[Triplets]:
-        for of_recording in found:
-            file.write(of_recording.peaks_P3.tobytes())
-            yield of_recording.triplets.renumbered(len(num_peaks) - 1)
-            num_peaks.extend(of_recording.num_peaks)
-
+    parts, num_peaks = [], array("q", [0])
     with open(folder / PEAKS, "wb") as file:
-        write_index(triplets(file), folder)
+        for peaks, triplets in fingerprints:
+            parts.append(triplets)
+            for peaks_3P in peaks:
+                file.write(peaks_3P.T.tobytes())
+                num_peaks.append(peaks_3P.shape[1])
+    write_index(parts, folder)
     np.save(folder / PEAK_BEGINS, np.cumsum(num_peaks))
 
 
@@ -164,11 +253,10 @@ class Fingerprinted:
     begins: np.ndarray  # of the peaks of each utterance, and behind the last one
     index: FingerprintIndex
 
-    def peaks(self, first: int, last: int) -> list[np.ndarray]:
-        """Return the peaks of utterances `first` to `last`, each float32 (3, P)."""
-        begins = self.begins[first : last + 1]
-        values = np.fromfile(self.path, np.float32, 3 * int(begins[-1] - begins[0]), offset=12 * int(begins[0]))
-        return [of_one_P3.T for of_one_P3 in np.split(values.reshape(-1, 3), begins[1:-1] - begins[0])]
+    def peaks(self, number: int) -> np.ndarray:
+        """Return the peaks of an utterance, float32 (3, P)."""
+        begin, end = self.begins[number : number + 2].tolist()
+        return np.fromfile(self.path, np.float32, 3 * (end - begin), offset=12 * begin).reshape(-1, 3).T
 
 
 @functools.lru_cache(1)
@@ -179,48 +267,28 @@ def _open(folder: Path) -> Fingerprinted:
 def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
     """Numbers of the utterances of `span`, with how they lie in earlier ones."""
     found = _open(folder)
-    peaks = found.peaks(span.start, span.stop)
-    near = []
-    for i, to in found.index.alignments(find_queries(peaks), span.start):
-        [of_other] = found.peaks(to.other, to.other + 1)
-        if shared_peaks(peaks[i - span.start], of_other, to) >= SHARED_PEAKS:
-            near.append((i, to))
-    return near
+    peaks = {number: found.peaks(number) for number in span}
+    return [
+        (i, to)
+        for i, to in found.index.alignments(find_queries(list(peaks.values())), span.start)
+        if shared_peaks(peaks[i], found.peaks(to.other), to) >= SHARED_PEAKS
+    ]
+
+
+def _pairs(
+    found: Sequence[tuple[int, Alignment]], utterances: Utterances
+) -> Iterator[list[tuple[Sounds, Sounds, Alignment]]]:
+    """Yield the sounds of candidates, PAIRS at a time."""
+    for begin in range(0, len(found), PAIRS):
+        yield [
+            (utterances.sounds(range(i, i + 1)), utterances.sounds(range(to.other, to.other + 1)), to)
+            for i, to in found[begin : begin + PAIRS]
+        ]
 
 
 def _compare(pairs: Sequence[tuple[Sounds, Sounds, Alignment]]) -> list[float]:
     """Return the similarity of each pair."""
-    return [likeness(_spectrogram(one), _spectrogram(other), alignment) for one, other, alignment in pairs]
-
-
-def _spectrogram(sounds: Sounds) -> np.ndarray:
-    """Return the spectrogram of one utterance."""
-    [(samples_S, rate_hz)] = _samples(sounds)
-    return log_spectrogram(samples_S, rate_hz)
-
-
-def _samples(sounds: Sounds) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield float32 samples of a recording's utterances, and their rate.
-
-    The rate is a multiple of RATE_HZ. Unreadable or too short ones are empty.
-    """
-    recording, spans = Recording.from_dict({**sounds.recording}), sounds.spans  # it takes the entry apart
-    begin_s, end_s = min(span.start_s for span in spans), max(span.end_s for span in spans)
-    try:
-        with audio_backend("LibsndfileBackend"):
-            audio = fetched(recording).load_audio(offset=begin_s, duration=end_s - begin_s)
-    except UNREADABLE:  # computing the features will report it
-        yield from ((np.zeros(0, dtype=np.float32), RATE_HZ) for _ in spans)
-        return
-    for span in spans:
-        row_S = audio[recording.channel_ids.index(span.channel)]
-        begin, end = (round((s - begin_s) * recording.sampling_rate) for s in (span.start_s, span.end_s))
-        long_enough = span.duration_s >= LEAST_S
-        yield _resampled(row_S[begin : end if long_enough else begin], recording.sampling_rate)
-
-
-def _resampled(samples_S: np.ndarray, rate_hz: int) -> tuple[np.ndarray, int]:
-    if rate_hz % RATE_HZ == 0:
-        return samples_S, rate_hz
-    common = math.gcd(rate_hz, RATE_HZ)
-    return np.asarray(resample_poly(samples_S, RATE_HZ // common, rate_hz // common), dtype=np.float32), RATE_HZ
+    return [
+        likeness(log_spectrogram(*next(one.samples())), log_spectrogram(*next(other.samples())), alignment)
+        for one, other, alignment in pairs
+    ]

@@ -17,20 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.data.features.cache_key import (
-    DIGESTS,
-    DigestFiles,
-    is_made_of,
-    key_of,
-    sizes_and_times,
-    take_texts,
-    write_made_of,
-)
-from asrtool.data.features.cache_key import FILE as MADE_OF
+from asrtool.data.features import cache_key
+from asrtool.data.features.cache_key import DIGESTS, DigestFiles, is_made_of, key_of, sizes_and_times, take_texts
 from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
-from asrtool.data.features.compute_shards import Computing, compute_piece, find_finished
+from asrtool.data.features.compute_shards import compute_missing, compute_piece
 from asrtool.data.features.disk_space import check_room
 from asrtool.data.features.shard_plan import ShardJob, plan_shards, with_rate
+from asrtool.data.manifests import sets as sets_file
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,
@@ -40,12 +33,11 @@ from asrtool.data.manifests.manifest import (
     rejected,
     write_rejected,
 )
-from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.data.storage.index import INDEX, SETTINGS, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
-from asrtool.data.storage.shard_manifest import read_records, remove_new_folders
+from asrtool.data.storage.shard_manifest import find_finished, read_records, remove_new_folders
 from asrtool.data.storage.shard_offsets import TABLE, PlaceTable
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
@@ -91,7 +83,7 @@ def compute_features(
     that are not finite, and a full disk.
     """
     sets = read_sets(Path(manifests))
-    beside = [out / name for name in (SETTINGS, MADE_OF, SETS)]
+    beside = [out / name for name in (SETTINGS, cache_key.FILE, sets_file.FILE)]
     check_files(*beside)
     for name in sets.names:
         check_own(out / name, [INDEX])
@@ -103,19 +95,29 @@ def compute_features(
         _remove_others(out, sets)
         write_sets(out, sets)
         return
-    for name in (SETTINGS, MADE_OF):
+    for name in (SETTINGS, cache_key.FILE):
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
     check_room(out, Path(manifests), sets, features)
     everyone: Moments | None = None  # of the training set, which is the first
     with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
-            paths = (out / name, Path(manifests) / name, name == sets.train)
-            everyone = _write_set(*paths, features, everyone, code, digest_files, map_pieces)
+            at_all = features if name == sets.train else dataclasses.replace(features, speeds=(1.0,), keep_audio=False)
+            with write_in_parts(out / name, INDEX) as directory:
+                jobs, digests = plan_shards(Path(manifests) / name, directory, at_all, digest_files)
+                np.save(directory / DIGESTS, digests)
+                _compute_missing(name, directory, jobs, features, code, map_pieces)
+                moments, drops, num_utterances = collect(directory, range(len(jobs)))
+                _check_drops(out / name, drops, num_utterances, features.bad_fraction)
+                everyone = everyone or functools.reduce(Moments.__add__, moments.values())
+                write_cmvn(directory, moments, everyone)
+                (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
+            rejected(out / name).unlink(missing_ok=True)
+            logging.info("%s: %d utterances, %d left out", out / name, num_utterances, len(drops))
     mark_files(*beside)
     write_sets(out, sets)
     if code:
-        write_made_of(out, code)
+        cache_key.write_made_of(out, code)
     # Who did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
 
@@ -130,46 +132,17 @@ def _remove_others(out: Path, sets: Sets) -> None:
             remove(folder)
 
 
-def _write_set(
-    out: Path,
-    manifests: Path,
-    is_train: bool,
-    features: Features,
-    everyone: Moments | None,
-    code: str,
-    digest_files: DigestFiles,
-    map_pieces: MapPieces,
-) -> Moments:
-    """Write one set; return the moments of all speakers of the training set."""
-    with write_in_parts(out, INDEX) as directory:
-        speeds = features.speeds if is_train else (1.0,)
-        jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
-        if is_train and features.keep_audio:
-            jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
-        np.save(directory / DIGESTS, digests)
-        _compute_missing(out.name, directory, jobs, features, code, map_pieces)
-        moments, drops, num_utterances = collect(directory, range(len(jobs)))
-        _check_drops(out, drops, num_utterances, features.bad_fraction)
-        everyone = everyone or functools.reduce(Moments.__add__, moments.values())
-        write_cmvn(directory, moments, everyone)
-        (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
-    rejected(out).unlink(missing_ok=True)
-    logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
-    return everyone
-
-
 def _compute_missing(
     name: str, directory: Path, jobs: Sequence[ShardJob], features: Features, code: str, map_pieces: MapPieces
 ) -> None:
     """Compute all shards that an earlier command has not finished."""
     key = key_of(features, code)
-    digests = [job.digest for job in jobs]
-    computing = Computing(directory, jobs, find_finished(directory, key if code else "", digests, KEPT))
-    num_missing = len(computing.missing)
-    if num_missing < len(jobs):
-        logging.info("features %s: %d of %d shards are there already", name, len(jobs) - num_missing, len(jobs))
-    done = computing.run(features, key, map_pieces)
-    for _ in progress(done, f"features {name}", total=num_missing, unit="shard"):
+    finished = find_finished(directory, key if code else "", [job.digest for job in jobs], KEPT)
+    num_finished = len(finished.num_bytes)
+    if num_finished:
+        logging.info("features %s: %d of %d shards are there already", name, num_finished, len(jobs))
+    done = compute_missing(directory, jobs, finished, features, key, map_pieces)
+    for _ in progress(done, f"features {name}", total=len(jobs) - num_finished, unit="shard"):
         pass
     remove_new_folders(directory)
 

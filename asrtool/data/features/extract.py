@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,25 +16,17 @@ from lhotse.augmentation import Speed
 from asrtool.data.audio.remote import fetched_ahead
 from asrtool.data.features.cmvn import Moments, add_moments
 from asrtool.data.features.feature_type import FeatureType, one_thread
-from asrtool.data.features.shard_plan import ShardJob, Source, wrong_rate
+from asrtool.data.features.shard_plan import ShardJob, wrong_rate
 from asrtool.data.manifests.manifest import Drop
-from asrtool.data.storage.flac import Keep, copy_id, keeping_flac
+from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import NO_FIELDS, Utterance
 from asrtool.data.storage.samples import keeping_samples
-from asrtool.data.storage.shard import CHANNELS, write_shard
+from asrtool.data.storage.shard import CHANNELS, Keep, keeping_flac, write_shard
 from asrtool.data.storage.shard_manifest import new_folder, publish_shard
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
 UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, AudioLoadingError, DurationMismatchError)
-
-
-@dataclass
-class ShardResult:
-    """Result of a shard: sums of features per speaker, and drops."""
-
-    moments: dict[str, Moments] = field(default_factory=dict)
-    drops: list[Drop] = field(default_factory=list)
 
 
 def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> int:
@@ -44,65 +35,57 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
     Its files get their names when all are written. Raises AsrtoolError for a wrong sampling rate, and for features of
     another shape or that are not finite; OSError if the disk is full.
     """
-    result = ShardResult()
+    moments: dict[str, Moments] = {}
+    drops: list[Drop] = []
     with new_folder(directory, job.number) as folder:
-        with one_thread(), _keeping(folder, job, features) as keep:
-            items = _extract(job, features, result, keep)
+        with one_thread(), ExitStack() as stack:
+            keeps: list[Keep] = []
+            if job.keeps_audio:
+                keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
+            if features.storage == "flac" and job.data_of == job.number:
+                keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
+            items = _extract(job, features, keeps, moments, drops)
             utterances = write_shard(folder, job.number, items, features, job.speed)
         which = (job.number, job.data_of, key, job.digest)
-        return publish_shard(folder, directory, which, utterances, result.moments, result.drops)
-
-
-@contextmanager
-def _keeping(folder: Path, job: ShardJob, features: Features) -> Iterator[Keep]:
-    """Yield a function that stores the samples of each utterance, if wanted."""
-    with ExitStack() as stack:
-        keeps: list[Keep] = []
-        if job.keeps_audio:
-            keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
-        if features.storage == "flac" and job.data_of == job.number:
-            keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
-
-        def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
-            for one in keeps:
-                one(utterance, samples_S)
-
-        yield keep
+        return publish_shard(folder, directory, which, utterances, moments, drops)
 
 
 def _extract(
-    job: ShardJob, features: Features, result: ShardResult, keep: Keep
+    job: ShardJob, features: Features, keeps: Sequence[Keep], moments: dict[str, Moments], drops: list[Drop]
 ) -> Iterator[tuple[Utterance, np.ndarray]]:
     """Yield each readable utterance with its (T, F) features; add sums and drops."""
     extractor: FeatureType = features.type.load()(features)
-    sources = job.group.sources(features.sampling_rate_hz)
-    for source, found in zip(sources, fetched_ahead([source.recording for source in sources]), strict=True):
+    rate_hz = features.sampling_rate_hz
+    least = features.frame_length_ms / 1000 * rate_hz
+    sources = job.sources(rate_hz)
+    for (recording, segments), found in zip(sources, fetched_ahead([source[0] for source in sources]), strict=True):
         try:
-            audio = _load_audio(source, found, features)
+            audio = _load_audio(recording, found, features)
         except UNREADABLE as error:
             reason = why_unreadable(error)
-            result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", reason) for s in source.segments]
+            drops += [Drop(copy_id(segment.id, job.speed), "unusable audio", reason) for segment in segments]
             continue
-        for segment in source.segments:
-            row = source.recording.channel_ids.index(segment.channel)
-            original = _cut_out(audio[row], segment, features.sampling_rate_hz)
-            samples = _at_speed(original, job.speed, features.sampling_rate_hz)
+        for segment in segments:
+            begin = round(segment.start * rate_hz)
+            row_S = audio[recording.channel_ids.index(segment.channel)]
+            original_S = row_S[begin : begin + round(segment.duration * rate_hz)]
+            is_copy = job.speed != 1 and len(original_S)
+            samples_S = Speed(job.speed)(original_S, rate_hz) if is_copy else original_S
             # A copy of what is too short would have no audio to be made of on reading.
-            if min(len(original), len(samples)) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
-                drop = Drop(
-                    copy_id(segment.id, job.speed), "too short", f"{len(samples)} samples are less than a frame"
-                )
-                result.drops.append(drop)
+            if min(len(original_S), len(samples_S)) < least:
+                detail = f"{len(samples_S)} samples are less than a frame"
+                drops.append(Drop(copy_id(segment.id, job.speed), "too short", detail))
                 continue
-            feats_TF = extractor.extract(samples)
+            feats_TF = extractor.extract(samples_S)
             _check_shape(feats_TF, features)
-            utterance = _describe(segment, job, len(samples) / features.sampling_rate_hz, len(feats_TF))
+            utterance = _describe(segment, job, len(samples_S) / rate_hz, len(feats_TF))
             if not np.isfinite(feats_TF).all():
                 raise AsrtoolError(
                     f"features of {utterance.id} hold NaN or infinity", f"listen to recording {utterance.recording}"
                 )
-            add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
-            keep(utterance, samples)
+            add_moments(moments, {utterance.speaker: Moments.of(feats_TF)})
+            for keep in keeps:
+                keep(utterance, samples_S)
             yield utterance, feats_TF
 
 
@@ -125,16 +108,16 @@ def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
         )
 
 
-def _load_audio(source: Source, recording: Recording | OSError, features: Features) -> np.ndarray:
+def _load_audio(planned: Recording, recording: Recording | OSError, features: Features) -> np.ndarray:
     """Return all samples of a recording, float32 (channels, samples).
 
-    Row i is the i-th of its channel ids. `recording` has the fetched bytes, or the error to raise.
+    Row i is the i-th of its channel ids. `recording` is `planned` with the fetched bytes, or the error to raise.
     """
     if isinstance(recording, OSError):
         raise recording
     # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
     with audio_backend("LibsndfileBackend") as backend:
-        for name, file in zip(source.recording.sources, recording.sources, strict=True):
+        for name, file in zip(planned.sources, recording.sources, strict=True):
             if recording.transforms or file.type not in ("file", "memory"):
                 continue
             info = backend.info(io.BytesIO(file.source) if file.type == "memory" else file.source)
@@ -143,16 +126,6 @@ def _load_audio(source: Source, recording: Recording | OSError, features: Featur
             if info.frames < recording.num_samples:
                 raise ValueError(f"{name.source} has {info.frames} samples, expected {recording.num_samples}")
         return recording.load_audio()
-
-
-def _cut_out(samples: np.ndarray, segment: SupervisionSegment, rate_hz: int) -> np.ndarray:
-    """Return the samples of a segment."""
-    begin = round(segment.start * rate_hz)
-    return samples[begin : begin + round(segment.duration * rate_hz)]
-
-
-def _at_speed(samples: np.ndarray, speed: float, rate_hz: int) -> np.ndarray:
-    return samples if speed == 1 or not len(samples) else Speed(speed)(samples, rate_hz)
 
 
 def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num_frames: int) -> Utterance:

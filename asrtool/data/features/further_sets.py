@@ -16,11 +16,12 @@ import numpy as np
 
 from asrtool.data.features.cmvn import CMVN, write_more_cmvn
 from asrtool.data.features.compute_sets import collect
-from asrtool.data.features.compute_shards import Computing, Finished, compute_piece
+from asrtool.data.features.compute_shards import compute_missing, compute_piece
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.data.storage.index import INDEX, RERUN
 from asrtool.data.storage.index_columns import COLUMNS, open_index_columns, write_columns
+from asrtool.data.storage.shard_manifest import Finished
 from asrtool.data.storage.shard_offsets import TABLE, places_of
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS, number_words_again
@@ -78,18 +79,12 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, index, texts and normalisation."""
-    planned, _ = plan_shards(manifests, directory, features.speeds, features, _no_digests)
-    jobs = [
-        dataclasses.replace(
-            job, number=job.number + first, data_of=job.data_of + first, keeps_audio=features.keep_audio
-        )
-        for job in planned
-    ]
+    jobs, _ = plan_shards(manifests, directory, features, _no_digests, first)
     with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
-        for _ in Computing(directory, jobs, Finished()).run(features, "", map_pieces):
+        for _ in compute_missing(directory, jobs, Finished(), features, "", map_pieces):
             pass
-        moments, drops, _ = collect(directory, range(first, first + len(jobs)))
-        write_more_cmvn(directory, base, moments)
+    moments, drops, _ = collect(directory, range(first, first + len(jobs)))
+    write_more_cmvn(directory, base, moments)
     return drops
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import logging
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -68,40 +68,11 @@ def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> 
             logging.info("%s: %d of %d recordings have %d Hz, resampled to %d", where, num, total, rate, rate_hz)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A recording and what of it is spoken."""
-
-    recording: Recording
-    segments: list[SupervisionSegment]
-
-
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Recordings of a shard with their utterances, as compressed lines."""
 
     packed: bytes
     digest: str  # of what `made_of` knows of each utterance
-
-    @classmethod
-    def of(cls, recordings: Sequence[Entry], utterances: Sequence[Entry], digests: Sequence[int]) -> Group:
-        """Utterances are in the order of the recordings."""
-        packed = zlib.compress(json.dumps([recordings, utterances]).encode(), 1)
-        return cls(packed, hashlib.blake2b(json.dumps(digests).encode(), digest_size=16).hexdigest())
-
-    def sources(self, rate_hz: int) -> list[Source]:
-        """Return lhotse's objects; recordings of another rate are resampled when read."""
-        from lhotse import Recording, SupervisionSegment
-
-        recordings, utterances = json.loads(zlib.decompress(self.packed))
-        sources = {}
-        for entry in recordings:
-            recording = Recording.from_dict(entry)
-            other_rate = recording.sampling_rate != rate_hz
-            sources[recording.id] = Source(recording.resample(rate_hz) if other_rate else recording, [])
-        for entry in utterances:
-            sources[entry["recording_id"]].segments.append(SupervisionSegment.from_dict(entry))
-        return list(sources.values())
 
 
 @dataclass(frozen=True)
@@ -119,20 +90,30 @@ class ShardJob:
         """Title for error messages."""
         return f"shard {self.number:06d}"
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Digest of the shard's content, without settings."""
         return f"{self.group.digest} {self.speed:g} {self.keeps_audio:d}"
 
+    def sources(self, rate_hz: int) -> list[tuple[Recording, list[SupervisionSegment]]]:
+        """Return recordings, resampled when read if they have another rate, with their segments."""
+        from lhotse import Recording, SupervisionSegment
+
+        recordings, utterances = json.loads(zlib.decompress(self.group.packed))
+        sources: dict[str, tuple[Recording, list[SupervisionSegment]]] = {}
+        for entry in recordings:
+            recording = Recording.from_dict(entry)
+            other_rate = recording.sampling_rate != rate_hz
+            sources[recording.id] = (recording.resample(rate_hz) if other_rate else recording, [])
+        for entry in utterances:
+            sources[entry["recording_id"]][1].append(SupervisionSegment.from_dict(entry))
+        return list(sources.values())
+
 
 def plan_shards(
-    manifests: Path,
-    directory: Path,
-    speeds: Sequence[float],
-    features: Features,
-    digest_files: DigestFiles = sizes_and_times,
+    manifests: Path, directory: Path, features: Features, digest_files: DigestFiles = sizes_and_times, first: int = 0
 ) -> tuple[list[ShardJob], np.ndarray]:
-    """Plan the shards of `manifests`; write texts; return utterance digests.
+    """Plan the shards of `manifests` from number `first` on; write texts; return utterance digests.
 
     Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
     Copies are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError for a missing
@@ -142,16 +123,18 @@ def plan_shards(
     """
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, digest_files, grouping.add)
-    groups = grouping.finish()
+    grouping.end_group()
+    groups = grouping.groups
     say_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
+    speeds = list(features.speeds)
     shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
     if shares_audio:
-        speeds = sorted(speeds, key=lambda speed: speed != 1)
-    pairs = [(speed, group) for speed in speeds for group in groups]
-    return [
-        ShardJob(number, speed, group, number % len(groups) if shares_audio else number)
-        for number, (speed, group) in enumerate(pairs)
-    ], digests
+        speeds.sort(key=lambda speed: speed != 1)
+    jobs = []
+    for number, (speed, (k, group)) in enumerate(itertools.product(speeds, enumerate(groups)), first):
+        data_of = first + k if shares_audio else number
+        jobs.append(ShardJob(number, speed, group, data_of, features.keep_audio))
+    return jobs, digests
 
 
 class _Grouping:
@@ -160,9 +143,9 @@ class _Grouping:
     def __init__(self, where: Path, features: Features) -> None:
         self._where, self._features = where, features
         self.num_by_rate: Counter[int] = Counter()  # of recordings
-        self._groups: list[Group] = []
+        self.groups: list[Group] = []
         self._seen: set[str] = set()  # recordings
-        self._recordings: list[Entry] = []
+        self._recordings: list[Entry] = []  # of the next group, as what follows
         self._utterances: list[Entry] = []
         self._digests: list[int] = []
 
@@ -190,17 +173,18 @@ class _Grouping:
         if rate_hz != self._features.sampling_rate_hz and not self._features.resample:
             raise wrong_rate(f"{self._where}: recording {recording['id']}", rate_hz, self._features)
         if len(self._utterances) >= self._features.shard_cuts:
-            self.finish()
+            self.end_group()
         self._seen.add(recording["id"])
         self.num_by_rate[rate_hz] += 1
         self._recordings.append(recording)
 
-    def finish(self) -> list[Group]:
-        """All groups."""
+    def end_group(self) -> None:
+        """Add the last group."""
         if self._utterances:
-            self._groups.append(Group.of(self._recordings, self._utterances, self._digests))
+            packed = zlib.compress(json.dumps([self._recordings, self._utterances]).encode(), 1)
+            digest = hashlib.blake2b(json.dumps(self._digests).encode(), digest_size=16).hexdigest()
+            self.groups.append(Group(packed, digest))
             self._recordings, self._utterances, self._digests = [], [], []
-        return self._groups
 
 
 def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:

@@ -25,10 +25,15 @@ def with_speeds(features: Features, hours: float) -> Features:
     return dataclasses.replace(features, speeds=speeds)
 
 
-def copy_prefix(name: str, speaker: str) -> str:
-    """Return the prefix of a copy's id and speaker, or ''.
+def copy_id(name: str, speed: float) -> str:
+    """Return the id of an utterance or speaker at `speed`."""
+    return name if speed == 1 else f"sp{speed:g}-{name}"
 
-    It is as asrtool.data.storage.flac.copy_id writes it: speakers may be called sp01-f and sp1-m.
+
+def copy_prefix(name: str, speaker: str) -> str:
+    """Return the prefix of a copy's id and speaker, as copy_id writes it, or ''.
+
+    Speakers may be called sp01-f and sp1-m.
     """
     match = COPY.match(name)
     return match[0] if match and speaker.startswith(match[0]) and _is_speed(match[1]) else ""

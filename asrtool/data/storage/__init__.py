@@ -1,8 +1,7 @@
 """Features and what belongs to them on disk.
 
-- shard: some hundred utterances, written once, read one at a time
-- flac: audio in place of features; samples: audio beside them
-- shard_manifest: what a shard holds; shard_offsets: where
+- shard: some hundred utterances, written once, read one at a time; samples: audio beside them
+- shard_manifest: what files of shards hold, and their merging; shard_offsets: where shards are
 - index: the utterances of a set; index_columns: as arrays
 - transcripts: texts
 - alignment: frame targets

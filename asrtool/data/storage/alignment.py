@@ -9,7 +9,6 @@ Letters in names: S segments, N utterances of a set.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from asrtool.data.storage.index import INDEX
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import digest_of, write_text
 
 ABOUT = "targets.json"
 PLACES, SEGMENTS = "places.npy", "segments.bin"
@@ -91,10 +90,10 @@ class Alignment:
 def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str, Any]) -> None:
     """Write ``targets.json``: digests of the tokenizer, and of each set's files."""
     of_sets = {
-        name: {**about, "index": digest(features / name / INDEX), "segments": digest(folder / name / SEGMENTS)}
+        name: {**about, "index": digest_of(features / name / INDEX), "segments": digest_of(folder / name / SEGMENTS)}
         for name, about in sets.items()
     }
-    write_text(folder / ABOUT, json.dumps({"tokenizer": digest(tokenizer), **of_sets}, indent=1) + "\n")
+    write_text(folder / ABOUT, json.dumps({"tokenizer": digest_of(tokenizer), **of_sets}, indent=1) + "\n")
 
 
 def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
@@ -113,12 +112,3 @@ def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: s
     if about.get("tokenizer", tokenizer_sha256) != tokenizer_sha256:
         what = f"{targets}: an alignment of the tokens of another tokenizer"
         raise AsrtoolError(what, "name that tokenizer, or run `asrtool targets` by a model of this one")
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            found.update(block)
-    return found.hexdigest()

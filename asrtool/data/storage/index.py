@@ -84,13 +84,13 @@ def read_index(directory: Path) -> list[Utterance]:
     return [utterance for utterance, _ in scan_index(directory)]
 
 
-def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
-    """Yield the utterances of a set, each with the end of its line in bytes.
+def scan_index(directory: Path) -> Iterator[tuple[Utterance, bytes]]:
+    """Yield the utterances of a set, each with its line.
 
     Raises AsrtoolError naming file and line if the index is missing, empty, or a line is broken.
     """
     path = Path(directory) / INDEX
-    end, shard = 0, None
+    shard = None
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -98,8 +98,8 @@ def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
                 if shard is not None and utterance.shard < shard:
                     found = f"{path}:{number}: shard {utterance.shard} after {shard}, expected storage order"
                     raise AsrtoolError(found, RERUN)
-                end, shard = end + len(line), utterance.shard
-                yield utterance, end
+                shard = utterance.shard
+                yield utterance, line
     except (OSError, UnicodeDecodeError) as error:
         raise AsrtoolError(f"{path}: no readable list of utterances", RERUN) from error
     if shard is None:
@@ -151,40 +151,11 @@ def read_feature_settings(directory: Path) -> Features:
     return features
 
 
-class ShardTable:
-    """Table of the shards of a set, filled in storage order."""
-
-    def __init__(self) -> None:
-        self._rows: list[list[int]] = []
-        self._num_utterances = self._num_bytes = 0
-
-    def add(self, utterance: Utterance, end: int) -> None:
-        """The next one, whose line ends at the byte `end`."""
-        if not self._rows or utterance.shard != self._rows[-1][0]:
-            self._rows.append([utterance.shard, self._num_utterances, self._num_bytes, 0])
-        self._rows[-1][3] += utterance.num_frames
-        self._num_utterances += 1
-        self._num_bytes = end
-
-    def add_shard(self, number: int, num_frames: int, num_utterances: int, num_bytes: int) -> None:
-        """The next one, whose lines take so many bytes."""
-        self._rows.append([number, self._num_utterances, self._num_bytes, num_frames])
-        self._num_utterances += num_utterances
-        self._num_bytes += num_bytes
-
-    def to_array(self) -> np.ndarray:
-        """Return (shards + 1, 4), int64: number, first utterance, first byte, frames.
-
-        The last row is the end.
-        """
-        return np.array([*self._rows, [-1, self._num_utterances, self._num_bytes, 0]], dtype=np.int64)
-
-
 class ShardIndex(Sequence[Utterance]):
     """Utterances of `directory`/index.jsonl by a table; keeps the last shards' lines."""
 
     def __init__(self, directory: Path, table: np.ndarray) -> None:
-        """Take the `table` of a ShardTable of this file."""
+        """Take the `shards` of the columns of this file."""
         self._made_of = (directory, table)
         self._path = directory / INDEX
         self.numbers, self.first, self._begin, frames = table.T

@@ -1,24 +1,54 @@
-"""Reading the features of a set by utterance, normalised."""
+"""Reading the features of a set by utterance, normalised, and samples beside them."""
 
 from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, ShardIndex, Utterance, read_index
 from asrtool.data.storage.shard import Shard
-from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.shard_offsets import Place, Places
 from asrtool.data.storage.transcripts import Transcripts
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
     from asrtool.data.workers.loader import Decoders
+
+Opened = TypeVar("Opened")
+
+
+class OpenShards(Generic[Opened]):
+    """Shards of the set `directory` with this `index`, of which the last ones stay open."""
+
+    def __init__(
+        self, directory: Path, index: Sequence[Utterance], open_one: Callable[[Place, Sequence[Utterance]], Opened]
+    ) -> None:
+        """`open_one` takes the byte ranges of a shard, and its utterances."""
+        if isinstance(index, ShardIndex):
+            self.num_frames, first = index.num_frames, index.first.tolist()
+        else:
+            self.num_frames = sum(utterance.num_frames for utterance in index)
+            shards = [None, *(utterance.shard for utterance in index), None]
+            first = [i for i in range(len(index) + 1) if shards[i] != shards[i + 1]]
+        places = Places(directory)
+
+        def open_shard(k: int) -> Opened:
+            utterances = index[first[k] : first[k + 1]]
+            return open_one(places[utterances[0].shard], utterances)
+
+        self._first = first
+        self._open = functools.lru_cache(2 * WINDOW_SHARDS)(open_shard)  # those of this window and the last one
+
+    def find(self, i: int) -> tuple[Opened, int]:
+        """Return the shard of utterance `i`, and the utterance's place there."""
+        k = bisect.bisect_right(self._first, i) - 1
+        return self._open(k), i - self._first[k]
 
 
 class FeatureReader:
@@ -47,11 +77,9 @@ class FeatureReader:
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
         self._decoders = decoders
-        self._first, num_frames = shard_places(self.index)
-        self._keeps = num_frames * self.num_bins * 4 <= cache_bytes
+        self._shards = OpenShards(self.directory, self.index, functools.partial(_open, self.directory))
+        self._keeps = self._shards.num_frames * self.num_bins * 4 <= cache_bytes
         self._kept: dict[int, np.ndarray] = {}
-        open_one = functools.partial(_open, self.directory, Places(self.directory), self.index, self._first)
-        self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)  # those of this window and the last one
 
     def read(self, i: int) -> np.ndarray:
         """Return features of utterance `i`, (num_frames, num_bins) float32, read-only.
@@ -63,12 +91,12 @@ class FeatureReader:
 
     def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
         """Read several utterances, side by side if there are decoders."""
-        if self._decoders:
-            missing = [i for i in positions if i not in self._kept]
-            lengths = [self.index[i].num_frames for i in missing]
-            decoded = dict(zip(missing, self._decoders.read(missing, lengths, self.num_bins), strict=True))
-            return [self._keep(i, decoded[i]) if i in decoded else self._kept[i] for i in positions]
-        return [self.read(i) for i in positions]
+        if not self._decoders:
+            return [self.read(i) for i in positions]
+        missing = [i for i in positions if i not in self._kept]
+        lengths = [self.index[i].num_frames for i in missing]
+        decoded = dict(zip(missing, self._decoders.read(missing, lengths, self.num_bins), strict=True))
+        return [self._keep(i, decoded[i]) if i in decoded else self._kept[i] for i in positions]
 
     @functools.cached_property
     def _transcripts(self) -> Transcripts:
@@ -87,19 +115,17 @@ class FeatureReader:
         return feats_TF
 
     def _decode(self, i: int) -> np.ndarray:
-        place = bisect.bisect_right(self._first, i) - 1
-        shard, utterance = self._shard(place), self.index[i]
-        feats_TF = shard.read(i - self._first[place])
+        shard, place = self._shards.find(i)
+        utterance = self.index[i]
+        feats_TF = shard.read(place)
         if feats_TF.shape != (utterance.num_frames, self.num_bins):
             raise _other_shard(shard)
         return self._cmvn.normalise(utterance.speaker, feats_TF)
 
 
-def _open(directory: Path, places: Places, index: Sequence[Utterance], first: Sequence[int], place: int) -> Shard:
-    """Open a shard by its position in the set; AsrtoolError as FeatureReader.read."""
-    behind = first[place + 1] if place + 1 < len(first) else len(index)
-    utterances = index[first[place] : behind]
-    shard = Shard(directory, places[utterances[0].shard])
+def _open(directory: Path, place: Place, utterances: Sequence[Utterance]) -> Shard:
+    """Open a shard; AsrtoolError as FeatureReader.read."""
+    shard = Shard(directory, place)
     if [(one.id, one.num_frames) for one in utterances] != list(zip(shard.ids, shard.num_frames, strict=True)):
         raise _other_shard(shard)
     return shard
@@ -112,11 +138,3 @@ def _other_shard(shard: Shard) -> AsrtoolError:
 def reads_audio(directory: Path) -> bool:
     """Return whether a set stores audio and features are computed when read."""
     return (directory / SETTINGS).exists()
-
-
-def shard_places(index: Sequence[Utterance]) -> tuple[list[int], int]:
-    """Return the first utterances of the shards in the index, and the total of frames."""
-    if isinstance(index, ShardIndex):
-        return index.first[:-1].tolist(), index.num_frames
-    changes = (i for i, utterance in enumerate(index) if not i or utterance.shard != index[i - 1].shard)
-    return list(changes), sum(utterance.num_frames for utterance in index)

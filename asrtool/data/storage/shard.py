@@ -1,14 +1,22 @@
 """Shards of some hundred utterances: written once, read an utterance at a time.
 
-`cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
-Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. Storage `flac`
-has audio instead (flac.py). A shard is written to files of its own, and may be merged into larger ones
-(data/features/compute_shards.py).
+`cuts.NNNNNN.jsonl.gz` is a lhotse CutSet. Beside it are features or audio:
+
+- storage `lilcom`: features in `feats.NNNNNN.lca`
+- storage `shar`: features in `features.NNNNNN.tar`, as Lhotse Shar
+- storage `flac`: 16-bit samples as FLAC in `recording.NNNNNN.tar` of Shar, and those beyond full scale as float WAV;
+  features are computed when they are read. Copies at other speeds have no audio: it is resampled when it is read.
+
+Stored features are log energies that lilcom rounded to 1/32. A shard is written to files of its own, and may be
+merged into larger ones (shard_manifest.py).
+
+Letters in names: S samples, T frames, F features of a frame.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import json
 import tarfile
@@ -19,18 +27,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, Recording, SupervisionSegment
+import soundfile
+from lhotse import AudioSource, Fbank, Features, LilcomChunkyWriter, MonoCut, Recording, SupervisionSegment
+from lhotse.augmentation import Speed
 from lhotse.features.io import MemoryLilcomReader
 from lhotse.shar.writers.array import ArrayTarWriter
+from lhotse.shar.writers.tar import TarWriter
 
-from asrtool.data.storage.flac import NUM_FRAMES, FlacArchive, recording_of
-from asrtool.data.storage.index import RERUN, Utterance
-from asrtool.data.storage.shard_offsets import CUTS, LILCOM, SHAR, Place, Span, data_members, open_span
+from asrtool.data.audio.joined import encode
+from asrtool.data.features.feature_type import FeatureType, one_thread
+from asrtool.data.manifests.speed_copies import copy_id
+from asrtool.data.storage.index import RERUN, Utterance, read_feature_settings
+from asrtool.data.storage.shard_offsets import CUTS, FLAC, LILCOM, SHAR, Place, Span, data_members, open_span
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features as FeatureSettings
 
 CHANNELS = ("A", "B")
-Store = Callable[[str, np.ndarray, Features], None]
+SCALE = 2**15  # integers from -1 to 1
+NUM_FRAMES = "num_frames"  # of an utterance, in its cut
+Store = Callable[[Utterance, np.ndarray], dict[str, Any]]
+Keep = Callable[[Utterance, np.ndarray], object]
+Cut = Mapping[str, Any]
 
 
 def write_shard(
@@ -45,29 +62,104 @@ def write_shard(
     Storage `flac` writes no features: audio is elsewhere. The same items give the same bytes.
     """
     utterances, cuts = [], []
-    with _archive(directory, number, settings.storage) as store:
+    with _storing(directory, number, settings, speed) as store:
         for utterance, feats_TF in items:
-            features = Features(
-                type=Fbank.name if settings.type.name == "fbank" else settings.type.name,
-                num_frames=utterance.num_frames,
-                num_features=settings.num_features,
-                frame_shift=settings.frame_shift_ms / 1000,
-                sampling_rate=settings.sampling_rate_hz,
-                start=0,
-                duration=utterance.duration_s,
-                storage_type="",
-                storage_path="",
-                storage_key="",
-                recording_id=utterance.recording,
-                channels=CHANNELS.index(utterance.channel),
-            )
-            store(utterance.id, feats_TF, features)
             utterances.append(utterance)
-            audio = settings.storage == "flac"
-            recording = recording_of(utterance, settings.sampling_rate_hz, speed) if audio else None
-            cuts.append(_cut(utterance, features, recording))
+            cuts.append(_cut(utterance, **store(utterance, feats_TF)))
     (directory / CUTS.format(number)).write_bytes(_packed(cut.to_dict() for cut in cuts))
     return utterances
+
+
+@contextmanager
+def _storing(directory: Path, number: int, settings: FeatureSettings, speed: float) -> Iterator[Store]:
+    """Yield a function that stores features, and returns what a cut says of them."""
+
+    def describe(utterance: Utterance, storage_type: str = "", path: str = "", key: str = "") -> Features:
+        return Features(
+            type=Fbank.name if settings.type.name == "fbank" else settings.type.name,
+            num_frames=utterance.num_frames,
+            num_features=settings.num_features,
+            frame_shift=settings.frame_shift_ms / 1000,
+            sampling_rate=settings.sampling_rate_hz,
+            start=0,
+            duration=utterance.duration_s,
+            storage_type=storage_type,
+            storage_path=path,
+            storage_key=key,
+            recording_id=utterance.recording,
+            channels=CHANNELS.index(utterance.channel),
+        )
+
+    def store_nothing(utterance: Utterance, _: np.ndarray) -> dict[str, Any]:
+        recording = _recording_of(utterance, settings.sampling_rate_hz, speed)
+        return {"recording": recording, "custom": {NUM_FRAMES: utterance.num_frames}}
+
+    def store_shar(utterance: Utterance, feats_TF: np.ndarray) -> dict[str, Any]:
+        features = describe(utterance, "shar")
+        tar.write(utterance.id, feats_TF, features)
+        return {"features": features}
+
+    def store_lilcom(utterance: Utterance, feats_TF: np.ndarray) -> dict[str, Any]:
+        # Without folder, so that a set can be moved.
+        return {"features": describe(utterance, archive.name, name, archive.write(utterance.id, feats_TF))}
+
+    if settings.storage == "flac":
+        yield store_nothing
+    elif settings.storage == "shar":
+        with ArrayTarWriter(str(directory / SHAR.format(number)), shard_size=None, compression="lilcom") as tar:
+            yield store_shar
+    else:
+        name = LILCOM.format(number)
+        with LilcomChunkyWriter(directory / name) as archive:
+            yield store_lilcom
+
+
+def _cut(utterance: Utterance, **stored: Any) -> MonoCut:
+    channel = CHANNELS.index(utterance.channel)
+    supervision = SupervisionSegment(
+        id=utterance.id,
+        recording_id=utterance.recording,
+        start=0,
+        duration=utterance.duration_s,
+        channel=channel,
+        text=utterance.text,
+        speaker=utterance.speaker,
+    )
+    return MonoCut(utterance.id, 0, utterance.duration_s, channel, [supervision], **stored)
+
+
+def _recording_of(utterance: Utterance, rate_hz: int, speed: float = 1.0) -> Recording:
+    """Return the recording of an utterance in a tar file, at `speed` for copies."""
+    channel = CHANNELS.index(utterance.channel)
+    return Recording(
+        id=utterance.id.removeprefix(copy_id("", speed)),
+        sources=[AudioSource(type="shar", channels=[channel], source="")],
+        sampling_rate=rate_hz,
+        num_samples=round(utterance.duration_s * rate_hz),
+        duration=utterance.duration_s,
+        channel_ids=[channel],
+        transforms=None if speed == 1 else [Speed(factor=speed).to_dict()],
+    )
+
+
+@contextmanager
+def keeping_flac(directory: Path, number: int, rate_hz: int) -> Iterator[Keep]:
+    """Yield a function that stores an utterance's samples (S,) in shard `number`."""
+    with TarWriter(str(directory / FLAC.format(number)), shard_size=None) as tar:
+
+        def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
+            is_beyond = np.abs(samples_S).max(initial=0) > 1
+            audio = io.BytesIO(encode(samples_S if is_beyond else to_integers(samples_S), rate_hz))
+            tar.write(f"{utterance.id}.{'wav' if is_beyond else 'flac'}", audio)
+            manifest = json.dumps(_recording_of(utterance, rate_hz).to_dict()) + "\n"
+            tar.write(f"{utterance.id}.json", io.BytesIO(manifest.encode()), count=False)
+
+        yield keep
+
+
+def to_integers(samples_S: np.ndarray) -> np.ndarray:
+    """Convert samples in [-1, 1] to 16-bit little-endian integers."""
+    return np.clip(np.rint(samples_S * SCALE), -SCALE, SCALE - 1).astype("<i2")
 
 
 def moved_cuts(content: bytes, file: int, shift: int) -> bytes:
@@ -80,7 +172,7 @@ def moved_cuts(content: bytes, file: int, shift: int) -> bytes:
     return _packed(cuts)
 
 
-def _packed(cuts: Iterable[Mapping[str, Any]]) -> bytes:
+def _packed(cuts: Iterable[Cut]) -> bytes:
     lines = "".join(json.dumps(cut, ensure_ascii=False) + "\n" for cut in cuts)
     return gzip.compress(lines.encode(), mtime=0)  # without a time, so that the bytes depend on the content alone
 
@@ -107,7 +199,9 @@ class Shard:
                 raise ValueError("it lists no utterance")
             self.ids = [cut["id"] for cut in cuts]
             self.num_frames = [(cut.get("features") or cut["custom"])[NUM_FRAMES] for cut in cuts]
-            self._archive = _open_archive(directory, place.data, cuts)
+            storage = cuts[0].get("features", {"storage_type": "flac"})["storage_type"]
+            kinds: dict[str, type[_Flac | _Shar | _Lilcom]] = {"flac": _Flac, "shar": _Shar}
+            self._archive = kinds.get(storage, _Lilcom)(directory, place.data, cuts)
 
     def read(self, place: int) -> np.ndarray:
         """The features of the utterance at `place` in storage order, (T, F) float32."""
@@ -129,18 +223,10 @@ _ERRORS = (
 )  # fmt: skip
 
 
-def _open_archive(directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> FlacArchive | _Tar | _Lilcom:
-    if "features" not in cuts[0]:
-        return FlacArchive(directory, span, cuts)
-    if cuts[0]["features"]["storage_type"] == "shar":
-        return _Tar(directory, span, len(cuts))
-    return _Lilcom(directory, span, cuts)
-
-
 class _Lilcom:
     """Compressed arrays, one behind the other, each in pieces of some hundred frames."""
 
-    def __init__(self, directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
         self._extent, self._begin = open_span(directory, LILCOM, span), span.begin
         self._keys = [cut["features"]["storage_key"] for cut in cuts]
         expected, found = sum(map(int, self._keys[-1].split(","))), span.begin + self._extent.size
@@ -156,65 +242,37 @@ class _Lilcom:
         return np.concatenate(pieces)
 
 
-class _Tar:
+class _Shar:
     """Tar archive with two members an utterance: the array, and a manifest."""
 
-    def __init__(self, directory: Path, span: Span, num_utterances: int) -> None:
+    def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
         self._extent = open_span(directory, SHAR, span)
         self._places = list(data_members(self._extent).values())
-        if len(self._places) != num_utterances:
-            raise ValueError(f"{SHAR.format(span.file)} has {len(self._places)} of {num_utterances} utterances")
+        if len(self._places) != len(cuts):
+            raise ValueError(f"{SHAR.format(span.file)} has {len(self._places)} of {len(cuts)} utterances")
 
     def read(self, place: int) -> np.ndarray:
         feats_TF: np.ndarray = MemoryLilcomReader().read(self._extent.read(*self._places[place]))
         return feats_TF
 
 
-@contextmanager
-def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
-    """Yield a function that stores features and fills in where they are."""
-    if storage == "flac":
-        yield lambda *_: None
-        return
-    if storage == "shar":
-        with ArrayTarWriter(str(directory / SHAR.format(number)), shard_size=None, compression="lilcom") as tar:
+class _Flac:
+    """Tar archive of audio; features are computed in one thread."""
 
-            def store_shar(utterance_id: str, feats_TF: np.ndarray, features: Features) -> None:
-                features.storage_type = "shar"
-                tar.write(utterance_id, feats_TF, features)
+    def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
+        self._extent = open_span(directory, FLAC, span)
+        self._members = data_members(self._extent)
+        self._recordings = [cut["recording"] for cut in cuts]
+        if missing := next((one["id"] for one in self._recordings if one["id"] not in self._members), None):
+            raise ValueError(f"{FLAC.format(span.file)} lacks {missing}")
+        features = read_feature_settings(directory)
+        self._extractor: FeatureType = features.type.load()(features)
 
-            yield store_shar
-        return
-    name = LILCOM.format(number)
-    with LilcomChunkyWriter(directory / name) as archive:
-
-        def store_lilcom(utterance_id: str, feats_TF: np.ndarray, features: Features) -> None:
-            features.storage_type = archive.name
-            features.storage_path = name  # without folder, so that a set can be moved
-            features.storage_key = archive.write(utterance_id, feats_TF)
-
-        yield store_lilcom
-
-
-def _cut(utterance: Utterance, features: Features, recording: Recording | None) -> MonoCut:
-    """Return a cut of stored features; with a `recording` it has only their number."""
-    channel = CHANNELS.index(utterance.channel)
-    supervision = SupervisionSegment(
-        id=utterance.id,
-        recording_id=utterance.recording,
-        start=0,
-        duration=utterance.duration_s,
-        channel=channel,
-        text=utterance.text,
-        speaker=utterance.speaker,
-    )
-    return MonoCut(
-        id=utterance.id,
-        start=0,
-        duration=utterance.duration_s,
-        channel=channel,
-        supervisions=[supervision],
-        features=None if recording else features,
-        recording=recording,
-        custom={NUM_FRAMES: utterance.num_frames} if recording else None,
-    )
+    def read(self, place: int) -> np.ndarray:
+        recording = self._recordings[place]
+        content = self._extent.read(*self._members[recording["id"]])
+        samples_S, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
+        with one_thread():
+            for transform in recording.get("transforms") or ():
+                samples_S = Speed(**transform["kwargs"])(samples_S, rate_hz)
+            return self._extractor.extract(samples_S)

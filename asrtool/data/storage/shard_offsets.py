@@ -23,6 +23,17 @@ from asrtool.data.remote.cache import cached_set
 from asrtool.data.storage.index import RERUN
 from asrtool.errors import AsrtoolError
 
+TABLE = "shards.npy"
+# Names of files, by the number of the first shard in them.
+CUTS = "cuts.{:06d}.jsonl.gz"  # lists of utterances, as lhotse has them: a member of gzip for each shard
+LILCOM = "feats.{:06d}.lca"
+SHAR = "features.{:06d}.tar"
+SAMPLES = "samples.{:06d}.s16"
+FLAC = "recording.{:06d}.tar"
+DATA = {"lilcom": LILCOM, "shar": SHAR, "flac": FLAC}  # by storage
+TO_THE_END = -1
+COLUMNS = 9
+
 
 @dataclass
 class Extent:
@@ -60,17 +71,26 @@ def open_extent(path: Path, begin: int = 0, end: int | None = None) -> Extent:
     If its folder stands for a remote set, the bytes are fetched unless cached. Raises OSError, and AsrtoolError if
     the server does not answer, refuses, or has another file by now.
     """
-    if cached := cached_set(path.parent):
-        with cached.open(path.name, begin, end) as file:
-            return _extent(file, 0, None)
-    with open(path, "rb") as file:
-        return _extent(file, begin, end)
+    cached = cached_set(path.parent)
+    with cached.open(path.name, begin, end) if cached else open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if cached:  # the file is the range
+            begin, end = 0, size
+        end = size if end is None else min(end, size)
+        return Extent(os.dup(file.fileno()), begin, max(end - begin, 0))
 
 
-def _extent(file: BinaryIO, begin: int, end: int | None) -> Extent:
-    size = os.fstat(file.fileno()).st_size
-    end = size if end is None else min(end, size)
-    return Extent(os.dup(file.fileno()), begin, max(end - begin, 0))
+class Span(NamedTuple):
+    """Bytes of a file: from `begin` on, up to `end`."""
+
+    file: int  # the number in its name
+    begin: int = 0
+    end: int | None = None  # of the file
+
+
+def open_span(directory: Path, name: str, span: Span) -> Extent:
+    """Open a byte range of the file `name`, {} being its number; raises as open_extent."""
+    return open_extent(directory / name.format(span.file), span.begin, span.end)
 
 
 def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
@@ -86,26 +106,6 @@ def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
     return {member.name.rpartition(".")[0]: (member.offset_data - extent.begin, member.size) for member in members[::2]}
 
 
-TABLE = "shards.npy"
-# Names of files, by the number of the first shard in them.
-CUTS = "cuts.{:06d}.jsonl.gz"  # lists of utterances, as lhotse has them: a member of gzip for each shard
-LILCOM = "feats.{:06d}.lca"
-SHAR = "features.{:06d}.tar"
-SAMPLES = "samples.{:06d}.s16"
-FLAC = "recording.{:06d}.tar"
-DATA = {"lilcom": LILCOM, "shar": SHAR, "flac": FLAC}  # by storage
-TO_THE_END = -1
-COLUMNS = 9
-
-
-class Span(NamedTuple):
-    """Bytes of a file: from `begin` on, up to `end`."""
-
-    file: int  # the number in its name
-    begin: int = 0
-    end: int | None = None  # of the file
-
-
 class Place(NamedTuple):
     """Byte ranges of a shard."""
 
@@ -113,11 +113,6 @@ class Place(NamedTuple):
     cuts: Span
     data: Span
     samples: Span
-
-    @classmethod
-    def of_own_files(cls, number: int) -> Place:
-        """Return the ranges of a shard with files of its own."""
-        return cls(number, *[Span(number)] * 3)
 
 
 class Places:
@@ -136,14 +131,10 @@ class Places:
         except (OSError, ValueError, EOFError) as error:
             raise AsrtoolError(f"{path}: no readable table of shards: {error}", RERUN) from error
 
-    def __len__(self) -> int:
-        """Return the number of shards; 0 if unknown."""
-        return 0 if self._rows is None else len(self._rows)
-
     def __getitem__(self, number: int) -> Place:
         """Return the ranges of shard `number`; AsrtoolError if the table lacks it."""
         if self._rows is None:
-            return Place.of_own_files(number)
+            return Place(number, *[Span(number)] * 3)
         k = int(np.searchsorted(self._rows[:, 0], number))
         if k == len(self._rows) or self._rows[k, 0] != number:
             raise AsrtoolError(f"shard {number:06d} is in index.jsonl but not in {TABLE}", RERUN)
@@ -182,8 +173,3 @@ def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:
         return table
     own = [0, TO_THE_END]
     return np.array([[n, n, *own, n, *own, *own] for n in numbers], np.int64).reshape(-1, COLUMNS)
-
-
-def open_span(directory: Path, name: str, span: Span) -> Extent:
-    """Open a byte range of the file `name`, {} being its number. Raises OSError."""
-    return open_extent(directory / name.format(span.file), span.begin, span.end)

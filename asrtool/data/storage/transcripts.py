@@ -12,7 +12,7 @@ Letters in names: L lines of the transcripts, W words of all of them.
 
 from __future__ import annotations
 
-import contextlib
+import collections
 import hashlib
 import io
 import json
@@ -31,6 +31,7 @@ from asrtool.data.storage.index import RERUN, Utterance, scan_index
 from asrtool.errors import AsrtoolError
 from asrtool.files import digest_of, write_beside, write_folder
 
+TRANSCRIPTS = "transcripts.tsv"
 FOLDER = "words"
 ABOUT = "about.json"
 VOCABULARY = "vocabulary.txt"
@@ -62,71 +63,14 @@ def key_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def number_words(texts: Iterable[tuple[str, str]]) -> TextColumns:
-    """The columns of ids and texts, in memory."""
-    files = {name: io.BytesIO() for name in KINDS}
-    vocabulary = _number(texts, files)
-    arrays = {name: np.frombuffer(files[name].getbuffer(), kind) for name, kind in KINDS.items()}
-    return TextColumns(**arrays, vocabulary=vocabulary)
+def is_copy(utterance: Utterance) -> bool:
+    """Return whether an utterance is a copy at another speed."""
+    return bool(copy_prefix(utterance.id, utterance.speaker))
 
 
-def write_text_columns(directory: Path, transcripts: Path, texts: Iterable[tuple[str, str]]) -> None:
-    """Write columns of ids and texts, which the file `transcripts` has."""
-    with write_folder(directory / FOLDER, ABOUT) as folder:
-        with ExitStack() as stack:
-            files = {name: stack.enter_context(open(folder / name, "wb")) for name in KINDS}
-            vocabulary = _number(texts, files)
-        (folder / VOCABULARY).write_text("\n".join(vocabulary), encoding="utf-8", newline="")
-        (folder / ABOUT).write_text(json.dumps({"sha256": digest_of(transcripts)}), encoding="utf-8")
-
-
-def map_text_columns(directory: Path, transcripts: Path) -> TextColumns | None:
-    """Map the columns of a set; None if missing, broken or of other transcripts."""
-    folder = directory / FOLDER
-    try:
-        if json.loads((folder / ABOUT).read_text(encoding="utf-8"))["sha256"] != digest_of(transcripts):
-            return None
-        arrays = {name: map_raw(folder / name, kind) for name, kind in KINDS.items()}
-        vocabulary = (folder / VOCABULARY).read_bytes().decode().split("\n")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    columns = TextColumns(**arrays, vocabulary=vocabulary)
-    is_whole = len(columns.ends) == len(columns.keys) + 1 and int(columns.ends[-1]) == len(columns.words)
-    return columns if is_whole and int(columns.words.max()) < len(vocabulary) else None
-
-
-def map_raw(path: Path, kind: str) -> np.ndarray:
-    """Map an array file without a header; OSError, or ValueError if it is cut off."""
-    mapped: np.ndarray = np.memmap(path, kind, "r")
-    return mapped.view(np.ndarray)
-
-
-class _Numbers(dict[str, int]):
-    """Words, numbered as they come."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
-def _number(texts: Iterable[tuple[str, str]], files: Mapping[str, IO[bytes]]) -> list[str]:
-    """Write the columns to `files`; returns the vocabulary."""
-    numbers, end = _Numbers(), 0
-    files["ends"].write(bytes(8))
-    lines = iter(texts)
-    while piece := list(islice(lines, PIECE)):
-        columns = {"keys": array("Q"), "ends": array("Q"), "words": array("I")}
-        for name, text in piece:
-            columns["keys"].append(key_of(name))
-            columns["words"].extend(map(numbers.__getitem__, text.split(" ")))
-            columns["ends"].append(end + len(columns["words"]))
-        end += len(columns["words"])
-        for name, kind in KINDS.items():
-            files[name].write(np.asarray(columns[name]).astype(kind, copy=False).data)
-    return list(numbers)
-
-
-TRANSCRIPTS = "transcripts.tsv"
+def original_id(utterance: Utterance) -> str:
+    """Return the id of the utterance, or of the original of a copy."""
+    return utterance.id.removeprefix(copy_prefix(utterance.id, utterance.speaker))
 
 
 def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None:
@@ -147,7 +91,38 @@ def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None
 def number_words_again(directory: Path) -> None:
     """Write the text columns of a set; AsrtoolError if its texts are broken."""
     path = directory / TRANSCRIPTS
-    write_text_columns(directory, path, _read(path))
+    with write_folder(directory / FOLDER, ABOUT) as folder:
+        with ExitStack() as stack:
+            files = {name: stack.enter_context(open(folder / name, "wb")) for name in KINDS}
+            vocabulary = _number(_read(path), files)
+        (folder / VOCABULARY).write_text("\n".join(vocabulary), encoding="utf-8", newline="")
+        (folder / ABOUT).write_text(json.dumps({"sha256": digest_of(path)}), encoding="utf-8")
+
+
+def number_words(texts: Iterable[tuple[str, str]]) -> TextColumns:
+    """The columns of ids and texts, in memory."""
+    files = {name: io.BytesIO() for name in KINDS}
+    vocabulary = _number(texts, files)
+    arrays = {name: np.frombuffer(files[name].getbuffer(), kind) for name, kind in KINDS.items()}
+    return TextColumns(**arrays, vocabulary=vocabulary)
+
+
+def _number(texts: Iterable[tuple[str, str]], files: Mapping[str, IO[bytes]]) -> list[str]:
+    """Write the columns to `files`; returns the vocabulary, in the order of the texts."""
+    numbers: collections.defaultdict[str, int] = collections.defaultdict(lambda: len(numbers))
+    end = 0
+    files["ends"].write(bytes(8))
+    lines = iter(texts)
+    while piece := list(islice(lines, PIECE)):
+        columns = {"keys": array("Q"), "ends": array("Q"), "words": array("I")}
+        for name, text in piece:
+            columns["keys"].append(key_of(name))
+            columns["words"].extend(map(numbers.__getitem__, text.split(" ")))
+            columns["ends"].append(end + len(columns["words"]))
+        end += len(columns["words"])
+        for name, kind in KINDS.items():
+            files[name].write(np.asarray(columns[name]).astype(kind, copy=False).data)
+    return list(numbers)
 
 
 def open_text_columns(directory: Path) -> TextColumns:
@@ -158,10 +133,30 @@ def open_text_columns(directory: Path) -> TextColumns:
     path = directory / TRANSCRIPTS
     if not path.exists():
         return number_words((original_id(one), _text_in_index(directory, one)) for one, _ in scan_index(directory))
-    columns = map_text_columns(directory, path) or number_words(_read(path))
+    columns = _map(directory / FOLDER, path) or number_words(_read(path))
     if not len(columns.keys):
         raise AsrtoolError(f"{path}: no readable texts: it is empty", RERUN)
     return columns
+
+
+def _map(folder: Path, transcripts: Path) -> TextColumns | None:
+    """Map the columns of a set; None if missing, broken or of other transcripts."""
+    try:
+        if json.loads((folder / ABOUT).read_text(encoding="utf-8"))["sha256"] != digest_of(transcripts):
+            return None
+        arrays = {name: map_raw(folder / name, kind) for name, kind in KINDS.items()}
+        vocabulary = (folder / VOCABULARY).read_bytes().decode().split("\n")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    columns = TextColumns(**arrays, vocabulary=vocabulary)
+    is_whole = len(columns.ends) == len(columns.keys) + 1 and int(columns.ends[-1]) == len(columns.words)
+    return columns if is_whole and int(columns.words.max()) < len(vocabulary) else None
+
+
+def map_raw(path: Path, kind: str) -> np.ndarray:
+    """Map an array file without a header; OSError, or ValueError if it is cut off."""
+    mapped: np.ndarray = np.memmap(path, kind, "r")
+    return mapped.view(np.ndarray)
 
 
 def _text_in_index(directory: Path, utterance: Utterance) -> str:
@@ -169,6 +164,21 @@ def _text_in_index(directory: Path, utterance: Utterance) -> str:
         what = f"{directory}: no {TRANSCRIPTS}, and no text of {utterance.id} in its index"
         raise AsrtoolError(what, RERUN)
     return utterance.text
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ids and texts; AsrtoolError if the file is missing or broken."""
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                name, tab, text = line.partition(b"\t")
+                if not tab or not text.endswith(b"\n"):
+                    what = f"{path}:{number}: found no tab and line feed, expected an id, a tab and a text"
+                    raise AsrtoolError(what, RERUN)
+                yield name.decode(), text[:-1].decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AsrtoolError(f"{path}: no readable texts: {reason}", RERUN) from error
 
 
 class Transcripts:
@@ -191,33 +201,3 @@ class Transcripts:
         place = int(np.searchsorted(self._keys, np.uint64(key)))
         is_there = place < len(self._keys) and int(self._keys[place]) == key
         return self._columns.text(int(self._lines[place])) if is_there else None
-
-
-def is_copy(utterance: Utterance) -> bool:
-    """Return whether an utterance is a copy at another speed."""
-    return bool(copy_prefix(utterance.id, utterance.speaker))
-
-
-def original_id(utterance: Utterance) -> str:
-    """Return the id of the utterance, or of the original of a copy."""
-    return utterance.id.removeprefix(copy_prefix(utterance.id, utterance.speaker))
-
-
-def _read(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ids and texts; AsrtoolError if the file is missing or broken."""
-    with _readable(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            name, tab, text = line.partition(b"\t")
-            if not tab or not text.endswith(b"\n"):
-                what = f"{path}:{number}: found no tab and line feed, expected an id, a tab and a text"
-                raise AsrtoolError(what, RERUN)
-            yield name.decode(), text[:-1].decode()
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise AsrtoolError(f"{path}: no readable texts: {reason}", RERUN) from error

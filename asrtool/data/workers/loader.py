@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -20,7 +20,6 @@ import torch
 from asrtool.data.workers.processes import process_context
 from asrtool.errors import AsrtoolError
 
-NOTHING = np.empty((0, 0), np.float32)
 PRELOADED = "asrtool.data.storage.reader"  # what takes long to import
 END_S = 10.0  # that a process may take for the utterances that it is at
 
@@ -46,90 +45,64 @@ class Decoders:
             raise AsrtoolError(what, "set train.loader_processes to 0 and leave out [augment]")
         self._num = num
         self._open_reader = open_reader
-        self._decoders: list[_Decoder] = []
+        self._processes: list[tuple[Any, Connection]] = []
 
     def read(self, items: Sequence[Any], lengths: Sequence[int], num_bins: int) -> list[np.ndarray]:
         """Return the features of utterances `items` of `lengths` frames.
 
         Raises AsrtoolError as the reader, and if a process was killed.
         """
-        if not self._decoders:
-            self._end = util.Finalize(self, _end_all, (self._decoders,), exitpriority=1)  # before they are waited for
-            self._decoders += [_Decoder(self._open_reader) for _ in range(self._num)]
-        busy = self._decoders[: len(items)]
-        try:
-            for k, decoder in enumerate(busy):
-                decoder.begin(items[k :: len(busy)], lengths[k :: len(busy)], num_bins)
-            answers = [decoder.result() for decoder in busy]  # all are taken before the error of one is raised
-        except AsrtoolError:  # one was killed: what others answer yet belongs to this call
-            self.close()
-            raise
-        feats: list[np.ndarray] = [NOTHING] * len(items)
-        for k, answer in enumerate(answers):
-            if isinstance(answer, Exception):
-                raise answer
-            feats[k :: len(busy)] = answer
-        return feats
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._decoders:
-            self._end()
-
-
-class _Decoder:
-    """A process, seen from the one that started it."""
-
-    def __init__(self, open_reader: Callable[[], Reader]) -> None:
-        context = process_context(PRELOADED)
-        self._pipe, other = context.Pipe()
-        self.process = context.Process(target=_decode, args=(other, open_reader), name="decoder")
-        self.process.start()
-        other.close()  # or it would not be at its end when the process is
-
-    def begin(self, items: Sequence[Any], lengths: Sequence[int], num_bins: int) -> None:
-        """Start to decode `items` of `lengths` frames; `result` follows."""
+        if not items:
+            return []
+        if not self._processes:
+            # Before the interpreter waits for them at its end.
+            self._end = util.Finalize(self, _end_all, (self._processes,), exitpriority=1)
+            self._processes += [self._start() for _ in range(self._num)]
+        ends = list(itertools.accumulate(lengths))
+        places = list(zip(items, [0, *ends], ends, strict=False))
+        pipes = [pipe for _, pipe in self._processes[: len(items)]]
         # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
-        self._file = os.memfd_create("asrtool")
-        self._path = f"/proc/{os.getpid()}/fd/{self._file}"
-        self._ends = list(itertools.accumulate(lengths))
-        self._shape = (self._ends[-1], num_bins)
-        with self._killed():
-            self._pipe.send((self._path, self._shape, items))
-
-    def result(self) -> list[np.ndarray] | Exception:
-        """Return features, each (T, F) float32, or the error.
-
-        Raises AsrtoolError if the process was killed.
-        """
+        file = os.memfd_create("asrtool")
         try:
-            with self._killed():
-                error: Exception | None = self._pipe.recv()
-            return error or np.split(map_shared(self._path, self._shape), self._ends[:-1])
-        finally:
-            os.close(self._file)
-
-    def end(self) -> None:
-        """Have the process end, whatever it waits for."""
-        self._pipe.close()
-        self.process.join(END_S)
-        self.process.kill()
-        self.process.join()
-
-    @contextlib.contextmanager
-    def _killed(self) -> Iterator[None]:
-        try:
-            yield
+            shared = f"/proc/{os.getpid()}/fd/{file}", (ends[-1], num_bins)
+            for k, pipe in enumerate(pipes):
+                pipe.send((shared, places[k :: len(pipes)]))
+            errors = [pipe.recv() for pipe in pipes]  # all are taken before the error of one is raised
+            feats_TF = map_shared(*shared)
         except (EOFError, OSError) as error:
+            self.close()  # what others answer yet belongs to this call
             raise AsrtoolError(
                 "a process that loads batches was killed, perhaps for want of memory",
                 "lower train.loader_processes and run the same command again",
             ) from error
+        finally:
+            os.close(file)
+        for of_reader in filter(None, errors):
+            raise of_reader
+        return np.split(feats_TF, ends[:-1])
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._processes:
+            self._end()
+
+    def _start(self) -> tuple[Any, Connection]:
+        context = process_context(PRELOADED)
+        pipe, other = context.Pipe()
+        process = context.Process(target=_decode, args=(other, self._open_reader), name="decoder")
+        process.start()
+        other.close()  # or it would not be at its end when the process is
+        return process, pipe
 
 
-def _end_all(decoders: list[_Decoder]) -> None:
-    while decoders:
-        decoders.pop().end()
+def _end_all(processes: list[tuple[Any, Connection]]) -> None:
+    """Have processes end, whatever they wait for."""
+    while processes:
+        process, pipe = processes.pop()
+        pipe.close()
+        process.join(END_S)
+        process.kill()
+        process.join()
 
 
 def _decode(pipe: Connection, open_reader: Callable[[], Reader]) -> None:
@@ -139,11 +112,13 @@ def _decode(pipe: Connection, open_reader: Callable[[], Reader]) -> None:
     reader = None
     with contextlib.suppress(EOFError, OSError):  # the other end is closed, or its process was killed
         while True:
-            path, shape, items = pipe.recv()
+            shared, places = pipe.recv()
             answer = None
             try:
                 reader = reader or open_reader()
-                np.concatenate([reader.read(item) for item in items], out=map_shared(path, shape))
+                feats_TF = map_shared(*shared)
+                for item, begin, end in places:
+                    feats_TF[begin:end] = reader.read(item)
             except Exception as error:  # belongs to the one that asked
                 answer = error
             pipe.send(answer)

@@ -1,4 +1,4 @@
-"""Processes that read audio and write features; results come in order."""
+"""Work in processes of this machine; results come in order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
@@ -24,13 +26,12 @@ TRIES = 3  # of a piece that fails for a reason that may pass
 AHEAD = 4  # pieces for each process that are begun before the first of them is finished
 
 
-@dataclass
+@dataclass(frozen=True)
 class Piece:
-    """An item, and how often it was lost with the process that had it."""
+    """An item, by its number."""
 
     number: int
     item: Any
-    tries: int = 0
 
     @property
     def name(self) -> str:
@@ -71,9 +72,10 @@ def given_up(piece: Piece, why: str, times: int = TRIES) -> AsrtoolError:
 def process_context(preload: str) -> ForkServerContext | SpawnContext:
     """Return the context of processes that run code of the module `preload`.
 
-    Forking a process with threads is not safe. A server imports torch and lhotse once and forks.
+    Forking a process with threads is not safe. A server imports torch and lhotse once and forks. The path of its
+    socket has to fit the system's limit, which is 103 bytes on a Mac.
     """
-    if not _has_room_for_a_server():
+    if len(os.fsencode(tempfile.gettempdir() + "/pymp-12345678/listener-12345678")) > 103:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([preload])
@@ -93,107 +95,79 @@ def process_map(module: str, num_jobs: int) -> Iterator[MapPieces]:
     """
     if num_jobs == 1:
         yield lambda function, items: (attempt(function, piece) for piece in numbered(items))
-        return
-    pool = _Pool(process_context(module), num_jobs)
-    try:
-        yield pool.map
-    finally:
-        pool.end()
-
-
-@dataclass
-class _Worker:
-    process: Any
-    connection: Connection
-    piece: Piece | None = None
+    else:
+        context = process_context(module)
+        yield lambda function, items: _Pool(context, num_jobs, function).map(items)
 
 
 class _Pool:
-    """Processes, each with its own pipe, so one's death does not affect the others."""
+    """Processes, each with a thread here, so one's death does not affect the others."""
 
-    def __init__(self, context: ForkServerContext | SpawnContext, num_jobs: int) -> None:
-        self._context, self._num_jobs = context, num_jobs
-        self._workers: list[_Worker] = []
+    def __init__(
+        self, context: ForkServerContext | SpawnContext, num_jobs: int, function: Callable[[Any], Any]
+    ) -> None:
+        self._context, self._num_jobs, self._function = context, num_jobs, function
+        self._of_thread = threading.local()
+        self._lock = threading.Lock()  # a start looks at all processes, and only one may reap a process
+        self._processes: set[Any] = set()
+        self._is_stopped = False
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """The results in the order of `items`, which are read a little ahead."""
-        coming, again = numbered(items), deque[Piece]()
-        done: dict[int, Any] = {}
-        first = 0  # whose result is yielded next
-        more = True
-        while more or again or done or self._busy():
-            while self._free() and (again or (more and self._newest(done, first) < first + AHEAD * self._num_jobs)):
-                piece = again.popleft() if again else next(coming, None)
-                if piece is None:
-                    more = False
-                    break
-                self._send(function, piece)
-            for worker in self._finished():
-                assert worker.piece is not None
-                piece, worker.piece = worker.piece, None
-                try:
-                    good, result = worker.connection.recv()
-                except (EOFError, OSError):
-                    self._remove(worker, piece)
-                    again.append(piece)
-                    continue
-                if not good:
-                    raise result
-                done[piece.number] = result
-            while first in done:
-                yield done.pop(first)
-                first += 1
+        threads = ThreadPoolExecutor(self._num_jobs)
+        coming = (threads.submit(self._compute, piece) for piece in numbered(items))
+        try:
+            begun = deque(itertools.islice(coming, AHEAD * self._num_jobs))
+            while begun:
+                yield begun.popleft().result()
+                begun.extend(itertools.islice(coming, 1))
+        finally:  # also when the caller wants no more
+            self._end()
+            threads.shutdown(cancel_futures=True)
 
-    def end(self) -> None:
-        """Also of those that are at work."""
-        for worker in self._workers:
-            worker.process.kill()
-        for worker in self._workers:
-            worker.process.join()
-            worker.connection.close()
-        self._workers.clear()
+    def _end(self) -> None:
+        """End all processes, also those that are at work."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.join()
 
-    def _busy(self) -> list[_Worker]:
-        return [worker for worker in self._workers if worker.piece]
+    def _compute(self, piece: Piece) -> Any:
+        """Have this thread's process compute a piece; another one if it is killed."""
+        for _ in range(TRIES):
+            process, connection = getattr(self._of_thread, "process", None) or self._start()
+            try:
+                connection.send((self._function, piece))
+                is_good, result = connection.recv()
+            except (EOFError, OSError):
+                cause = self._cause_of_death(process)
+                continue
+            if is_good:
+                return result
+            raise result
+        raise given_up(piece, f"its process was ended {cause}")
 
-    def _free(self) -> bool:
-        return len(self._busy()) < self._num_jobs
-
-    def _newest(self, done: dict[int, Any], first: int) -> int:
-        under_way = [worker.piece.number for worker in self._workers if worker.piece]
-        return max([first - 1, *done, *under_way])
-
-    def _send(self, function: Callable[[Any], Any], piece: Piece) -> None:
-        idle = next((worker for worker in self._workers if not worker.piece), None)
-        worker = idle or self._start()
-        worker.piece = piece
-        with contextlib.suppress(OSError):  # killed while it had nothing to do: `_finished` finds the end of the pipe
-            worker.connection.send((function, piece))
-
-    def _start(self) -> _Worker:
+    def _start(self) -> tuple[Any, Connection]:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs,), daemon=True)
-        process.start()
+        with self._lock:
+            if self._is_stopped:
+                raise InterruptedError
+            process = self._context.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            self._processes.add(process)
         theirs.close()
-        self._workers.append(_Worker(process, ours))
-        return self._workers[-1]
+        self._of_thread.process = process, ours
+        return self._of_thread.process
 
-    def _finished(self) -> list[_Worker]:
-        ready = wait([worker.connection for worker in self._busy()]) if self._busy() else []
-        return [worker for worker in self._busy() if worker.connection in ready]
-
-    def _remove(self, worker: _Worker, piece: Piece) -> None:
-        """Remove a killed process; AsrtoolError after TRIES with its piece."""
-        worker.process.join()
-        worker.connection.close()
-        self._workers.remove(worker)
-        piece.tries += 1
-        if piece.tries >= TRIES:
-            raise given_up(piece, f"its process was ended {_cause(worker.process.exitcode or 0)}")
-
-
-def _cause(exit_code: int) -> str:
-    return f"by signal {-exit_code}, perhaps for want of memory" if exit_code < 0 else f"with code {exit_code}"
+    def _cause_of_death(self, process: Any) -> str:
+        self._of_thread.process = None
+        with self._lock:
+            process.join()
+            self._processes.discard(process)
+        code = process.exitcode or 0
+        return f"by signal {-code}, perhaps for want of memory" if code < 0 else f"with code {code}"
 
 
 def _work(connection: Connection) -> None:
@@ -210,11 +184,3 @@ def _work(connection: Connection) -> None:
         except Exception as error:
             answer = False, error
         connection.send(answer)
-
-
-def _has_room_for_a_server() -> bool:
-    """Return whether the server's socket path fits the system's limit.
-
-    It is 103 bytes on a Mac.
-    """
-    return len(os.fsencode(tempfile.gettempdir() + "/pymp-12345678/listener-12345678")) <= 103

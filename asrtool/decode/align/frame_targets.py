@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from asrtool.data.storage.alignment import Alignment, AlignmentWriter, write_about
-from asrtool.data.storage.index import ShardIndex, ShardTable, scan_index
+from asrtool.data.storage.index import ShardIndex
+from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.decode.align.align import Item, align_tokens, map_aligned
 from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
 from asrtool.errors import AsrtoolError
@@ -98,10 +99,7 @@ def targets_run(
 
 def _open_index(directory: Path) -> ShardIndex:
     """Open the index of a set that may not fit in memory."""
-    table = ShardTable()
-    for utterance, end in scan_index(directory):
-        table.add(utterance, end)
-    return ShardIndex(directory, table.to_array())
+    return ShardIndex(directory, open_index_columns(directory).shards)
 
 
 def _align_set(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -18,11 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asrtool.data.batches import Lengths, load_batches, plan_epoch
 from asrtool.data.storage.index import read_feature_settings, read_index, write_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.shard_offsets import Places
-from asrtool.data.workers.loader import Decoders, _Decoder
+from asrtool.data.workers.loader import Decoders
 from asrtool.decode.forward import open_features
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
@@ -32,83 +32,62 @@ from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import SourceContext
 
-NUMBERS = (1, 3)
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
 
 
+def processes() -> list[multiprocessing.Process]:
+    return sorted((one for one in multiprocessing.active_children() if one.name == "decoder"), key=lambda one: one.pid)
+
+
 @contextmanager
-def reading(directory: Path, num: int, cache_bytes: int = 0) -> Iterator[tuple[FeatureReader, Decoders]]:
+def reading(directory: Path, num: int, cache_bytes: int = 0) -> Iterator[FeatureReader]:
     index = read_index(directory)
     decoders = Decoders(num, partial(FeatureReader, directory, "speaker", 0, index))
     try:
-        yield FeatureReader(directory, "speaker", cache_bytes, index, decoders), decoders
+        yield FeatureReader(directory, "speaker", cache_bytes, index, decoders)
     finally:
         decoders.close()
-
-
-def read(reader: FeatureReader, *positions: int) -> list[np.ndarray]:
-    return reader.read_several(positions)
-
-
-def files_open() -> int:
-    return len(os.listdir("/proc/self/fd"))
+        assert not processes()
 
 
 @pytest.mark.parametrize(("storage", "num", "cache_bytes"), [("lilcom", 1, 0), ("lilcom", 3, 2**30), ("shar", 3, 0)])
-def test_processes_decode_the_same_features_in_any_order(
+def test_processes_decode_the_same_features_in_any_order_and_leave_no_file_open(
     corpus: Path, storage: str, num: int, cache_bytes: int
 ) -> None:
     """Several at a time, also fewer than there are processes, and some twice; what is kept is not decoded again."""
-    reference = FeatureReader(corpus / storage / "train", "speaker", 2**30)
+    directory = corpus / storage / "train"
+    reference = FeatureReader(directory, "speaker", 2**30)
     order = np.random.default_rng(0).permutation(len(reference.index)).tolist()
-    with reading(corpus / storage / "train", num, cache_bytes) as (reader, _):
+    expected = reference.read_several(order)  # it keeps the files of its last shards open
+    with reading(directory, 1) as reader:
+        reader.read_several([0])  # the server that starts processes stays
+    before = os.listdir("/proc/self/fd")
+    with reading(directory, num, cache_bytes) as reader:
         for positions in (order[:1], order[:2], order[:30], order[1:]):
-            found = read(reader, *positions)
-            for i, feats_TF in zip(positions, found, strict=True):
-                np.testing.assert_array_equal(feats_TF, reference.read(i))
+            for i, feats_TF in zip(positions, reader.read_several(positions), strict=True):
+                np.testing.assert_array_equal(feats_TF, expected[order.index(i)])
                 assert feats_TF.dtype == np.float32
+        assert len(processes()) == num
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-@pytest.mark.parametrize("num", NUMBERS)
-def test_an_epoch_of_batches_is_the_same_and_leaves_no_file_open(corpus: Path, num: int) -> None:
-    directory = corpus / "lilcom" / "train"
-    reference = FeatureReader(directory, "speaker")
-    plan = list(plan_epoch(Lengths.of(reference.index), 2000, 1, 0))
-    expected = list(load_batches(reference, plan))  # it keeps the files of its last shards open
-    with reading(directory, 1) as (reader, _):
-        read(reader, 0)  # the server that starts processes stays
-    before = files_open()
-    with reading(directory, num) as (reader, decoders):
-        found = list(load_batches(reader, plan))
-        assert len(decoders._decoders) == num
-    for one, other in zip(found, expected, strict=True):
-        assert one.indices == other.indices
-        np.testing.assert_array_equal(one.feats_NTF, other.feats_NTF)
-    assert files_open() == before
+class Who:
+    """Reads which process reads, in two frames."""
+
+    def read(self, item: int) -> np.ndarray:
+        return np.full((2, 1), os.getpid(), np.float32)
 
 
-def test_what_a_batch_needs_is_dealt_to_all_and_what_is_kept_to_none(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dealt: list[list[int]] = []
-    begin = _Decoder.begin
-
-    def noted(self: _Decoder, positions: list[int], lengths: list[int], num_bins: int) -> None:
-        dealt.append(list(positions))
-        begin(self, positions, lengths, num_bins)
-
-    monkeypatch.setattr(_Decoder, "begin", noted)
-    with reading(corpus / "lilcom" / "train", 3, 2**30) as (reader, _):
-        read(reader, *range(7))
-        assert dealt == [[0, 3, 6], [1, 4], [2, 5]]
-        read(reader, *range(8))
-        assert dealt[3:] == [[7]]
-        read(reader, *range(8))
-        assert len(dealt) == 4
+def test_what_a_batch_needs_is_dealt_to_all() -> None:
+    decoders = Decoders(3, Who)
+    pids = [int(feats_TF[1, 0]) for feats_TF in decoders.read(range(7), [2] * 7, 1)]
+    assert sorted(pids[:3]) == [one.pid for one in processes()]
+    assert pids == (pids[:3] * 3)[:7]
+    assert decoders.read([], [], 1) == []
+    decoders.close()
 
 
-@pytest.mark.parametrize("num", NUMBERS)
-def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, tmp_path: Path, num: int) -> None:
+def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train"
     shutil.copytree(corpus / "lilcom" / "train", copy)
     path = copy / "cuts.000000.jsonl.gz"
@@ -117,16 +96,15 @@ def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, 
     content[begin + 100 : begin + 110] = bytes(10)
     path.write_bytes(content)
     here = FeatureReader(copy, "speaker")
-    broken = next(i for i, utterance in enumerate(here.index) if utterance.shard == 1)
+    broken, last = next(i for i, utterance in enumerate(here.index) if utterance.shard == 1), len(here.index) - 1
     with pytest.raises(AsrtoolError, match=r"shard 000001 cannot be read.*run the features stage again") as expected:
         here.read(broken)
-    with reading(copy, num) as (reader, _):
-        np.testing.assert_array_equal(read(reader, 0)[0], here.read(0))
+    with reading(copy, 3) as reader:
         for _ in range(2):
             with pytest.raises(AsrtoolError) as found:
-                read(reader, 0, broken, len(reader.index) - 1)
+                reader.read_several([0, broken, last])
             assert str(found.value) == str(expected.value)
-        np.testing.assert_array_equal(read(reader, len(reader.index) - 1)[0], here.read(len(reader.index) - 1))
+        np.testing.assert_array_equal(reader.read_several([last])[0], here.read(last))
 
 
 def test_a_shard_other_than_the_index_says_is_the_same_error(corpus: Path, tmp_path: Path) -> None:
@@ -134,57 +112,45 @@ def test_a_shard_other_than_the_index_says_is_the_same_error(corpus: Path, tmp_p
     shutil.copytree(corpus / "lilcom" / "train", copy)
     first, *others = read_index(copy)
     write_index(copy, [replace(first, num_frames=first.num_frames + 1), *others])
-    with reading(copy, 1) as (reader, _), pytest.raises(AsrtoolError, match="shard 000000 is not the one"):
-        read(reader, 0)
+    with reading(copy, 1) as reader, pytest.raises(AsrtoolError, match="shard 000000 is not the one"):
+        reader.read_several([0])
 
 
-@pytest.mark.parametrize("num", NUMBERS)
-def test_a_killed_process_is_one_line_and_no_hang(corpus: Path, num: int) -> None:
-    with reading(corpus / "lilcom" / "train", num) as (reader, decoders):
-        read(reader, *range(num))
-        for decoder in decoders._decoders[-1:]:
-            decoder.process.kill()
-            decoder.process.join()
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_a_killed_process_is_one_line_and_no_hang(corpus: Path, is_at_work: bool) -> None:
+    with reading(corpus / "lilcom" / "train", 2) as reader:
+        reader.read_several([0, 1])
+        process = processes()[-1]
+        if is_at_work:  # stopped before it can answer, and then killed
+            os.kill(process.pid, signal.SIGSTOP)
+            threading.Timer(0.5, process.kill).start()
+        else:
+            process.kill()
+            process.join()
         message = r"a process that loads batches was killed.*want of memory; lower train\.loader_processes"
         with pytest.raises(AsrtoolError, match=message):
-            read(reader, *range(len(reader.index)))
+            reader.read_several(range(len(reader.index)))
         # What others may have answered is gone with them; who reads again has new ones.
         reference = FeatureReader(corpus / "lilcom" / "train", "speaker")
-        np.testing.assert_array_equal(read(reader, 3)[0], reference.read(3))
+        np.testing.assert_array_equal(reader.read_several([3])[0], reference.read(3))
 
 
-def test_a_process_that_is_killed_at_work_is_noticed(corpus: Path) -> None:
-    """Stopped before it can answer, and then killed."""
-    with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
-        read(reader, 0)
-        process = decoders._decoders[0].process
-        assert process.pid
-        os.kill(process.pid, signal.SIGSTOP)
-        decoders._decoders[0].begin([1], [reader.index[1].num_frames], reader.num_bins)
-        process.kill()
-        with pytest.raises(AsrtoolError, match="a process that loads batches was killed"):
-            decoders._decoders[0].result()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpus: Path, number: int) -> None:
-    with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
-        read(reader, 0)
-        process = decoders._decoders[0].process
-        assert process.pid
-        os.kill(process.pid, number)
+def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpus: Path) -> None:
+    with reading(corpus / "lilcom" / "train", 1) as reader:
+        reader.read_several([0])
+        (process,) = processes()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process.pid, number)
         last = len(reader.index) - 1
-        assert len(read(reader, last)[0]) == reader.index[last].num_frames
+        assert len(reader.read_several([last])[0]) == reader.index[last].num_frames
         assert process.is_alive()
 
 
-def test_processes_end_when_their_reader_is_no_longer_used(corpus: Path) -> None:
-    directory = corpus / "lilcom" / "train"
-    decoders = Decoders(1, partial(FeatureReader, directory, "speaker", 0, read_index(directory)))
-    reader = FeatureReader(directory, "speaker", decoders=decoders)
-    read(reader, 0)
-    process = decoders._decoders[0].process
-    del reader, decoders
+def test_processes_end_when_their_reader_is_no_longer_used() -> None:
+    decoders = Decoders(1, Who)
+    decoders.read([0], [2], 1)
+    (process,) = processes()
+    del decoders
     process.join(60)
     assert not process.is_alive()
 
@@ -238,14 +204,15 @@ def test_training_and_decoding_compute_features_in_a_process_where_audio_is_stor
     expected = FeatureReader(directory, "speaker")
     with closing(Shards(context)) as source:
         batch = source.read(next(source.plan(0, 0, {})))
-        assert source.decoders
-        assert len(source.decoders._decoders) == 1
+        assert len(processes()) == 1
     places = {utterance.id: i for i, utterance in enumerate(expected.index)}
     for name, feats_TF, length in zip(batch.ids, batch.inputs_NT, batch.input_lens_N, strict=True):
         np.testing.assert_array_equal(feats_TF[:length], expected.read(places[name]))
     info = {"features": {"cmvn": "speaker"}, "num_features": features.num_features}
     reader = open_features(directory, types.SimpleNamespace(info=info, path="final.pt"))  # type: ignore[arg-type]
-    assert reader._decoders
     np.testing.assert_array_equal(reader.read_several([3])[0], expected.read(3))
-    reader._decoders.close()
-    assert open_features(corpus / "lilcom" / "train", types.SimpleNamespace(info=info))._decoders is None  # type: ignore[arg-type]
+    assert len(processes()) == 1
+    del reader
+    stored = open_features(corpus / "lilcom" / "train", types.SimpleNamespace(info=info))  # type: ignore[arg-type]
+    stored.read_several([3])
+    assert not processes()

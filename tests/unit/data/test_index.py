@@ -1,25 +1,39 @@
-"""The list of utterances of a feature set."""
+"""The list of utterances of a feature set, and its columns: when they are stale, and that they say the same."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import json
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asrtool.data.storage.index import (
     ShardIndex,
-    ShardTable,
     Utterance,
+    format_line,
     read_feature_settings,
     read_index,
-    scan_index,
     write_feature_settings,
     write_index,
 )
+from asrtool.data.storage.index_columns import (
+    KINDS,
+    IndexColumns,
+    index_digest,
+    open_index_columns,
+    pack,
+    writing_columns,
+)
+from asrtool.data.storage.transcripts import key_of
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
@@ -50,30 +64,16 @@ def test_what_is_written_is_read_back(tmp_path: Path, index: list[Utterance]) ->
 
 
 def test_an_index_written_before_corpora_were_known_is_read_without_them(tmp_path: Path) -> None:
-    old = {
-        "id": "a-1", "recording": "a", "channel": "A", "start_s": 0.5, "duration_s": 1.25, "speaker": "a-A",
-        "text": "hello there", "shard": 0, "num_frames": 125,
-    }  # fmt: skip
+    old = {name: value for name, value in dataclasses.asdict(UTTERANCE).items() if name not in ("corpus", "fields")}
     (tmp_path / "index.jsonl").write_text(json.dumps(old) + "\n")
     assert read_index(tmp_path) == [UTTERANCE]
     assert (UTTERANCE.corpus, UTTERANCE.fields) == ("", {})
+    assert hash(dataclasses.replace(UTTERANCE, corpus="calls")) != hash(UTTERANCE)
 
 
-def test_further_fields_need_no_change_here(tmp_path: Path) -> None:
-    described = dataclasses.replace(
-        UTTERANCE, corpus="calls", fields={"language": "en", "quality": 0.7, "ali": [1, 1, 2]}
-    )
-    write_index(tmp_path, [described, UTTERANCE])
-    assert read_index(tmp_path) == [described, UTTERANCE]
-    assert hash(described) != hash(UTTERANCE)
-
-
-def test_a_missing_index_says_which_stage_to_run(tmp_path: Path) -> None:
+def test_a_missing_or_empty_index_says_which_stage_to_run(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"index\.jsonl: no readable list of utterances; run the features stage"):
         read_index(tmp_path)
-
-
-def test_an_empty_index_is_an_error(tmp_path: Path) -> None:
     write_index(tmp_path, [])
     with pytest.raises(AsrtoolError, match="lists no utterance"):
         read_index(tmp_path)
@@ -116,17 +116,14 @@ def test_shards_out_of_storage_order_are_refused(tmp_path: Path) -> None:
         read_index(tmp_path)
 
 
-def test_feature_settings_are_read_back(tmp_path: Path) -> None:
+def test_feature_settings_are_read_back_and_mean_that_features_are_complete(tmp_path: Path) -> None:
     features = Features(
         sampling_rate_hz=16000, type=Choice.of("features", "fbank", num_mel_bins=80), speeds=(1.0, 1.1), cmvn="global"
     )
-    write_feature_settings(tmp_path, features)
-    assert read_feature_settings(tmp_path) == features
-
-
-def test_missing_feature_settings_mean_that_features_are_not_complete(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"features\.json: missing, so the features are not complete"):
         read_feature_settings(tmp_path)
+    write_feature_settings(tmp_path, features)
+    assert read_feature_settings(tmp_path) == features
 
 
 @pytest.mark.parametrize(
@@ -145,10 +142,7 @@ def test_an_index_read_by_shards_has_the_same_utterances(
 ) -> None:
     index = [dataclasses.replace(u, shard=shard) for u, shard in zip(index, sorted(shards), strict=False)]
     write_index(tmp_path, index)
-    table = ShardTable()
-    for utterance, end in scan_index(tmp_path):
-        table.add(utterance, end)
-    found = ShardIndex(tmp_path, table.to_array())
+    found = ShardIndex(tmp_path, open_index_columns(tmp_path).shards)
     assert list(found) == found[:] == index
     assert [found[i] for i in reversed(range(len(index)))] == index[::-1]
     assert found.num_frames == sum(utterance.num_frames for utterance in index)
@@ -158,11 +152,122 @@ def test_an_index_read_by_shards_has_the_same_utterances(
 def test_an_index_that_changes_under_its_reader_is_an_error(tmp_path: Path) -> None:
     index = [dataclasses.replace(UTTERANCE, shard=shard) for shard in (0, 0, 1, 1)]
     write_index(tmp_path, index)
-    table = ShardTable()
-    for utterance, end in scan_index(tmp_path):
-        table.add(utterance, end)
-    found = ShardIndex(tmp_path, table.to_array())
+    found = ShardIndex(tmp_path, open_index_columns(tmp_path).shards)
     write_index(tmp_path, index[:3])
     assert found[1] == index[1]
     with pytest.raises(AsrtoolError, match=r"index\.jsonl: changed while it was in use; run the same command again"):
         found[2]
+
+
+def assert_same(one: IndexColumns, other: IndexColumns) -> None:
+    for name in (*KINDS, "shards"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    assert one.names == other.names
+
+
+def is_mapped(columns: IndexColumns) -> bool:
+    return isinstance(columns.keys.base, np.memmap)
+
+
+def parse(directory: Path) -> IndexColumns:
+    """The columns by the lines of the index."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(directory / "index.jsonl", folder)
+        return open_index_columns(Path(folder))
+
+
+@pytest.fixture
+def own(corpus: Path, tmp_path: Path) -> Path:
+    """A copy of a set."""
+    shutil.copytree(corpus / "lilcom" / "train", tmp_path / "train")
+    return tmp_path / "train"
+
+
+def write_set(directory: Path, shards: list[list[Utterance]]) -> None:
+    """As the features stage puts it together."""
+    directory.mkdir()
+    with writing_columns(directory) as columns, open(directory / "index.jsonl", "wb") as index:
+        for number, shard in enumerate(shards):
+            lines = "".join(map(format_line, shard)).encode()
+            index.write(lines)
+            columns.add(number, json.loads(json.dumps(pack(shard))), lines)
+
+
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_the_features_stage_writes_what_the_lines_say(corpus: Path, name: str) -> None:
+    directory = corpus / "lilcom" / name
+    columns, listed = open_index_columns(directory), read_index(directory)
+    assert is_mapped(columns)
+    assert columns.num_frames.tolist() == [utterance.num_frames for utterance in listed]
+    assert columns.durations_s.tolist() == [utterance.duration_s for utterance in listed]
+    assert [columns.names[i] for i in columns.corpora] == [utterance.corpus for utterance in listed]
+    originals = [utterance.id.removeprefix("sp0.9-").removeprefix("sp1.1-") for utterance in listed]
+    assert columns.keys.tolist() == list(map(key_of, originals))
+    assert index_digest(directory) == hashlib.sha256((directory / "index.jsonl").read_bytes()).hexdigest()
+    assert_same(columns, parse(directory))
+
+
+def test_shards_of_several_corpora_and_of_none_are_put_together(tmp_path: Path) -> None:
+    shards = [
+        [
+            dataclasses.replace(UTTERANCE, id=f"{number}-{i}", shard=number, corpus=corpus, num_frames=1 + i)
+            for i, corpus in enumerate(corpora)
+        ]
+        for number, corpora in enumerate(("b", "", "ab", "c"))
+    ]
+    write_set(tmp_path / "train", shards)
+    columns = open_index_columns(tmp_path / "train")
+    assert is_mapped(columns)
+    assert_same(columns, parse(tmp_path / "train"))
+    assert columns.names == ["b", "a", "c"]
+    assert columns.shards[:, 0].tolist() == [0, 2, 3, -1]
+
+
+@pytest.mark.parametrize("same_time", [False, True])
+def test_columns_of_another_index_are_not_taken(tmp_path: Path, same_time: bool) -> None:
+    """Of the same size, and even of the same time of change."""
+    write_set(tmp_path / "train", [[UTTERANCE]])
+    path = tmp_path / "train" / "index.jsonl"
+    before = path.stat()
+    about = (tmp_path / "train" / "columns" / "about.json").stat()
+    while path.stat().st_ctime_ns <= about.st_ctime_ns:  # a clock of a file system ticks every 4 ms
+        write_index(tmp_path / "train", [dataclasses.replace(UTTERANCE, num_frames=126)])
+    if same_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert open_index_columns(tmp_path / "train").num_frames.tolist() == [126]
+    assert index_digest(tmp_path / "train") == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_columns_of_a_copied_set_are_taken_unless_they_are_broken(corpus: Path, tmp_path: Path) -> None:
+    own = tmp_path / "train"
+    shutil.copytree(corpus / "lilcom" / "train", own)
+    columns = open_index_columns(own)
+    assert is_mapped(columns)
+    expected = parse(own)
+    assert_same(columns, expected)
+    for name, kept in itertools.product([*KINDS, "shards", "about.json"], (0, 9)):
+        path = own / "columns" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:kept])
+        found = open_index_columns(own)
+        assert not is_mapped(found), name
+        assert_same(found, expected)
+        path.write_bytes(whole)
+
+
+def test_what_a_killed_command_left_is_not_taken(tmp_path: Path) -> None:
+    """The index is whole and as it was, and the columns of a shard are missing."""
+    own = tmp_path / "train"
+    write_set(own, [[UTTERANCE], [dataclasses.replace(UTTERANCE, shard=1)]])
+
+    def be_killed() -> None:
+        with writing_columns(own) as columns:
+            columns.add(0, pack([UTTERANCE]), b"")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_killed()
+    found = open_index_columns(own)
+    assert not is_mapped(found)
+    assert len(found.keys) == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tones import SMALL
 
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.further_sets import link_files, write_alone, write_behind
@@ -16,13 +17,11 @@ from asrtool.data.manifests.manifest import read_drops, read_manifests, write_ma
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.samples import SampleReader
-from asrtool.data.storage.transcripts import TextColumns, map_text_columns
+from asrtool.data.storage.transcripts import open_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
-from asrtool.settings.schema import Choice
 
-FBANK = Choice.of("features", "fbank", num_mel_bins=23)
-MORE = Features(type=FBANK, shard_cuts=4, keep_audio=True, num_jobs=1)
+MORE = dataclasses.replace(SMALL, shard_cuts=4, keep_audio=True)
 
 
 def write_halves(work: Path, speaker: str = "", without: str = "", part: float = 0.5) -> Path:
@@ -114,7 +113,7 @@ def test_columns_are_those_of_both_sets(work: Path) -> None:
     directory = write_pieces(work)
     written, base = open_index_columns(directory), open_index_columns(work / "features" / "train")
     assert isinstance(written.keys.base, np.memmap)
-    assert isinstance(map_text_columns(directory, directory / "transcripts.tsv"), TextColumns)
+    assert isinstance(open_text_columns(directory).keys.base, np.memmap)
     shutil.rmtree(directory / "columns")
     parsed = open_index_columns(directory)
     for name in ("num_frames", "durations_s", "corpora", "keys", "shards"):

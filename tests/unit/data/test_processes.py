@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_a_piece_that_fails_each_time_is_named_with_the_cause(tmp_path: Path, fa
     assert len(list(tmp_path.glob("1.*"))) == TRIES
 
 
-def test_pieces_are_read_a_little_ahead_of_the_results(tmp_path: Path) -> None:
+def test_pieces_are_read_a_little_ahead_of_the_results_and_processes_end_with_the_reader(tmp_path: Path) -> None:
     read = []
 
     def items():
@@ -67,6 +68,8 @@ def test_pieces_are_read_a_little_ahead_of_the_results(tmp_path: Path) -> None:
             yield Job(tmp_path, n)
 
     with process_map(__name__, 2) as map_pieces:
-        results = iter(map_pieces(work, items()))
+        results = map_pieces(work, items())
         assert [next(results) for _ in range(3)] == [0, 1, 4]
         assert len(read) < 20
+        results.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()

@@ -13,20 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from lhotse import SupervisionSegment
+from tones import PLAIN, read_all
 
 from asrtool.data.features import compute_shards
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
 from asrtool.data.storage.shard_offsets import TABLE
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_in_parts
-from asrtool.settings.data import Features
-from asrtool.settings.schema import Choice
 
 MakeManifests = Callable[..., Path]
-SMALL = Features(
-    type=Choice.of("features", "fbank", num_mel_bins=23), shard_cuts=6, num_jobs=1, speeds=(1.0,), bad_fraction=0.5
-)
+SMALL = dataclasses.replace(PLAIN, shard_cuts=6, bad_fraction=0.5)
 
 # Each run is a fork of one process that has loaded torch, and has not computed with it. It kills itself before the n-th
 # change of the file system below the folder of features.
@@ -34,7 +32,8 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from asrtool.data.features.compute_sets import compute_features
-from tests.unit.data.test_resume_features import SMALL
+sys.path.append("tests/unit/data")
+from test_resume_features import SMALL
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 
@@ -61,10 +60,6 @@ while run(root / f"{at}", at) == signal.SIGKILL:
     assert run(root / f"{at}", 0) == 0
     at += step
 """
-
-
-def read_all(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 @pytest.fixture
@@ -104,17 +99,25 @@ def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests:
         assert read_all(out) == expected, out.name
 
 
-def test_a_process_that_is_killed_leaves_nothing_in_the_set(make_manifests: MakeManifests, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_leaves_nothing_in_the_set(
+    make_manifests: MakeManifests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compute_shard = compute_shards.compute_shard
 
     def leaving_a_folder(job, directory: Path, *rest) -> int:
         (directory / f".999999999.tmp.{job.number:06d}").mkdir()
         return compute_shard(job, directory, *rest)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compute_shards, "compute_shard", leaving_a_folder)
-        compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
+    monkeypatch.setattr(compute_shards, "compute_shard", leaving_a_folder)
+    compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
     assert not list((tmp_path / "features").glob("*/.*.tmp.*"))
+
+
+def change_segments(manifests: Path, change: Callable[[int, SupervisionSegment], float]) -> None:
+    """Set the durations of the segments to train on."""
+    recordings, segments = read_manifests(manifests / "train")
+    changed = [dataclasses.replace(one, duration=change(n, one)) for n, one in enumerate(segments)]
+    write_manifests(manifests / "train", recordings, changed, [], 0.01, {})
 
 
 class Stopped(Exception):
@@ -153,17 +156,25 @@ def test_only_what_is_missing_is_computed(
     assert files(out) == {"feats.000000.lca": 5}
 
 
-def test_a_changed_segment_computes_its_shard_and_a_changed_setting_all(
+def test_a_change_computes_its_shard_and_a_changed_setting_all(
     make_manifests: MakeManifests, tmp_path: Path, computed: list
 ) -> None:
     manifests, out = make_manifests(train=3), tmp_path / "features"
+    away = (tmp_path / "audio" / "train0.wav").rename(tmp_path / "away.wav")
     compute_features(manifests, out, SMALL, code="c")
+    assert len(read_drops(out / "train" / "dropped.tsv")) == 6
+    away.rename(tmp_path / "audio" / "train0.wav")  # audio that can be read now
     computed.clear()
-    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
-    supervisions[8] = dataclasses.replace(supervisions[8], duration=supervisions[8].duration - 0.5)
-    write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
     compute_features(manifests, out, SMALL, code="c")
-    assert computed == [("train", 1)]
+    assert computed == [("train", 0)]
+    assert read_drops(out / "train" / "dropped.tsv") == []
+    computed.clear()
+    change_segments(manifests, lambda n, one: one.duration - 0.5 * (n == 8))
+    audio = tmp_path / "audio" / "train2.wav"
+    samples, rate_hz = soundfile.read(audio)
+    soundfile.write(audio, samples[::-1], rate_hz, subtype="PCM_16")
+    compute_features(manifests, out, SMALL, code="c")
+    assert computed == [("train", 1), ("train", 2)]
     computed.clear()
     compute_features(manifests, out, dataclasses.replace(SMALL, cmvn="global", bad_fraction=0.1), code="c")
     assert computed == []
@@ -174,53 +185,27 @@ def test_a_changed_segment_computes_its_shard_and_a_changed_setting_all(
     assert len(computed) == 2 * 5  # once in the fresh folder
 
 
-def test_changed_audio_computes_the_shards_that_it_is_in(
-    make_manifests: MakeManifests, tmp_path: Path, computed: list
-) -> None:
-    manifests, out = make_manifests(train=3), tmp_path / "features"
-    compute_features(manifests, out, SMALL, code="c")
-    computed.clear()
-    audio = tmp_path / "audio" / "train2.wav"
-    samples, rate_hz = soundfile.read(audio)
-    soundfile.write(audio, samples[::-1], rate_hz, subtype="PCM_16")
-    compute_features(manifests, out, SMALL, code="c")
-    assert computed == [("train", 2)]
-
-
-def test_audio_that_can_be_read_now_is_no_longer_left_out(make_manifests: MakeManifests, tmp_path: Path) -> None:
-    manifests, out = make_manifests(train=3), tmp_path / "features"
-    audio = tmp_path / "audio" / "train1.wav"
-    audio.rename(tmp_path / "away.wav")
-    compute_features(manifests, out, SMALL, code="c")
-    assert len((out / "train" / "dropped.tsv").read_text().splitlines()) == 1 + 6
-    (tmp_path / "away.wav").rename(audio)
-    compute_features(manifests, out, SMALL, code="c")
-    assert (out / "train" / "dropped.tsv").read_text().splitlines() == ["id\treason\tdetail"]
-
-
 @pytest.fixture
 def two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute_shards, "FILE_BYTES", 40_000)  # a shard has 24,000 or so
 
 
-@pytest.mark.parametrize("name", ["feats.000002.lca", "cuts.000002.jsonl.gz", "shard.000002.json.gz"])
-@pytest.mark.parametrize("damage", ["cut off", "missing"])
 @pytest.mark.usefixtures("two_a_file")
 def test_shards_of_a_file_that_lost_a_part_are_computed_again(
-    make_manifests: MakeManifests, tmp_path: Path, name: str, damage: str, computed: list
+    make_manifests: MakeManifests, tmp_path: Path, computed: list
 ) -> None:
     manifests, out = make_manifests(train=5), tmp_path / "features"
     compute_features(manifests, out, SMALL, code="c")
     assert files(out) == {"feats.000000.lca": 2, "feats.000002.lca": 2, "feats.000004.lca": 1}
     expected = read_all(out)
-    computed.clear()
-    path = out / "train" / name
-    content = path.read_bytes()
-    path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2])
-    (out / "features.json").unlink()  # as where the machine stopped before it was written
-    compute_features(manifests, out, SMALL, code="c")
-    assert read_all(out) == expected
-    assert computed == [("train", 2), ("train", 3)]
+    for name in ("feats.000002.lca", "cuts.000002.jsonl.gz", "shard.000002.json.gz", ""):
+        computed.clear()
+        path = out / "train" / (name or "feats.000002.lca")
+        path.write_bytes(path.read_bytes()[:-100]) if name else path.unlink()
+        (out / "features.json").unlink()  # as where the machine stopped before it was written
+        compute_features(manifests, out, SMALL, code="c")
+        assert read_all(out) == expected
+        assert computed == [("train", 2), ("train", 3)]
 
 
 @pytest.mark.parametrize("storage", ["lilcom", "shar", "flac"])
@@ -229,13 +214,11 @@ def test_of_a_file_with_a_changed_shard_the_others_are_taken(
     make_manifests: MakeManifests, tmp_path: Path, storage: str, computed: list
 ) -> None:
     """Here shard 2 gets so small that files have other borders than before."""
-    manifests, out, settings = make_manifests(train=6), tmp_path / "features", SMALL
-    settings = dataclasses.replace(settings, storage=storage, keep_audio=True)
+    manifests, out = make_manifests(train=6), tmp_path / "features"
+    settings = dataclasses.replace(SMALL, storage=storage, keep_audio=True)
     compute_features(manifests, out, settings, code="c")
     before = np.load(out / "train" / TABLE)[:, 4].tolist()
-    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
-    supervisions[12:18] = [dataclasses.replace(one, duration=0.05) for one in supervisions[12:18]]
-    write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
+    change_segments(manifests, lambda n, one: 0.05 if 12 <= n < 18 else one.duration)
     compute_features(manifests, tmp_path / "fresh", settings, code="c")
     after = np.load(tmp_path / "fresh" / "train" / TABLE)[:, 4].tolist()
     assert before[2:] != after[2:]

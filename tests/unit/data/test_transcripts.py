@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,14 @@ from asrtool.data.features.extract import compute_shard
 from asrtool.data.manifests.manifest import read_manifests, write_manifests
 from asrtool.data.storage.index import Utterance, read_index
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.transcripts import TRANSCRIPTS, Transcripts, write_transcripts
+from asrtool.data.storage.transcripts import (
+    TRANSCRIPTS,
+    Transcripts,
+    key_of,
+    number_words,
+    open_text_columns,
+    write_transcripts,
+)
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.recipe.contents import CACHE, contents_of
@@ -30,7 +38,7 @@ from asrtool.settings.data import Features
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", None, 0, 125)
 
 names = st.text(st.characters(exclude_characters="\t\n", exclude_categories=["Cs"]), min_size=1)
-texts = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
+texts = st.text(st.sampled_from("ab \t\r\x0b\x85\u2028\u00a0'"), max_size=12)
 
 
 def write(directory: Path, lines: dict[str, str]) -> Transcripts:
@@ -44,10 +52,25 @@ def named(*ids: str) -> list[Utterance]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(names, texts, min_size=1, max_size=6))
-def test_each_utterance_has_the_text_of_its_id(tmp_path: Path, lines: dict[str, str]) -> None:
+def test_each_utterance_has_the_text_of_its_id_read_or_mapped(tmp_path: Path, lines: dict[str, str]) -> None:
     found = write(tmp_path, lines)
     assert found.texts(named(*lines)) == list(lines.values())
     assert found.texts(named("".join(lines) + ".")) == [None]
+    for columns in (open_text_columns(tmp_path), number_words(lines.items())):
+        assert [columns.text(line) for line in range(len(lines))] == list(lines.values())
+        assert columns.keys.tolist() == list(map(key_of, lines))
+
+
+@pytest.mark.parametrize("damage", ["", "texts", "words", "vocabulary.txt", "about.json"])
+def test_words_of_other_texts_or_broken_ones_are_not_taken(tmp_path: Path, damage: str) -> None:
+    write_transcripts(tmp_path, [("a", "one two"), ("b", "two")])
+    if damage == "texts":
+        (tmp_path / "transcripts.tsv").write_text("a\tone two\nb\tone\n")
+    elif damage:
+        (tmp_path / "words" / damage).write_bytes(b"")
+    columns = open_text_columns(tmp_path)
+    assert isinstance(columns.keys.base, np.memmap) == (not damage)
+    assert [columns.text(line) for line in (0, 1)] == ["one two", "one" if damage == "texts" else "two"]
 
 
 def test_features_know_no_text_and_read_it_from_the_manifests(corpus: Path) -> None:
@@ -82,15 +105,6 @@ def test_a_speaker_may_have_a_name_like_a_copy(tmp_path: Path, name: str) -> Non
     assert write(tmp_path, {utterance.id: "hello", "1": "other"}).texts([utterance, copy]) == ["hello"] * 2
 
 
-def test_an_utterance_that_would_be_taken_for_a_copy_is_refused(make_manifests: Callable[..., Path]) -> None:
-    manifests = make_manifests(train=1)
-    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
-    renamed = [dataclasses.replace(s, id=f"sp2-{s.id}", speaker=f"sp2-{s.speaker}") for s in supervisions]
-    write_manifests(manifests / "train", recordings, renamed, [], 0.01, {})
-    with pytest.raises(AsrtoolError, match=r"is called as a copy at another speed would be; rename"):
-        compute_features(manifests, manifests.parent / "features", Features(num_jobs=1))
-
-
 @pytest.mark.parametrize("damage", ["missing", "empty", "no tab", "cut off"])
 def test_missing_or_broken_texts_are_one_line(dev: Path, damage: str) -> None:
     path = dev / TRANSCRIPTS
@@ -113,7 +127,7 @@ def test_a_set_without_the_file_has_its_texts_in_its_index(dev: Path) -> None:
 
 
 def test_who_reads_a_text_that_was_not_joined_is_an_error(dev: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"utterance dev4-0: its text was not joined; ask `texts`"):
+    with pytest.raises(AsrtoolError, match=r"utterance dev0-0: its text was not joined; ask `texts`"):
         _ = read_index(dev)[0].said
 
 

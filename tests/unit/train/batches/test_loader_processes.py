@@ -29,8 +29,8 @@ from asrtool.train.train import acoustic_job
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
 
 
-def decoders() -> list[str]:
-    return [process.name for process in multiprocessing.active_children() if process.name == "decoder"]
+def decoders() -> list[multiprocessing.Process]:
+    return [process for process in multiprocessing.active_children() if process.name == "decoder"]
 
 
 def batches(context: SourceContext, num: int) -> list[TrainingBatch]:
@@ -67,9 +67,9 @@ def test_a_process_that_is_killed_ends_the_training_in_one_line_and_it_can_be_re
         nonlocal num_read
         num_read += bool(self.decoders)
         if self.decoders and num_read == 8:
-            for decoder in self.decoders._decoders:
-                decoder.process.kill()
-                decoder.process.join()
+            for process in decoders():
+                process.kill()
+                process.join()
         return read(self, batch)
 
     monkeypatch.setattr(Shards, "read", read_or_kill)
