@@ -1,4 +1,4 @@
-"""Index of the triplets of many utterances, searches for aligned matches, and their comparison.
+"""Index of triplets, searches for aligned utterances, and their comparison.
 
 Letters in names: H triplets, M matches, B boxes of votes or bands, P peaks, S samples, T frames, F bins.
 """
@@ -132,7 +132,7 @@ PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
 
 
 def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:
-    """Return the correlation of spectrograms over bands and frames, each band about its mean.
+    """Return the correlation of spectrograms, each band about its mean.
 
     It is 0 for less than half a second, or if less than half of the shorter utterance is covered. `alignment` maps
     `one_TF` to `other_TF`.

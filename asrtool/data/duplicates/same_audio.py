@@ -162,7 +162,7 @@ def _resampled(samples_S: np.ndarray, rate_hz: int) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True)
 class Utterances:
-    """Utterances of sets in manifest order, as columns of 24 bytes; a number identifies each."""
+    """Utterances of sets in manifest order, by number; 24 bytes each."""
 
     manifests: Path
     sets: Sequence[str]
@@ -226,7 +226,7 @@ def searched_together(duration_s: np.ndarray) -> list[range]:
 
 
 def _fingerprint(sounds: Sounds, first_trained: int, one_in: int) -> tuple[list[np.ndarray], Triplets]:
-    """Return the peaks of each utterance (3, P) for the search, and the triplets of all for the index."""
+    """Return the peaks (3, P) of each utterance, and triplets for the index."""
     peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in sounds.samples()]
     triplets = find_triplets(peaks, sounds.first)
     return peaks, triplets.thinned(one_in) if sounds.first >= first_trained else triplets

@@ -46,9 +46,9 @@ def compute_piece(piece: ShardJob | Merge, directory: Path, features: Features, 
 def compute_missing(
     directory: Path, jobs: Sequence[ShardJob], finished: Finished, features: Features, key: str, map_pieces: MapPieces
 ) -> Iterator[int]:
-    """Compute `jobs`, with consecutive numbers, except `finished`; yield the number of each.
+    """Compute `jobs` except `finished`; yield the number of each.
 
-    A file is written as soon as its shards are there, so there are few small files at once.
+    Numbers of jobs are consecutive. A file is written as soon as its shards are there, so there are few small files at once.
     """
     compute = functools.partial(compute_piece, directory=directory, features=features, key=key)
     sizes = dict(finished.num_bytes)
@@ -85,7 +85,7 @@ def compute_missing(
 
 
 def _form_file(directory: Path, numbers: range, finished: Finished) -> list[Merge]:
-    """Split finished files that begin among `numbers` but have other shards; return what is to be merged."""
+    """Return the merge that makes a file; split finished files with other borders."""
     if finished.files.get(numbers[0]) == numbers:
         return []
     for number in numbers:

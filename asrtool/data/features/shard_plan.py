@@ -96,7 +96,7 @@ class ShardJob:
         return f"{self.group.digest} {self.speed:g} {self.keeps_audio:d}"
 
     def sources(self, rate_hz: int) -> list[tuple[Recording, list[SupervisionSegment]]]:
-        """Return recordings, resampled when read if they have another rate, with their segments."""
+        """Return recordings with their segments; other rates are resampled."""
         from lhotse import Recording, SupervisionSegment
 
         recordings, utterances = json.loads(zlib.decompress(self.group.packed))
@@ -113,7 +113,7 @@ class ShardJob:
 def plan_shards(
     manifests: Path, directory: Path, features: Features, digest_files: DigestFiles = sizes_and_times, first: int = 0
 ) -> tuple[list[ShardJob], np.ndarray]:
-    """Plan the shards of `manifests` from number `first` on; write texts; return utterance digests.
+    """Plan shards from number `first` on; write texts; return utterance digests.
 
     Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
     Copies are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError for a missing

@@ -28,7 +28,6 @@ BLOCK = 2**20  # bytes at a time
 SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters of a URL as it is given; others, such as blanks, are escaped
 NUM_KEPT = 4  # blocks of a RemoteFile
 NUM_CONNECTIONS = 16  # to S3
-PAGE = 1000  # names in an answer of S3
 Result = TypeVar("Result")
 
 
@@ -199,10 +198,8 @@ def _get(url: str, begin: int, end: int | None) -> Response:
     if _is_s3(url):
         return _s3().get(url, begin, end)
     body = _request(url, "GET", byte_range(begin, end))
-    blocks = _blocks(body)
-    if body.status == 200 and begin:  # the server knows no ranges
-        blocks = _skip(blocks, begin)
-    return Response(_version(url, body), _limit(blocks, None if end is None else end - begin), body)
+    known = 0 if body.status == 206 else begin  # what comes first, of a server that knows no ranges
+    return Response(_version(url, body), _blocks(body, known, end if end is None else end - begin), body)
 
 
 def _request(url: str, method: str, headers: dict[str, str] | None = None) -> Any:
@@ -228,31 +225,18 @@ def _version(url: str, response: Any) -> Version:
     return Version(int(size), response.headers.get("ETag") or response.headers.get("Last-Modified", ""))
 
 
-def _blocks(body: Any) -> Iterator[bytes]:
+def _blocks(body: Any, begin: int, num_bytes: int | None) -> Iterator[bytes]:
+    """Yield `num_bytes` of a body from byte `begin` on; all to its end if None."""
+    left = num_bytes
     try:
-        while block := body.read1(BLOCK):
-            yield block
+        while (left is None or left > 0) and (block := body.read1(BLOCK)):
+            wanted = block[begin:][:left]
+            begin = max(begin - len(block), 0)
+            left = None if left is None else left - len(wanted)
+            if wanted:
+                yield wanted
     except (OSError, HTTPException) as error:
         raise Failed(_reason(error)) from error
-
-
-def _skip(blocks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
-    for block in blocks:
-        if num_bytes < len(block):
-            yield block[num_bytes:]
-        num_bytes = max(num_bytes - len(block), 0)
-
-
-def _limit(blocks: Iterator[bytes], num_bytes: int | None) -> Iterator[bytes]:
-    left = num_bytes
-    for block in blocks:
-        if left is None:
-            yield block
-        else:
-            yield block[:left]
-            left -= len(block)
-            if left <= 0:
-                return
 
 
 def _reason(error: Exception) -> str:
@@ -323,35 +307,35 @@ class S3:
             raise AsrtoolError(f"s3://: {error}", "correct ~/.aws/config or the variables AWS_...") from error
 
     def get(self, url: str, begin: int, end: int | None) -> Response:
-        answer = self._ask(url, "get_object", **_bucket_and_key(url), **byte_range(begin, end))
+        with self._named_errors(url):
+            answer = self._client.get_object(**_bucket_and_key(url), **byte_range(begin, end))
         size = int(answer.get("ContentRange", "").rpartition("/")[2] or answer["ContentLength"])
         return Response(Version(size, answer["ETag"]), self._blocks(answer["Body"]), answer["Body"])
 
     def head(self, url: str) -> Version:
-        answer = self._ask(url, "head_object", **_bucket_and_key(url))
+        with self._named_errors(url):
+            answer = self._client.head_object(**_bucket_and_key(url))
         return Version(answer["ContentLength"], answer["ETag"])
 
     def names(self, url: str) -> list[str]:
         place = _bucket_and_key(url.rstrip("/") + "/")
-        folder = {"Bucket": place["Bucket"], "Prefix": place["Key"], "Delimiter": "/", "MaxKeys": PAGE}
-        names: list[str] = []
-        answer: dict[str, Any] = {"IsTruncated": True, "NextContinuationToken": ""}
-        while answer["IsTruncated"]:
-            token = answer["NextContinuationToken"]
-            answer = self._ask(url, "list_objects_v2", **folder, **({"ContinuationToken": token} if token else {}))
-            names += [entry["Key"].removeprefix(folder["Prefix"]) for entry in answer.get("Contents", ())]
-        return sorted(filter(None, names))
+        pages = self._client.get_paginator("list_objects_v2")
+        with self._named_errors(url):
+            found = pages.paginate(Bucket=place["Bucket"], Prefix=place["Key"], Delimiter="/")
+            keys = [entry["Key"] for page in found for entry in page.get("Contents", ())]
+        return sorted(filter(None, (key.removeprefix(place["Key"]) for key in keys)))
 
-    def _ask(self, url: str, what: str, **arguments: Any) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def _named_errors(self, url: str) -> Iterator[None]:
         errors = self._errors
         try:
-            answer: dict[str, Any] = getattr(self._client, what)(**arguments)
-            return answer
+            yield
         except errors.ClientError as error:
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             code, text = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
             if code == "NoSuchBucket":
-                raise AsrtoolError(f"{url}: there is no bucket {arguments['Bucket']}", "correct the address") from error
+                bucket = _bucket_and_key(url)["Bucket"]
+                raise AsrtoolError(f"{url}: there is no bucket {bucket}", "correct the address") from error
             raise error_of_status(url, status, text if code == str(status) else code) from error
         except (errors.HTTPClientError, errors.ConnectionError) as error:
             raise Failed(_one_line(error)) from error

@@ -24,7 +24,7 @@ Opened = TypeVar("Opened")
 
 
 class OpenShards(Generic[Opened]):
-    """Shards of the set `directory` with this `index`, of which the last ones stay open."""
+    """Shards of a set by utterance; the last ones stay open."""
 
     def __init__(
         self, directory: Path, index: Sequence[Utterance], open_one: Callable[[Place, Sequence[Utterance]], Opened]

@@ -152,7 +152,7 @@ _ERRORS = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, At
 
 
 def _read(directory: Path, number: int) -> tuple[Header, list[bytes]]:
-    """Return header and lines of a manifest; raises one of _ERRORS if it is missing or cut off."""
+    """Return header and lines of a manifest; one of _ERRORS if it is broken."""
     with gzip.open(directory / NAME.format(number)) as file:
         first, *lines = file
     content = json.loads(first)

@@ -89,7 +89,7 @@ class Span(NamedTuple):
 
 
 def open_span(directory: Path, name: str, span: Span) -> Extent:
-    """Open a byte range of the file `name`, {} being its number; raises as open_extent."""
+    """Open a byte range of the file `name` with its number; as open_extent."""
     return open_extent(directory / name.format(span.file), span.begin, span.end)
 
 

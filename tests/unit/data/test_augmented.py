@@ -82,12 +82,6 @@ def test_only_the_training_set_keeps_samples_and_only_where_it_is_to(corpus: Pat
     assert beside == {path.relative_to(corpus / "lilcom") for path in (corpus / "lilcom" / "dev").rglob("*")}
 
 
-def test_samples_do_not_depend_on_the_number_of_processes(corpus: Path, kept: Path, tmp_path: Path) -> None:
-    compute_features(corpus / "manifests", tmp_path, dataclasses.replace(KEPT, num_jobs=2))
-    for path in kept.rglob("*.s16"):
-        assert (tmp_path / path.relative_to(kept)).read_bytes() == path.read_bytes()
-
-
 @pytest.mark.parametrize("damage", ["missing", "cut off", "empty"])
 def test_samples_that_are_missing_or_cut_off_are_named(kept: Path, tmp_path: Path, damage: str) -> None:
     shutil.copytree(kept / "train", tmp_path / "train")
