@@ -48,7 +48,8 @@ def compute_missing(
 ) -> Iterator[int]:
     """Compute `jobs` except `finished`; yield the number of each.
 
-    Numbers of jobs are consecutive. A file is written as soon as its shards are there, so there are few small files at once.
+    Numbers of jobs are consecutive. A file is written as soon as its shards are there, so there are few small files at
+    once.
     """
     compute = functools.partial(compute_piece, directory=directory, features=features, key=key)
     sizes = dict(finished.num_bytes)
