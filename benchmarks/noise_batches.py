@@ -29,11 +29,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from convergence import DIVERGED, config_of, read, write
 from torch import Tensor
 
-from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, pair_matrix, passive_partner, random_ring
+from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, passive_partner, random_ring
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.models.precision import choose_precision
 from asrtool.predict.theory.measure import Losses, largest_curvature, weights_of
@@ -123,8 +124,10 @@ class Learners:
         if num == 1 or not step:
             return torch.eye(num)
         if self.name == "adpsgd-pairs":
-            drawn = [(row, passive_partner(num, step, seed, row)) for row in range(num)]
-            matrix = pair_matrix(num, [(row, other) for row, other in drawn if other is not None])
+            matrix = np.eye(num)
+            for row in range(0, num, 2):  # the active ones, one after the other
+                pair = [row, passive_partner(num, step, seed, row)]
+                matrix[:, pair] = matrix[:, pair].mean(axis=1, keepdims=True)
         else:
             ring = fixed_ring if self.name == "adpsgd-fixed" else random_ring
             matrix = mixing_matrix(ring(num, step, seed))

@@ -57,7 +57,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "plateau": ("asrtool.train.optimisation.learning_rate:plateau", "asrtool.settings.train:Plateau"),
     },
     "strategy": {
-        "single": ("asrtool.distributed.strategies.synchronous:single", ""),
+        "single": ("asrtool.distributed.strategies.strategy:single", ""),
         "allreduce": ("asrtool.distributed.strategies.allreduce:AllReduce", "asrtool.settings.distributed:AllReduce"),
         "adpsgd": ("asrtool.distributed.strategies.gossip:adpsgd", "asrtool.settings.distributed:AdPsgd"),
         "adpsgd-fixed": ("asrtool.distributed.strategies.gossip:adpsgd", "asrtool.settings.distributed:FixedRing"),

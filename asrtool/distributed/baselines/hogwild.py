@@ -17,8 +17,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
-from asrtool.distributed.strategies.synchronous import SynchronousStrategy
+from asrtool.distributed.strategies.strategy import (
+    ConsensusMetrics,
+    Snapshot,
+    StepCost,
+    StrategyContext,
+    SynchronousStrategy,
+)
 from asrtool.distributed.strategies.update import Update
 from asrtool.distributed.weights.flat import FlatWeights, synchronise_counters, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule

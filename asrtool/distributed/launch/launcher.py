@@ -2,23 +2,22 @@
 
 Learners are forked from this process, after it has loaded what they need and before it has a second
 thread: a child must not inherit threads and sockets. A connection of one learner that is copied to
-another stays open after the launcher is killed. A forked learner waits for its environment, which
-names the store of this process as the rendezvous. Once one has failed, all are ended.
+another stays open after the launcher is killed. The port of the rendezvous is taken before the
+fork; the store of this process, which has threads, serves it after the fork, and learners wait for
+that. Once one has failed, all are ended.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,6 +28,7 @@ from asrtool.distributed.launch.environment import LOST
 from asrtool.errors import AsrtoolError
 
 HOST = "localhost"
+BACKLOG = 4096  # connections of learners before the store serves
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 SAVING_S = 30  # for a checkpoint after a signal to stop; then SIGKILL
 WATCH_S, POLL_S = 0.1, 0.02  # while learners train, and while they end
@@ -42,10 +42,21 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     In this process False, after all have ended well. It raises AsrtoolError with the learner that
     failed first and the batches that it had not trained, by `describe_untrained(rank)`. A signal
     that stopped all is raised again, after they have saved a checkpoint and exited. AsrtoolError
-    also if this process has other threads, and in a learner if this process had used CUDA.
+    also if this process has other threads, and in a learner if this process had used CUDA. `ps`
+    shows learners as `learner R`; they end with this process.
     """
-    learners = fork_learners(num_learners)
-    if not learners:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
+    _check_threads()
+    dual = socket.has_dualstack_ipv6()  # all interfaces: learners of other machines may join
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    listening = socket.create_server(("", 0), family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    port = listening.getsockname()[1]
+    processes = _fork(num_learners)
+    if not processes:
+        listening.close()
+        rank = int(os.environ["RANK"])
+        os.environ.update(_environment(rank, num_learners, port))
+        name_process(f"learner {rank}")
         if torch.cuda._is_in_bad_fork():
             raise AsrtoolError(
                 "CUDA was used before learners were forked; expected that no module uses it at its import",
@@ -55,10 +66,9 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     before = {number: signal.getsignal(number) for number in STOPS}
     stops: list[int] = []
     on_stop(stops.append)
-    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-    for rank, learner in enumerate(learners):
-        learner.begin(_environment(rank, num_learners, store.port))
-    failed = _watch(learners, stops)
+    store = TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+    failed = _watch(processes, stops)
+    del store  # which has served until here
     if stops:
         signal.signal(stops[0], before[signal.Signals(stops[0])])  # the command line's handler shows how to resume
         signal.raise_signal(stops[0])
@@ -67,67 +77,24 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     return False
 
 
-@dataclass
-class ForkedLearner:
-    """A learner process, as its launcher sees it."""
+def _fork(num_learners: int) -> list[int]:
+    """Return the process numbers of learners; an empty list in each, with its rank.
 
-    process: int
-    pipe: int  # from which it reads its environment
-    code: int | None = None  # after its end: exit code, or negative the signal that ended it
-
-    def begin(self, environment: dict[str, str]) -> None:
-        """Send it the environment, after which it trains; nothing if it has ended."""
-        with contextlib.suppress(BrokenPipeError), open(self.pipe, "w", encoding="utf-8") as pipe:
-            json.dump(environment, pipe)
-
-    def has_ended(self) -> bool:
-        """Return whether it has ended; then `code` is known."""
-        if self.code is None:
-            process, status = os.waitpid(self.process, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if process else None
-        return self.code is not None
-
-    def send(self, number: int) -> None:
-        """Send it a signal, if it has not ended."""
-        if not self.has_ended():
-            os.kill(self.process, number)
-
-
-def fork_learners(num: int) -> list[ForkedLearner]:
-    """Fork `num` processes, which end with this one; an empty list in each of them.
-
-    It returns there after the environment has come. Signals to stop wait until
-    `asrtool.child_processes.on_stop`. `ps` shows the processes as `learner R`. AsrtoolError if this
-    process has other threads.
+    Here signals to stop wait until `on_stop`.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
-    _check_threads()
-    learners: list[ForkedLearner] = []
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Ctrl-C before it trains ends a learner silently; the launcher reports it.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for rank in range(num):
-        reading, writing = os.pipe()
+    processes = []
+    for rank in range(num_learners):
         process = fork_child()
         if process == 0:
-            name_process(f"learner {rank}")
-            for other in (writing, *(learner.pipe for learner in learners)):
-                os.close(other)
-            _read_environment(reading)
+            os.environ["RANK"] = str(rank)
             return []
-        os.close(reading)
-        learners.append(ForkedLearner(process, writing))
-    return learners
-
-
-def _read_environment(pipe: int) -> None:
-    with open(pipe, encoding="utf-8") as file:
-        environment = file.read()
-    if not environment:  # the launcher has ended
-        sys.exit(128 + signal.SIGTERM)
-    os.environ.update(json.loads(environment))
+        processes.append(process)
+    return processes
 
 
 def _check_threads() -> None:
@@ -153,49 +120,50 @@ def _describe(thread: threading.Thread) -> str:
 
 def _count_native() -> int:
     """Count the threads left after a fork, before which OpenBLAS ends its own."""
-    if not TASKS.exists() or _count_others() == 0:
+
+    def count_others() -> int:
+        return len(os.listdir(TASKS)) - 1
+
+    if not TASKS.exists() or count_others() == 0:
         return 0
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
     until = time.monotonic() + JOINED_S
-    while _count_others() and time.monotonic() < until:
+    while count_others() and time.monotonic() < until:
         time.sleep(POLL_S)
-    return _count_others()
+    return count_others()
 
 
-def _count_others() -> int:
-    return len(os.listdir(TASKS)) - 1
-
-
-def _watch(learners: Sequence[ForkedLearner], stops: Sequence[int]) -> list[tuple[int, int]]:
+def _watch(processes: Sequence[int], stops: Sequence[int]) -> list[tuple[int, int]]:
     """Wait until all have ended; return the failed ones in the order of failure.
 
-    Each is a rank and an exit code. At the first failure, or the first signal in `stops`, all
-    others are stopped.
+    Each is a rank and an exit code, or negative the signal that ended it. At the first failure, or
+    the first signal in `stops`, all others are stopped.
     """
-    failed: dict[int, int] = {}
-    while not (failed or stops):
-        if _have_ended(learners, failed):
-            return list(failed.items())
+    running = dict(enumerate(processes))
+    failed: list[tuple[int, int]] = []
+
+    def look() -> None:
+        for rank, process in list(running.items()):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                del running[rank]
+                if code := os.waitstatus_to_exitcode(status):
+                    failed.append((rank, code))
+
+    while running and not (failed or stops):
         time.sleep(WATCH_S)
+        look()
     for number in (stops[0] if stops else signal.SIGTERM, signal.SIGKILL):
-        for learner in learners:
-            learner.send(number)
+        for process in running.values():
+            os.kill(process, number)
         until = time.monotonic() + SAVING_S
-        while not _have_ended(learners, failed) and time.monotonic() < until:
+        while running and time.monotonic() < until:
             time.sleep(POLL_S)
-    return list(failed.items())
-
-
-def _have_ended(learners: Sequence[ForkedLearner], failed: dict[int, int]) -> bool:
-    """Return whether all have ended; add exit codes of failed ones to `failed`."""
-    ended = [learner.has_ended() for learner in learners]  # calls all, also after one that trains
-    for rank, learner in enumerate(learners):
-        if learner.code:
-            failed.setdefault(rank, learner.code)
-    return all(ended)
+            look()
+    return failed
 
 
 def _environment(rank: int, num_learners: int, port: int) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Combine the gradients and weights of learners: the strategies.
 
-- strategy: the interface that the training loop calls, and a step's cost
+- strategy: the interface that the training loop calls, and its simplest strategy: `single`
 - update: from gradients to weights: clipping, loss scale, step of the optimizer
-- synchronous: learners with the same weights; `single`
 - allreduce: `allreduce`: averaged gradients
 - replica: learners with weights of their own, and the rules that mix them; `none`
 - gossip: `adpsgd`, `adpsgd-fixed`, `adpsgd-random`, `adpsgd-pairs`

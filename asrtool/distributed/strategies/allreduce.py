@@ -19,8 +19,13 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
-from asrtool.distributed.strategies.synchronous import SynchronousStrategy
+from asrtool.distributed.strategies.strategy import (
+    ConsensusMetrics,
+    Snapshot,
+    StepCost,
+    StrategyContext,
+    SynchronousStrategy,
+)
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import OwnStatistics
 from asrtool.distributed.work.work_queue import AssignmentRule

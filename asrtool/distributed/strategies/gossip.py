@@ -21,7 +21,6 @@ known.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import random
 import socket
@@ -32,68 +31,20 @@ from torch import Tensor
 
 from asrtool.distributed.launch.addresses import Endpoint, unreached
 from asrtool.distributed.members.members import TrainingEnded
+from asrtool.distributed.strategies import topology
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import StepCost, Strategy, StrategyContext
-from asrtool.distributed.strategies.topology import (
-    EDGE_WEIGHT,
-    PAIR_WEIGHT,
-    Partner,
-    Ring,
-    check_ring,
-    on_ring,
-    passive_partner,
-)
 from asrtool.distributed.transport import device
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import POLL_MS, Address, Exchanger, fetch_weights
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
-from asrtool.distributed.transport.staging import GpuStaging
+from asrtool.distributed.transport.staging import GpuStaging, HostStaging
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World
 from asrtool.settings import registry
-
-
-class HostStaging:
-    """Weights on the host: the view has the same tensor. For a GPU see GpuStaging."""
-
-    def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
-        self.view = view
-        self.exchanger = exchanger
-        self.note = note
-
-    def changing(self) -> contextlib.AbstractContextManager[object]:
-        """Return the lock to hold while an optimizer changes the weights."""
-        return self.view.lock
-
-    def apply_pulls(self) -> int:
-        """Add to the weights what exchanges pulled, and return the number of exchanges."""
-        with self.view.lock:
-            num_pulls = self.view.update()
-            self.note("take")
-        return num_pulls
-
-    def begin(self, partner: int | None) -> bool:
-        """Begin an exchange with `partner`, if any; False if one is under way."""
-        assert self.exchanger
-        return partner is None or self.exchanger.begin(partner)
-
-    def publish(self) -> None:
-        """Bring the view up to date with the weights: nothing to do."""
-
-    def wait(self) -> None:
-        """Wait for the exchange under way; ConnectionError without an answer."""
-        if self.exchanger:
-            self.exchanger.wait()
-
-    def settle(self) -> None:
-        """Make weights and view the same, when no learner has an exchange under way."""
-        self.view.update()
-
-    def close(self) -> None:
-        """Begin nothing more."""
 
 
 class Gossip(MixingRule):
@@ -103,13 +54,13 @@ class Gossip(MixingRule):
     """
 
     asynchronous = True
-    weight = EDGE_WEIGHT  # of an exchange
+    weight = topology.EDGE_WEIGHT  # of an exchange
 
     def __init__(
         self,
         weights_P: Tensor,
         world: World,
-        partner: Partner,
+        partner: topology.Partner,
         message_type: str,
         seed: int,
         note: Note = no_note,
@@ -123,7 +74,7 @@ class Gossip(MixingRule):
         self.message_type = MESSAGES[message_type]
         self.seed = seed
         self.num_steps = 0
-        self.num_bytes = 0
+        self.num_bytes = 0  # sent by the last step
         self.num_skipped = 0  # exchanges not begun or refused, by the last step
         self.num_busy = 0
         self.exchanger: Exchanger | None = None
@@ -131,18 +82,22 @@ class Gossip(MixingRule):
     def start(self) -> None:
         stream = device.side_stream(self.weights_P)
         self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
-        if self.world.size > 1:
-            self.exchanger = Exchanger(self.view, self.weight, self.world.address)
-            self.exchanger.addresses = (
-                {learner: self._find(learner) for learner in self.world.live}
-                if self.world.joins
-                else dict(enumerate(self.world.gather(self.exchanger.address)))
+        world = self.world
+        if world.size > 1:
+            self.exchanger = Exchanger(
+                self.view,
+                self.weight,
+                world.address,
+                world.rank,
+                note=lambda what, learner: self.note(what, world.rank_of(learner)),
+                is_live=lambda learner: learner in world.live,
             )
-            self.exchanger.is_live = lambda learner: learner in self.world.live
-            self.exchanger.rank = self.world.rank
-            self.exchanger.note = lambda what, learner: self.note(what, self.world.rank_of(learner))
-            if self.world.members:  # for those that join
-                self.world.store.set(_key(self.world.rank), json.dumps(vars(self.exchanger.address)))
+            if world.joins:
+                self.exchanger.addresses = {learner: self._find(learner) for learner in world.live}
+            else:
+                self.exchanger.addresses = dict(enumerate(world.gather(self.exchanger.address)))
+            if world.members:  # for those that join
+                world.store.set(_key(world.rank), json.dumps(vars(self.exchanger.address)))
         self.staging = (
             GpuStaging(self.view, self.weights_P, self.exchanger, stream)
             if stream
@@ -159,17 +114,11 @@ class Gossip(MixingRule):
         if self.exchanger is None:
             return StepCost()
         self.exchanger.num_steps = self.num_steps
-        before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
-        skipped, self.num_skipped = self.num_skipped, self.num_busy + self.exchanger.num_refused
+        num_bytes, self.num_bytes = self.exchanger.num_bytes - self.num_bytes, self.exchanger.num_bytes
+        before, self.num_skipped = self.num_skipped, self.num_busy + self.exchanger.num_refused
         (comm_s,) = self.clock.seconds((begin, self.clock.mark()))
-        return StepCost(
-            comm_s,
-            0.0,
-            self.num_bytes - before,
-            staleness,
-            partners=[self.world.rank_of(learner) for learner in self.exchanger.take_partners()],
-            num_skipped=self.num_skipped - skipped,
-        )
+        partners = [self.world.rank_of(learner) for learner in self.exchanger.take_partners()]
+        return StepCost(comm_s, 0.0, num_bytes, staleness, partners, self.num_skipped - before)
 
     def begin(self) -> None:
         partner = self._partner()
@@ -204,7 +153,7 @@ class Gossip(MixingRule):
         """Copy the weights of a random learner; if that one is lost, of another."""
         assert self.exchanger
         for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
-            num_steps = fetch_weights(address, self.weights_P, functools.partial(self._is_there, learner, address))
+            num_steps = fetch_weights(address, self.weights_P, lambda num: self._is_there(learner, address, num))  # noqa: B023
             if num_steps is not None:
                 self.num_steps = num_steps
                 return learner
@@ -248,7 +197,7 @@ def _key(learner: int) -> str:
 class Pairs(Gossip):
     """Active learners begin exchanges and wait for them; passive ones answer."""
 
-    weight = PAIR_WEIGHT
+    weight = topology.PAIR_WEIGHT
 
     def mix(self) -> StepCost:
         begin = time.perf_counter()
@@ -261,17 +210,17 @@ class Pairs(Gossip):
 
 def adpsgd(context: StrategyContext) -> Strategy:
     """Exchange on the ring of the settings; AsrtoolError if it gives no order."""
-    ring: Ring = registry.load("ring", context.settings.ring)
-    check_ring(context.settings.ring, ring, context.world.size, context.seed)
-    return _replica(context, Gossip, on_ring(ring))
+    ring = registry.load("ring", context.settings.ring)
+    topology.check_ring(context.settings.ring, ring, context.world.size, context.seed)
+    return _replica(context, Gossip, topology.on_ring(ring))
 
 
 def adpsgd_pairs(context: StrategyContext) -> Strategy:
     """Exchange between active and passive learners."""
-    return _replica(context, Pairs, passive_partner)
+    return _replica(context, Pairs, topology.passive_partner)
 
 
-def _replica(context: StrategyContext, rule: type[Gossip], partner: Partner) -> Strategy:
+def _replica(context: StrategyContext, rule: type[Gossip], partner: topology.Partner) -> Strategy:
     flat = FlatWeights(context.model)
     gossip = rule(flat.weights_P, context.world, partner, context.settings.message_type, context.seed, context.note)
     return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

@@ -7,7 +7,6 @@ links of a node are used. Then the node gathers its slices.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +18,6 @@ from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import Snapshot, StepCost, Strategy, StrategyContext
 from asrtool.distributed.strategies.topology import on_ring
 from asrtool.distributed.transport.device import clock_of
-from asrtool.distributed.transport.view import Recorded
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
@@ -27,113 +25,75 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 from asrtool.settings.distributed import Hierarchical
 
-NODE_SIZE = "distributed.h-adpsgd.node_size"
-
-
-class Sliced(MixingRule):
-    """Each learner of `node` mixes its slice by `outer`, then all gather the slices.
-
-    The learners of a node have changed their buffers by different batches, so those are averaged
-    first.
-    """
-
-    def __init__(self, flat: FlatWeights, slice_P: Tensor, node: World, outer: MixingRule) -> None:
-        self.flat = flat
-        self.buffers_B = flat.weights_P[flat.num_weights :]
-        self.slice_P = slice_P
-        self.node = node
-        self.outer = outer
-        self.before_update = outer.before_update
-        self.asynchronous = outer.asynchronous
-        self.clock = clock_of(slice_P)
-
-    def start(self) -> None:
-        self.outer.start()
-
-    def changing(self) -> contextlib.AbstractContextManager[object]:
-        return self.outer.changing()
-
-    def mix(self) -> StepCost:
-        begin = self.clock.mark()
-        self._average_buffers()
-        averaged = self.clock.mark()
-        cost = self.outer.mix()
-        mixed = self.clock.mark()
-        self.gather_slices()
-        cost.wait_s += sum(self.clock.seconds((begin, averaged), (mixed, self.clock.mark())))
-        cost.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
-        return cost
-
-    def _average_buffers(self) -> None:
-        if len(self.buffers_B):
-            mean_B = self.buffers_B.clone()  # an exchange must not read it while it is a sum
-            self.node.mean(mean_B)
-            with self.outer.changing():
-                self.buffers_B.copy_(mean_B)
-
-    def begin(self) -> None:
-        self.outer.begin()
-
-    def finish(self) -> None:
-        self.outer.finish()
-        self.gather_slices()
-
-    def record(self, cut: int) -> Recorded:
-        return self.outer.record(cut)
-
-    def give_back(self, values_P: Tensor) -> None:
-        self.outer.give_back(values_P)
-
-    def gather_slices(self) -> None:
-        if self.node.size > 1:
-            self.node.all_gather(list(self.flat.weights_P.chunk(self.node.size)), self.slice_P)
-
-    def state(self) -> dict[str, Any]:
-        return {**self.outer.state(), **self.outer.shared_state()}  # not alike in a node, of other slices
-
-    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.outer.load_state(state, state)
-
-    def close(self) -> None:
-        self.outer.close()
-
 
 class SuperLearner(LocalReplica):
-    """A learner of a node, which saves its slice of the weights that the node shares."""
+    """A learner of `node`, which mixes and saves its slice of the node's weights."""
 
-    mixing: Sliced
     same_weights = True
 
     def __init__(
-        self,
-        context: StrategyContext,
-        flat: FlatWeights,
-        mixing: Sliced,
-        assignment_rule: AssignmentRule,
-        node: World,
+        self, context: StrategyContext, flat: FlatWeights, slice_P: Tensor, mixing: MixingRule, node: World
     ) -> None:
         self.gradients = AveragedGradients(context.task, node, MESSAGES[context.settings.message_type])
         self.node = node
-        super().__init__(context, flat, mixing, assignment_rule, self.gradients.task)
+        self.slice_P = slice_P
+        self.buffers_B = flat.weights_P[flat.num_weights :]
+        self.node_clock = clock_of(slice_P)
+        rule = AssignmentRule(group_size=node.size, lockstep=not mixing.asynchronous)
+        super().__init__(context, flat, mixing, rule, self.gradients.task)
 
     def start(self) -> None:
         self.gradients.start()
-        self.mixing.gather_slices()  # each has read its own of a checkpoint
+        self._gather_slices()  # each has read its own of a checkpoint
         super().start()
+
+    def step(self) -> tuple[float, StepCost]:
+        inner = self.gradients.cost()
+        norm, cost = super().step()
+        cost.wait_s += inner.wait_s
+        cost.num_bytes += inner.num_bytes
+        return norm, cost
+
+    def mix(self) -> StepCost:
+        begin = self.node_clock.mark()
+        self.average_buffers()
+        averaged = self.node_clock.mark()
+        cost = super().mix()
+        mixed = self.node_clock.mark()
+        self._gather_slices()
+        cost.wait_s += sum(self.node_clock.seconds((begin, averaged), (mixed, self.node_clock.mark())))
+        cost.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
+        return cost
+
+    def finish(self) -> None:
+        super().finish()
+        self._gather_slices()
+
+    def average_buffers(self) -> None:
+        """Average in the node, whose learners have changed buffers by different batches."""
+        if len(self.buffers_B):
+            mean_B = self.buffers_B.clone()  # an exchange must not read it while it is a sum
+            self.node.mean(mean_B)
+            with self.mixing.changing():
+                self.buffers_B.copy_(mean_B)
+
+    def _gather_slices(self) -> None:
+        if self.node.size > 1:
+            self.node.all_gather(list(self.flat.weights_P.chunk(self.node.size)), self.slice_P)
 
     def snapshot(self, cut: int) -> Snapshot:
         snapshot = super().snapshot(cut)
-        slice_P = self.mixing.slice_P
         if not self.asynchronous:
-            snapshot.values_P = slice_P.to("cpu", copy=True)
-        snapshot.offset = int(slice_P.storage_offset())
+            snapshot.values_P = self.slice_P.to("cpu", copy=True)
+        snapshot.offset = int(self.slice_P.storage_offset())
         snapshot.weight = self.node.size / self.world.size
+        snapshot.learner["mixing"] |= snapshot.shared["mixing"]  # of other slices, so not alike in a node
         snapshot.shared = {"optimizer": snapshot.learner.pop("optimizer")}
         snapshot.keeper = self.world.rank - self.node.rank
         return snapshot
 
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        super().load_state({**learner, **shared}, {"mixing": {}})
+        super().load_state({**learner, **shared}, {"mixing": learner["mixing"]})
 
     def end_steps(self) -> None:
         self.gradients.close()
@@ -142,13 +102,6 @@ class SuperLearner(LocalReplica):
     def close(self) -> None:
         super().close()
         self.end_steps()
-
-    def step(self) -> tuple[float, StepCost]:
-        inner = self.gradients.cost()
-        norm, cost = super().step()
-        cost.wait_s += inner.wait_s
-        cost.num_bytes += inner.num_bytes
-        return norm, cost
 
 
 def hierarchical(context: StrategyContext) -> Strategy:
@@ -167,25 +120,21 @@ def hierarchical(context: StrategyContext) -> Strategy:
     if world.size % size:
         raise AsrtoolError(
             f"{world.size} learners in nodes of {size}",
-            f"choose a {NODE_SIZE} that divides the number of learners",
+            "choose a distributed.h-adpsgd.node_size that divides the number of learners",
         )
     ranks = range(world.size)
     node = world.split([ranks[first : first + size] for first in ranks[::size]])
     others = world.split([ranks[place::size] for place in range(size)])
     flat = FlatWeights(context.model, slices=size)
     slice_P = flat.weights_P.chunk(size)[node.rank]
-    outer = outer_mixing(context, flat, slice_P, others)
-    mixing = Sliced(flat, slice_P, node, outer)
-    assignment_rule = AssignmentRule(group_size=size, lockstep=isinstance(outer, DelayByOne))
-    return SuperLearner(context, flat, mixing, assignment_rule, node)
+    return SuperLearner(context, flat, slice_P, outer_mixing(context, flat, slice_P, others), node)
 
 
 def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, others: World) -> MixingRule:
     """Make the rule `outer` by which nodes mix."""
     settings: Hierarchical = context.settings
     if settings.outer == "adpsgd-d1":
-        first = int(slice_P.storage_offset())
-        num_weights = min(max(flat.num_weights - first, 0), len(slice_P))
+        num_weights = min(max(flat.num_weights - int(slice_P.storage_offset()), 0), len(slice_P))
         return DelayByOne(slice_P, num_weights, others, settings.message_type)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
     return Gossip(slice_P, others, on_ring(ring), settings.message_type, context.seed, context.note)

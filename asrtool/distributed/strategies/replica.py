@@ -118,15 +118,23 @@ class LocalReplica(Strategy):
         self.mean_P = self.flat.weights_P  # gives the last one's memory back
         if self.mixing.before_update:
             self.flat.fetch_buffers()  # backward has left the weights as they were
-            cost = self.mixing.mix()
+            cost = self.mix()
             norm = self._update()
         else:
             norm = self._update()
-            cost = self.mixing.mix()
+            cost = self.mix()
         begin = self.clock.mark()
         self.mixing.begin()
         cost.comm_s += self.clock.seconds((begin, self.clock.mark()))[0]
         return norm, cost
+
+    def mix(self) -> StepCost:
+        """Mix the weights with others, in a step."""
+        return self.mixing.mix()
+
+    def finish(self) -> None:
+        """Finish the exchanges under way; all learners call this."""
+        self.mixing.finish()
 
     def _update(self) -> float:
         before_S = self.flat.sample(self.flat.weights_P)
@@ -138,7 +146,7 @@ class LocalReplica(Strategy):
         return norm
 
     def synchronise(self) -> ConsensusMetrics:
-        self.mixing.finish()
+        self.finish()
         synchronise_counters(self.model, self.world)
         self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)

@@ -1,6 +1,7 @@
 """Strategies: how learners train one model.
 
-The training loop calls every strategy in the same way.
+The training loop calls every strategy in the same way. The simplest is here: learners that have the
+same weights at every step, or one alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from asrtool.distributed.weights.ema import Ema
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
 
 
 @dataclass
@@ -180,3 +182,46 @@ def optimizer_and_update(context: StrategyContext) -> tuple[torch.optim.Optimize
     optimizer = context.make_optimizer(named_parameters)
     parameters = [parameter for _, parameter in named_parameters]
     return optimizer, Update(parameters, optimizer, context.clip_norm, loss_scale=context.loss_scale)
+
+
+class SynchronousStrategy(Strategy):
+    """A learner with the same weights as all others, or the only one."""
+
+    same_weights = True
+
+    def __init__(self, context: StrategyContext, assignment_rule: AssignmentRule, task: nn.Module) -> None:
+        self.assignment_rule = assignment_rule
+        self.task = task
+        self.optimizer, self.update = optimizer_and_update(context)
+
+    def step(self) -> tuple[float, StepCost]:
+        return self.update.step(), StepCost()
+
+    def synchronise(self) -> ConsensusMetrics:
+        return ConsensusMetrics(0.0, 0.0)
+
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def snapshot(self, cut: int) -> Snapshot:
+        return Snapshot(learner={}, shared={"optimizer": self.optimizer.state_dict()})
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.load_optimizer(learner, shared)
+
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        self.optimizer.load_state_dict(shared["optimizer"])
+        return True
+
+
+def single(context: StrategyContext) -> Strategy:
+    """One learner: w <- w - alpha g(w).
+
+    Raises AsrtoolError if there are more.
+    """
+    if context.world.size > 1:
+        raise AsrtoolError(
+            f"strategy single with {context.world.size} learners",
+            "choose another --strategy, for example adpsgd-random",
+        )
+    return SynchronousStrategy(context, AssignmentRule(), context.task)

@@ -82,33 +82,3 @@ def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
             matrix[here, here] -= EDGE_WEIGHT
             matrix[there, here] += EDGE_WEIGHT
     return matrix
-
-
-def pair_matrix(num_learners: int, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return T of exchanges one after another, each of which averages a pair.
-
-    Shape (L, L), doubly stochastic. It is not symmetric in general, since the order of the pairs
-    matters.
-    """
-    matrix = np.eye(num_learners)
-    for pair in pairs:
-        ends = list(pair)
-        matrix[:, ends] = matrix[:, ends].mean(axis=1, keepdims=True)
-    return matrix
-
-
-def consensus_rate(matrices: Sequence[np.ndarray]) -> float:
-    """Return the largest expected fraction of the squared distance left by a round.
-
-    The distance is from the mean. This is the second largest eigenvalue of the mean of T T' over
-    `matrices`, each equally likely (Boyd et al. 2006).
-    """
-    num_learners = len(matrices[0])
-    mean = np.mean([matrix @ matrix.T for matrix in matrices], axis=0) - np.full((num_learners,) * 2, 1 / num_learners)
-    return float(np.linalg.eigvalsh(mean)[-1])
-
-
-def spectral_gap(matrix: np.ndarray) -> float:
-    """Return 1 - |lambda_2|: the smallest fraction of a distance lost in a round."""
-    moduli = np.sort(np.abs(np.linalg.eigvals(matrix)))
-    return float(1 - moduli[-2])

@@ -30,11 +30,6 @@ class HostClock:
         return [end - begin for begin, end in spans]
 
 
-def cuda_event() -> Any:
-    """Make an event to be recorded on a stream."""
-    return torch.cuda.Event(enable_timing=True)
-
-
 class GpuClock:
     """Clock for a GPU, where computations return before they are done.
 
@@ -42,13 +37,12 @@ class GpuClock:
     once, for the norm of its gradients, and so for all marks of the step before.
     """
 
-    def __init__(self, make_event: Callable[[], Any] = cuda_event) -> None:
-        self.make_event = make_event
+    def __init__(self) -> None:
         self.before: Sequence[tuple[Any, Any]] = ()
 
     def mark(self) -> Any:
         """Record an event on the computing stream."""
-        event = self.make_event()
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 

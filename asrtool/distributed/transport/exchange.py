@@ -42,7 +42,8 @@ class Message:
         self.path, self.file = "", -1
         if hasattr(os, "memfd_create"):  # Linux alone
             self.file = os.memfd_create("asrtool")
-            self.path = _with_inode(f"/proc/{os.getpid()}/fd/{self.file}")
+            place = f"/proc/{os.getpid()}/fd/{self.file}"
+            self.path = f"{place}:{_inode(place)}"
         mapped_P = map_message(self.path, num_values, message_type)
         self.values_P = torch.empty(num_values, dtype=message_type) if mapped_P is None else mapped_P
         self.values_P.zero_()  # takes the memory now, and not in the first steps
@@ -55,27 +56,20 @@ class Message:
 
 
 def map_message(path: str, num_values: int, message_type: torch.dtype) -> Tensor | None:
-    """Map the message of another learner; None if this process cannot see it."""
-    with contextlib.suppress(RuntimeError):  # of torch
-        if _is_mappable(path):
-            return torch.from_file(_file_of(path), shared=True, size=num_values, dtype=message_type)
+    """Map the message of another learner; None if this process cannot see it.
+
+    The same path may be another file: later, or in a container.
+    """
+    place, _, inode = path.rpartition(":")
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError of torch
+        if _inode(place) == inode:
+            return torch.from_file(place, shared=True, size=num_values, dtype=message_type)
     return None
 
 
-def _is_mappable(path: str) -> bool:
-    """Return whether `path` is the same file here: containers have other processes."""
-    with contextlib.suppress(OSError):
-        return _with_inode(_file_of(path)) == path
-    return False
-
-
-def _with_inode(file: str) -> str:
-    found = os.stat(file)
-    return f"{file}:{found.st_dev}-{found.st_ino}"
-
-
-def _file_of(path: str) -> str:
-    return path.rpartition(":")[0]
+def _inode(place: str) -> str:
+    found = os.stat(place)
+    return f"{found.st_dev}-{found.st_ino}"
 
 
 @dataclass(frozen=True)
@@ -103,16 +97,30 @@ class Exchanger:
     raised by the next call.
     """
 
-    def __init__(self, view: View, weight: float, host: str = "127.0.0.1") -> None:
-        """Listen on a free port of `host`. All learners have the same `weight`."""
+    def __init__(
+        self,
+        view: View,
+        weight: float,
+        host: str = "127.0.0.1",
+        rank: int = 0,
+        note: Note = no_note,
+        is_live: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        """Listen on a free port of `host`.
+
+        All learners have the same `weight`. `note` logs exchanges and with whom; `is_live` returns
+        whether a learner is not lost.
+        """
         self.view = view
         self.weight = weight
+        self.rank, self.note, self.is_live = rank, note, is_live
         self.message = self._new_message()
-        self.mapped: dict[bytes, tuple[str, Tensor | None]] = {}  # path and message of others, by connection
+        self.mapped: dict[int, tuple[str, Tensor | None]] = {}  # path and message of others
         self.unmapped: set[int] = set()  # partners that cannot map the message of this learner
         self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
         self.num_refused = 0  # exchanges begun here and refused or abandoned
         self.num_bytes = 0  # of the messages of this learner, sent or left in memory
+        self.num_steps = 0  # of this learner, for one that joins
         self.partner = -1  # of the last exchange begun here
         self.idle = threading.Event()
         self.idle.set()
@@ -125,10 +133,6 @@ class Exchanger:
         if self.address.machine:
             self.answers.bind(self.address.local)
         self.addresses: dict[int, Address] = {}
-        self.num_steps = 0  # of this learner, for one that joins
-        self.rank = 0  # of this learner
-        self.note: Note = no_note  # of exchanges, and with whom
-        self.is_live: Callable[[int], bool] = lambda _: True  # whether a learner is not lost
         self.requests: dict[int, zmq.Socket[bytes]] = {}
         self.poller = zmq.Poller()
         self.orders, self.commands = self.context.socket(zmq.PAIR), self.context.socket(zmq.PAIR)
@@ -187,7 +191,7 @@ class Exchanger:
         self.poller.register(self.orders, zmq.POLLIN)
         self.poller.register(self.answers, zmq.POLLIN)
         while True:
-            self._abandon_lost()
+            self._forget_lost()
             for socket, _ in self.poller.poll(POLL_MS):
                 if socket is self.answers:
                     self._answer()
@@ -218,9 +222,12 @@ class Exchanger:
             self.requests[partner].send(as_bytes(message_P), copy=False)
         self.num_bytes += message_P.nbytes
 
-    def _abandon_lost(self) -> None:
+    def _forget_lost(self) -> None:
         """Close the connections to lost learners; their answers are not taken any more."""
-        for learner in [learner for learner in self.requests if not self.is_live(learner)]:
+        for learner in [learner for learner in {*self.requests, *self.mapped} if not self.is_live(learner)]:
+            self.mapped.pop(learner, None)
+            if learner not in self.requests:
+                continue
             socket = self.requests.pop(learner)
             self.poller.unregister(socket)
             socket.close(linger=0)
@@ -263,7 +270,7 @@ class Exchanger:
             return
         cut, is_shared, rank = REQUEST.unpack(request)
         frame = self.answers.recv(copy=False)
-        message_P = self._map(connection, frame.bytes.decode()) if is_shared else self._values(frame)
+        message_P = self._map(rank, frame.bytes.decode()) if is_shared else self._values(frame)
         self.answers.send(connection, zmq.SNDMORE)
         if message_P is None:
             self.answers.send(UNMAPPED)
@@ -280,12 +287,10 @@ class Exchanger:
         if not is_shared:
             self.answers.send(frame, copy=False)
 
-    def _map(self, connection: bytes, path: str) -> Tensor | None:
-        if self.mapped.get(connection, ("", None))[0] != path:
-            # Memory of those that are gone is freed: over a long training many may join and leave.
-            self.mapped = {other: found for other, found in self.mapped.items() if _is_mappable(found[0])}
-            self.mapped[connection] = path, map_message(path, len(self.view.weights_P), self.view.message_type)
-        return self.mapped[connection][1]
+    def _map(self, rank: int, path: str) -> Tensor | None:
+        if self.mapped.get(rank, ("", None))[0] != path:
+            self.mapped[rank] = path, map_message(path, len(self.view.weights_P), self.view.message_type)
+        return self.mapped[rank][1]
 
     def _send_weights(self, connection: bytes) -> None:
         """Send the weights and the number of steps to a learner that joins."""

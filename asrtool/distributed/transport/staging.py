@@ -1,6 +1,7 @@
-"""Copies between a learner's weights on a GPU and its gossip view on the host.
+"""Bring a learner's weights and its gossip view together, on the host or on a GPU.
 
-Each exchange is a round trip of a thread, by a side stream and two buffers of pinned memory:
+On the host both are the same tensor. On a GPU each exchange is a round trip of a thread, by a side
+stream and two buffers of pinned memory:
 
 1. `apply_pulls`, at the end of a step: the computing stream adds the pulls of the last round trip
    to the weights, and copies the weights aside within the GPU.
@@ -20,9 +21,50 @@ import torch
 from torch import Tensor
 
 from asrtool.distributed.transport.device import BackgroundThread, SideStream
+from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S, WAIT_S, wait_for_answer
 from asrtool.distributed.transport.view import View
+
+
+class HostStaging:
+    """Weights on the host, which are the tensor of the view."""
+
+    def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
+        self.view = view
+        self.exchanger = exchanger
+        self.note = note
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """Return the lock to hold while an optimizer changes the weights."""
+        return self.view.lock
+
+    def apply_pulls(self) -> int:
+        """Add to the weights what exchanges pulled, and return the number of exchanges."""
+        with self.view.lock:
+            num_pulls = self.view.update()
+            self.note("take")
+        return num_pulls
+
+    def begin(self, partner: int | None) -> bool:
+        """Begin an exchange with `partner`, if any; False if one is under way."""
+        assert self.exchanger
+        return partner is None or self.exchanger.begin(partner)
+
+    def publish(self) -> None:
+        """Bring the view up to date with the weights: nothing to do."""
+
+    def wait(self) -> None:
+        """Wait for the exchange under way; ConnectionError without an answer."""
+        if self.exchanger:
+            self.exchanger.wait()
+
+    def settle(self) -> None:
+        """Make weights and view the same, when no learner has an exchange under way."""
+        self.view.update()
+
+    def close(self) -> None:
+        """Begin nothing more."""
 
 
 class GpuStaging:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asrtool.distributed.strategies.topology import consensus_rate, mixing_matrix, spectral_gap
+from asrtool.distributed.strategies.topology import mixing_matrix
 from asrtool.predict.theory.system import Floats, System
 
 TENTH = 0.1
@@ -34,8 +34,9 @@ class Mixing:
 
     @property
     def gap(self) -> float:
-        """1 - `rate`: the smallest expected loss of distance from the mean."""
-        return spectral_gap(self.matrix_NN) if len(self.matrix_NN) > 1 else 1.0
+        """1 - |lambda_2| of E[T]: the smallest expected loss of distance from the mean."""
+        moduli = np.sort(np.abs(np.linalg.eigvals(self.matrix_NN)))
+        return float(1 - moduli[-2]) if len(moduli) > 1 else 1.0
 
     @property
     def steps_to_tenth(self) -> float:
@@ -62,7 +63,7 @@ def mixing_in_rounds(system: System) -> Mixing | None:
         matrix = mixing_matrix(range(num))
         return Mixing(redrawn(matrix), _second(redrawn(matrix @ matrix.T)))
     matrices = [mixing_matrix(order) for order in system.rings()]
-    return Mixing(np.mean(matrices, axis=0), _or_zero(consensus_rate(matrices)))
+    return Mixing(np.mean(matrices, axis=0), _second(np.mean([matrix @ matrix.T for matrix in matrices], axis=0)))
 
 
 def mixing_one_by_one(system: System) -> Mixing | None:
@@ -80,7 +81,8 @@ def mixing_one_by_one(system: System) -> Mixing | None:
 
 def rate_of_any_ring(num_replicas: int) -> float:
     """Return the `rate` of a round on a ring; all orders have the same eigenvalues."""
-    return _or_zero(consensus_rate([mixing_matrix(range(num_replicas))]))
+    matrix = mixing_matrix(range(num_replicas))
+    return _second(matrix @ matrix.T)
 
 
 def rate_of_step(system: System) -> float:

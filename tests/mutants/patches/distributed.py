@@ -200,10 +200,10 @@ PATCHES = (
         (f"{TEST_LAUNCHER}::test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse",),
     ),
     Patch(
-        "learner-keeps-pipes-of-others-open",
+        "learner-keeps-the-port-of-the-rendezvous-open",
         LAUNCHER,
-        "for other in (writing, *(learner.pipe for learner in learners)):",
-        "for other in (writing,):",
+        "        listening.close()\n",
+        "",
         (TEST_LAUNCHER,),
     ),
     Patch(

@@ -56,7 +56,7 @@ def train(settings: dict[str, Any], name: str, num: int, check: Callable[[Strate
         for _ in range(NUM_STEPS):
             give_gradients(model, random)
             strategy.step()
-            getattr(strategy.mixing, "outer", strategy.mixing).staging.wait()  # type: ignore[attr-defined]
+            strategy.mixing.staging.wait()  # type: ignore[attr-defined]
             world.barrier()
             check(strategy)
             world.barrier()
@@ -73,7 +73,7 @@ def test_of_a_node_of_eight_each_learner_copies_and_sends_an_eighth(message_type
     copied: list[tuple[int, int]] = []
 
     def check(strategy: Strategy) -> None:
-        stream = strategy.mixing.outer.staging.stream  # type: ignore[attr-defined]
+        stream = strategy.mixing.staging.stream  # type: ignore[attr-defined]
         copied.append((stream.to_host, stream.to_gpu))
         stream.to_host = stream.to_gpu = 0
 
@@ -83,7 +83,7 @@ def test_of_a_node_of_eight_each_learner_copies_and_sends_an_eighth(message_type
     once = (2 * eighth, 2 * eighth)  # the first step, and the synchronisation before it
     assert sorted(copied) == sorted([*[(eighth, eighth)] * 16 * (NUM_STEPS - 1), *[once] * 16])
     for learner in learners:
-        sent = learner.mixing.outer.exchanger.num_bytes  # asked and answered, once a step
+        sent = learner.mixing.exchanger.num_bytes  # asked and answered, once a step
         assert sent == NUM_STEPS * 2 * eighth // (2 if message_type == "bf16" else 1)
     for node in (learners[:8], learners[8:]):
         for learner in node:
@@ -133,7 +133,7 @@ def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed(name: 
         strategy: Any = build(name, world, model, settings)
         strategy.start()
         strategy.synchronise()
-        gossip = getattr(strategy.mixing, "outer", strategy.mixing)
+        gossip = strategy.mixing
         if world.rank == 0:
             world.barrier()  # the other one changes its weights from now on
             gossip.begin()
@@ -184,8 +184,8 @@ def test_others_never_read_the_buffers_of_a_node_as_a_sum_on_the_way_to_their_me
         yield
         locked.append(buffers_B.clone())
 
-    outer = SimpleNamespace(before_update=False, asynchronous=True, changing=changing)
-    hierarchical.Sliced(flat, flat.weights_P[:1], Node(), outer)._average_buffers()
+    learner: Any = SimpleNamespace(buffers_B=buffers_B, node=Node(), mixing=SimpleNamespace(changing=changing))
+    hierarchical.SuperLearner.average_buffers(learner)
     assert torch.equal(locked[0], 2 * before_B)
     assert before_B.any()
 

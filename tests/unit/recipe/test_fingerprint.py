@@ -33,7 +33,7 @@ SOURCES = {
     "asrtool/train/optimisation/optimizer.py": "",
     "asrtool/train/optimisation/learning_rate.py": "",
     "asrtool/train/batches/shard_source.py": "",
-    "asrtool/distributed/strategies/synchronous.py": "def single(): return 1\n",
+    "asrtool/distributed/strategies/strategy.py": "def single(): return 1\n",
     "asrtool/distributed/strategies/gossip.py": "def adpsgd():\n"
     "    from asrtool.distributed.transport.exchange import Exchanger\n",
     "asrtool/distributed/transport/exchange.py": "Exchanger = 1\n",

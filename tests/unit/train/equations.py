@@ -92,7 +92,7 @@ def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
 class InLockStep:
     """An Exchanger whose exchanges all take place at once, between the same snapshots."""
 
-    def __init__(self, view: View, weight: float, host: str) -> None:
+    def __init__(self, view: View, weight: float) -> None:
         self.view = view
         self.weight = weight
         self.address = ""
@@ -143,8 +143,8 @@ class InTurn(InLockStep):
         return True
 
 
-def make_exchanger(view: View, weight: float, host: str) -> InLockStep:
-    return (InTurn if weight == PAIR_WEIGHT else InLockStep)(view, weight, host)
+def make_exchanger(view: View, weight: float, *_: Any, **__: Any) -> InLockStep:
+    return (InTurn if weight == PAIR_WEIGHT else InLockStep)(view, weight)
 
 
 @contextlib.contextmanager
@@ -172,8 +172,7 @@ def build(name: str, model: nn.Module, world: World) -> Strategy:
 
 def start(strategy: Strategy) -> None:
     strategy.start()
-    mixing = getattr(strategy, "mixing", None)
-    gossip = getattr(mixing, "outer", mixing)
+    gossip = getattr(strategy, "mixing", None)
     if isinstance(gossip, gossip_module.Gossip):
         gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
 
@@ -217,8 +216,7 @@ def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, 
         for step in range(num_steps):
             before = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             cost = take_step(strategy, world, step)
-            mixing = getattr(strategy, "mixing", None)
-            if staging := getattr(getattr(mixing, "outer", mixing), "staging", None):
+            if staging := getattr(getattr(strategy, "mixing", None), "staging", None):
                 staging.wait()
             values.append(np.concatenate([model.weight.detach().numpy().ravel(), model.statistics()]))
             after = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]

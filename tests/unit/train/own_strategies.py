@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from asrtool.distributed.strategies.gossip import adpsgd
 from asrtool.distributed.strategies.replica import LocalReplica
-from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
-from asrtool.distributed.strategies.synchronous import SynchronousStrategy
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work.work_queue import AssignmentRule
 
 
