@@ -129,42 +129,29 @@ class World:
         if not (self.members.losses or self.members.joined):
             return
         leave_world()
-        for part, _ in self.subgroups:
-            part.group = None
         self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
         for part, groups in self.subgroups:
-            self._regroup(part, groups)
-
-    def _regroup(self, part: World, groups: Sequence[Sequence[int]]) -> None:
-        part.ranks = part.live
-        part.size = len(part.ranks)
-        for ranks in groups:
-            places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
-            if self.size > 1 and places:
-                group = collectives.new_group(places, timeout=COLLECTIVE_TIMEOUT)
-                part.group = group if self.rank in ranks else part.group
+            part.ranks, part.size, part.group = part.live, len(part.live), None
+            self._connect(part, groups)
 
     def split(self, groups: Sequence[Sequence[int]]) -> World:
         """Return this learner's group; all learners call this, with the same groups."""
-        mine = self
+        (mine,) = (ranks for ranks in groups if self.rank in ranks)
+        part = World(mine.index(self.rank), len(mine), min(self.local_size, len(mine)), self.store)
+        part.address, part.parent, part.parent_ranks = self.address, self, mine
+        self.subgroups.append((part, groups))
+        self._connect(part, groups)
+        return part
+
+    def _connect(self, part: World, groups: Sequence[Sequence[int]]) -> None:
+        """Connect the learners of `part`; all learners make all groups that have members."""
         for ranks in groups:
-            group = collectives.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT) if self.size > 1 else None
-            if self.rank in ranks:
-                local_size = min(self.local_size, len(ranks))
-                mine = World(
-                    ranks.index(self.rank),
-                    len(ranks),
-                    local_size,
-                    self.store,
-                    group,
-                    address=self.address,
-                    parent=self,
-                    parent_ranks=ranks,
-                )
-        self.subgroups.append((mine, groups))
-        return mine
+            places = [place for place, rank in enumerate(self.ranks or range(self.size)) if rank in ranks]
+            if self.size > 1 and places:
+                group = collectives.new_group(places, timeout=COLLECTIVE_TIMEOUT)
+                part.group = group if self.rank in ranks else part.group
 
 
 def join_learners(interface: str = "", timeout_s: float = ANSWER_TIMEOUT_S) -> World:

@@ -37,19 +37,18 @@ class SharedWeights:
     def __init__(self, world: World, weights_P: Tensor) -> None:
         """Open the memory; all learners call this."""
         self.world = world
-        file, path = _make_file(world)
-        self.weights_P = _open_shared(path, len(weights_P), torch.float32)
-        more_file, more_path = _make_file(world)
-        self.steps_L, self.passed_L, self.newest_1 = _open_shared(more_path, 2 * world.size + 1, torch.int64).split(
-            [world.size, world.size, 1]
-        )
-        self.lock = os.open(more_path, os.O_RDWR)  # each learner needs to have opened the file for itself
+        file = os.memfd_create("asrtool") if world.rank == 0 else -1
+        path = world.gather(_path_of(file))[0]
+        num_bytes, size = weights_P.nbytes, world.size  # a multiple of 64
+        shared = torch.from_file(path, shared=True, size=num_bytes + 8 * (2 * size + 1), dtype=torch.uint8)
+        self.weights_P = shared[:num_bytes].view(torch.float32)
+        self.steps_L, self.passed_L, self.newest_1 = shared[num_bytes:].view(torch.int64).split([size, size, 1])
+        self.lock = os.open(path, os.O_RDWR)  # each learner needs to have opened the file for itself
         if world.rank == 0:
             self.weights_P.copy_(weights_P)
         world.barrier()
-        for number in (file, more_file):
-            if number is not None:
-                os.close(number)
+        if world.rank == 0:
+            os.close(file)
         self._made: dict[int, int] = {}  # cut -> the file that this learner has made
         self._records: dict[int, Tensor] = {}  # by cut, that this learner has opened
 
@@ -65,7 +64,7 @@ class SharedWeights:
         with self._locked(fcntl.LOCK_EX):
             if self.newest_1 < cut:
                 file = self._made[cut] = os.memfd_create("asrtool")
-                self.world.store.set(f"shared/{cut}", f"/proc/{os.getpid()}/fd/{file}")
+                self.world.store.set(f"shared/{cut}", _path_of(file))
                 self._record(cut).copy_(self.weights_P)
                 self.newest_1.fill_(cut)
             found = self._record(cut) if self.world.rank == 0 else None
@@ -87,7 +86,7 @@ class SharedWeights:
     def _record(self, cut: int) -> Tensor:
         if cut not in self._records:
             path = self.world.store.get(f"shared/{cut}").decode()
-            self._records[cut] = _open_shared(path, len(self.weights_P), torch.float32)
+            self._records[cut] = torch.from_file(path, shared=True, size=len(self.weights_P), dtype=torch.float32)
         return self._records[cut]
 
     @contextlib.contextmanager
@@ -99,19 +98,13 @@ class SharedWeights:
             fcntl.flock(self.lock, fcntl.LOCK_UN)
 
 
-def _make_file(world: World) -> tuple[int | None, str]:
-    """Make a file in memory at learner 0, and return it with its path.
+def _path_of(file: int) -> str:
+    """Return the path of a file in memory, for other processes.
 
-    All learners call this. The file has no name in any folder, so the system frees it after the
-    last of them exits, however it exits. It may be larger than /dev/shm.
+    The file has no name in any folder, so the system frees it after the last of them exits, however
+    it exits. It may be larger than /dev/shm.
     """
-    file = os.memfd_create("asrtool") if world.rank == 0 else None
-    return file, world.gather("" if file is None else f"/proc/{os.getpid()}/fd/{file}")[0]
-
-
-def _open_shared(path: str, num_values: int, dtype: torch.dtype) -> Tensor:
-    """Map values, which are zero until a learner writes them."""
-    return torch.from_file(path, shared=True, size=num_values, dtype=dtype)
+    return f"/proc/{os.getpid()}/fd/{file}"
 
 
 class Hogwild(SynchronousStrategy):

@@ -43,7 +43,6 @@ from asrtool.distributed.strategies.strategy import ConsensusMetrics, Snapshot, 
 from asrtool.distributed.strategies.update import Update, trained_parameters
 from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.sockets import new_context
-from asrtool.distributed.transport.view import Recorded
 from asrtool.distributed.weights.flat import FlatWeights, OwnStatistics, as_bytes, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES
@@ -75,10 +74,10 @@ class ServedLearner(Strategy):
         self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
         self.flat = FlatWeights(context.model, with_buffers=False)
         self.statistics = OwnStatistics(context.model, context.world)
-        self.message_type = MESSAGES[context.settings.message_type]
-        self.rounds = self.message_type != torch.float32
+        message_type = MESSAGES[context.settings.message_type]
+        self.rounds = message_type != torch.float32
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, loss_scale=context.loss_scale)
-        self.gradients_P = torch.zeros(len(self.flat.weights_P), dtype=self.message_type)
+        self.gradients_P = torch.zeros(len(self.flat.weights_P), dtype=message_type)
         self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
         # If the model is on the host and nothing is rounded, these are the weights that it computes on.
         self.received_P = torch.zeros_like(self.gradients_P) if self.rounds else self.flat.weights_P.cpu()
@@ -88,8 +87,8 @@ class ServedLearner(Strategy):
         if self.world.rank < len(runs):
             run = runs[self.world.rank]
             kept = Slice(named_parameters[run], self.flat.sizes[run], context.make_optimizer)
-            self.server = make_server(kept, self.world.size, self.message_type)
-        self.context: zmq.Context[Any] | None = None
+            self.server = make_server(kept, self.world.size, message_type)
+        self.client: Client | None = None
         self.num_answered = 0  # bytes that the server beside this learner had sent by the last step
 
     def start(self) -> None:
@@ -99,21 +98,31 @@ class ServedLearner(Strategy):
             address = self.server.start(self.context, self.world.address, part_P)
         self.client = Client(self.context, self.world.rank, self.world.gather(address)[: len(self.lengths)])
 
-    def _fetch_gradients(self) -> None:
+    @contextlib.contextmanager
+    def _exchanging(self) -> Iterator[tuple[Client, StepCost]]:
+        """Take the gradients to push, inside; the cost is complete after it."""
+        assert self.client
+        begin, cost = time.perf_counter(), StepCost()
         for gradient, parameter in zip(self.gradients, self.flat.parameters, strict=True):
             gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
+        yield self.client, cost
+        cost.comm_s = time.perf_counter() - begin - cost.wait_s
+        before, self.num_answered = self.num_answered, self.server.num_bytes if self.server else 0
+        cost.num_bytes = self.gradients_P.nbytes + self.num_answered - before
 
-    def _wait(self) -> None:
+    def _wait(self, client: Client, cost: StepCost) -> None:
+        begin = time.perf_counter()
         try:
-            self.client.wait()
+            client.wait()
         except ConnectionError:
             if self.server and self.server.error:
                 raise self.server.error from None
             raise
+        cost.wait_s += time.perf_counter() - begin
 
-    def _receive(self) -> int:
+    def _receive(self, client: Client) -> int:
         """Take the weights, and return the steps since the last ones, the own included."""
-        num_steps = self.client.receive(self.received_P.split(self.lengths))
+        num_steps = client.receive(self.received_P.split(self.lengths))
         self._become(self.received_P)
         return num_steps
 
@@ -121,15 +130,11 @@ class ServedLearner(Strategy):
         if weights_P is not self.flat.weights_P:
             self.flat.weights_P.copy_(weights_P)
 
-    def _num_answered(self) -> int:
-        """Return the bytes that the server here has sent since the last call."""
-        before, self.num_answered = self.num_answered, self.server.num_bytes if self.server else 0
-        return self.num_answered - before
-
     def synchronise(self) -> ConsensusMetrics:
+        assert self.client
         self.world.barrier()
         self.client.order(PULL)
-        self._wait()
+        self._wait(self.client, StepCost())
         self.exact_P = torch.empty(len(self.received_P)) if self.rounds else self.received_P
         self.client.receive(self.exact_P.split(self.lengths))
         self._become(self.received_P.copy_(self.exact_P))
@@ -162,24 +167,10 @@ class ServedLearner(Strategy):
         return True
 
     def close(self) -> None:
-        if self.server:
-            self.server.close()
-        if self.context:
-            self.context.destroy(linger=0)
-
-
-class RecordedSlice(Recorded):
-    """A slice as it is at a cut; once settled, `state` is for `Slice.load_state`."""
-
-    def __init__(self, fork: Slice) -> None:
-        super().__init__(fork.weights_P)
-        self.slice = fork
-        self.state: dict[str, object] = {}
-
-    def settle(self) -> None:
-        """Record the state: no further gradient is from before the cut."""
-        self.state.update(self.slice.state())
-        self.settled.set()
+        if self.client:
+            self.client.close()
+            self.context.term()
+            self.client = None
 
 
 class AsynchronousServer(Server):
@@ -192,18 +183,18 @@ class AsynchronousServer(Server):
         self.lock = threading.Lock()  # of all that follows, and of the slice
         self.note: Note = no_note  # of steps
         self.passed = [0] * num_learners  # the last cut that each has come to
-        self.open: dict[int, RecordedSlice] = {}  # by cut, until all have come to it
+        self.open: dict[int, Slice] = {}  # by cut, until all have come to it
 
-    def record(self, cut: int) -> RecordedSlice:
+    def record(self, cut: int) -> Slice:
         """Return the slice at `cut`, before the learner beside sends its notice."""
         with self.lock:
             return self._record(cut)
 
-    def is_settled(self, recorded: RecordedSlice) -> bool:
+    def is_settled(self, fork: Slice) -> bool:
         """Return whether it is complete; raise the error of the server, if any."""
         if self.error:
             raise self.error
-        return recorded.settled.is_set()
+        return bool(fork.recorded)
 
     def _follow(self, rank: int, order: bytes) -> None:
         if order == PASSED:
@@ -223,22 +214,24 @@ class AsynchronousServer(Server):
         self._answer([rank], self.message_P)
 
     def _step(self, rank: int, rate: float) -> None:
-        for cut, recorded in self.open.items():
+        for cut, fork in self.open.items():
             if self.passed[rank] < cut:
-                recorded.slice.gradients_P.copy_(self.slice.gradients_P)
-                recorded.slice.step(rate)
+                fork.gradients_P.copy_(self.slice.gradients_P)
+                fork.step(rate)
         self.slice.step(rate)
 
-    def _record(self, cut: int) -> RecordedSlice:
-        recorded = self.open.get(cut)
-        if recorded is None:
-            recorded = self.open[cut] = RecordedSlice(self.slice.fork())
+    def _record(self, cut: int) -> Slice:
+        fork = self.open.get(cut)
+        if fork is None:
+            fork = self.open[cut] = self.slice.fork()
             self._settle()
-        return recorded
+        return fork
 
     def _settle(self) -> None:
+        """Record the state of forks for which no further gradient is from before the cut."""
         for cut in [cut for cut in self.open if cut <= min(self.passed)]:
-            self.open.pop(cut).settle()
+            fork = self.open.pop(cut)
+            fork.recorded.update(fork.state())
 
 
 class ParameterServer(ServedLearner):
@@ -261,26 +254,21 @@ class ParameterServer(ServedLearner):
 
     def _push(self) -> None:
         """Have the servers apply the gradients, and take the weights that result."""
-        begin = time.perf_counter()
-        self._fetch_gradients()
-        rate = RATE.pack(self.optimizer.param_groups[0]["lr"])
-        self.client.push(PUSH, rate, gradients=self.gradients_P.split(self.lengths))
-        pushed = time.perf_counter()
-        self._wait()
-        answered = time.perf_counter()
-        staleness = self._receive() - 1
-        comm_s = time.perf_counter() - answered + pushed - begin
-        num_bytes = self.gradients_P.nbytes + self._num_answered()
-        self.cost = StepCost(comm_s, answered - pushed, num_bytes, staleness)
+        with self._exchanging() as (client, self.cost):
+            rate = RATE.pack(self.optimizer.param_groups[0]["lr"])
+            client.push(PUSH, rate, gradients=self.gradients_P.split(self.lengths))
+            self._wait(client, self.cost)
+            self.cost.staleness = self._receive(client) - 1
 
     def snapshot(self, cut: int) -> Snapshot:
+        assert self.client
         snapshot = Snapshot(self.statistics.state(), keeper=self.world.rank)
         if self.server:
-            recorded = self.server.record(cut)
-            snapshot.recorded = {"server": recorded.state}
-            snapshot.values_P = recorded.values_P
+            fork = self.server.record(cut)
+            snapshot.recorded = {"server": fork.recorded}
+            snapshot.values_P = fork.weights_P
             snapshot.offset = sum(self.lengths[: self.world.rank])
-            snapshot.settled = functools.partial(self.server.is_settled, recorded)
+            snapshot.settled = functools.partial(self.server.is_settled, fork)
         self.client.order(PASSED, CUT.pack(cut))
         return snapshot
 
@@ -330,32 +318,23 @@ class SynchronousParameterServer(ServedLearner):
         self.assignment_rule = AssignmentRule(group_size=self.world.size, lockstep=True)
 
     def step(self) -> tuple[float, StepCost]:
-        begin = time.perf_counter()
-        self._fetch_gradients()
-        if self.update.loss_scale:
-            self.gradients_P /= self.update.loss_scale.value
-        self.client.push(PUSH, gradients=self.gradients_P.split(self.lengths))
-        pushed = time.perf_counter()
-        self._wait()
-        norm, factor = self._norm_and_factor()
-        if self.update.loss_scale:
-            self.update.loss_scale.note(norm)
-        if math.isfinite(norm) and norm > 0:
-            self.client.order(STEP, RATE_AND_FACTOR.pack(self.optimizer.param_groups[0]["lr"], factor))
-            self._wait()
-            answered = time.perf_counter()
-            self._receive()
-        else:
-            answered = time.perf_counter()
+        scale = self.update.loss_scale
+        with self._exchanging() as (client, cost):
+            if scale:
+                self.gradients_P /= scale.value
+            client.push(PUSH, gradients=self.gradients_P.split(self.lengths))
+            self._wait(client, cost)
+            norms = [torch.frombuffer(bytearray(part), dtype=torch.float32) for part in client.answers()]
+            norm = float(whole := torch.linalg.vector_norm(torch.cat(norms)))
+            if scale:
+                scale.note(norm)
+            if math.isfinite(norm) and norm > 0:
+                factor = float((self.clip_norm / (whole + CLIP_MARGIN)).clamp(max=1.0))
+                client.order(STEP, RATE_AND_FACTOR.pack(self.optimizer.param_groups[0]["lr"], factor))
+                self._wait(client, cost)
+                self._receive(client)
         self.optimizer.zero_grad(set_to_none=True)
-        comm_s = time.perf_counter() - answered + pushed - begin
-        return norm, StepCost(comm_s, answered - pushed, self.gradients_P.nbytes + self._num_answered())
-
-    def _norm_and_factor(self) -> tuple[float, float]:
-        """Compute the norm of the mean gradient, and the factor that clips it."""
-        norms = torch.cat([torch.frombuffer(bytearray(part), dtype=torch.float32) for part in self.client.answers()])
-        norm = torch.linalg.vector_norm(norms)
-        return float(norm), float((self.clip_norm / (norm + CLIP_MARGIN)).clamp(max=1.0))
+        return norm, cost
 
     def snapshot(self, cut: int) -> Snapshot:
         learner: dict[str, Any] = self.statistics.state()

@@ -8,7 +8,6 @@ slice in float32. The strategies in parameter_server decide what a server does w
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import struct
 import threading
@@ -47,6 +46,7 @@ class Slice:
             parameter.grad = gradient
         self.optimizer = make_optimizer(list(zip(names, own, strict=True)))
         self.num_steps = 0
+        self.recorded: dict[str, Any] = {}  # of a fork: its last state, once there is one
 
     def step(self, rate: float) -> None:
         """Make one step of the optimizer on `gradients_P`, which learners have clipped."""
@@ -68,17 +68,14 @@ class Slice:
 
     def fits(self, state: dict[str, Any]) -> bool:
         """Return whether `state` is of a slice with the same parameters."""
+        saved = state["optimizer"]
         own = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        numbers = [number for group in state["optimizer"]["param_groups"] for number in group["params"]]
-        if len(numbers) != len(own):
-            return False
-        moments = (
-            (own[number].shape, moment)
-            for number, of_one in state["optimizer"]["state"].items()
-            for moment in of_one.values()
+        return len(own) == sum(len(group["params"]) for group in saved["param_groups"]) and all(
+            moment.shape == own[number].shape
+            for number, moments in saved["state"].items()
+            for moment in moments.values()
             if isinstance(moment, Tensor) and moment.dim()
         )
-        return all(moment.shape == shape for shape, moment in moments)
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
@@ -94,53 +91,38 @@ class Server(ABC):
         self.num_learners = num_learners
         self.message_P = torch.zeros_like(kept.weights_P, dtype=message_type)  # answered with
         self.num_bytes = 0  # sent
-        self.thread = threading.Thread(target=self._run, name="server", daemon=True)
         self.error: Exception | None = None
         self.answered: list[zmq.MessageTracker] = []
 
     def start(self, context: zmq.Context[Any], host: str, weights_P: Tensor) -> str:
-        """Begin with `weights_P`, and return the address at which it answers."""
+        """Begin with `weights_P`, and return the address at which it answers.
+
+        The thread ends with `context`.
+        """
         self.slice.weights_P.copy_(weights_P)
         self.socket = context.socket(zmq.ROUTER)
         port = self.socket.bind_to_random_port(url_of(host))
-        self.stop, self.stopped = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        self.stopped.bind("inproc://stop")
-        self.stop.connect("inproc://stop")
-        self.thread.start()
+        threading.Thread(target=self._serve, name="server", daemon=True).start()
         return f"{url_of(host)}:{port}"
-
-    def close(self) -> None:
-        """Stop answering."""
-        if self.thread.is_alive():
-            self.stop.send(b"")
-            self.thread.join(ANSWER_TIMEOUT_S)
 
     @abstractmethod
     def _follow(self, rank: int, order: bytes) -> None:
         """Follow an order of learner `rank`, with arguments in the next frames."""
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         try:
-            self._serve()
+            while True:
+                rank, order = int(self.socket.recv()), self.socket.recv()
+                if order == PULL:
+                    self._answer([rank], torch.empty_like(self.slice.weights_P))
+                else:
+                    self._follow(rank, order)
+        except zmq.ContextTerminated:
+            pass
         except Exception as error:  # the compute thread raises it
             self.error = error
         finally:
             self.socket.close(linger=0)
-            self.stopped.close(linger=0)
-
-    def _serve(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self.socket, zmq.POLLIN)
-        poller.register(self.stopped, zmq.POLLIN)
-        while True:
-            ready = dict(poller.poll())
-            if self.stopped in ready:
-                return
-            rank, order = int(self.socket.recv()), self.socket.recv()
-            if order == PULL:
-                self._answer([rank], torch.empty_like(self.slice.weights_P))
-            else:
-                self._follow(rank, order)
 
     def _answer(self, ranks: Sequence[int], out_P: Tensor) -> None:
         """Send these learners the weights, in the memory and the format of `out_P`."""
@@ -187,7 +169,7 @@ class Client:
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
             # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
-            ready = wait_for_answer(functools.partial(_poll, poller))
+            ready = wait_for_answer(lambda seconds: dict(poller.poll(int(seconds * 1000))))  # noqa: B023
             if socket not in ready:
                 fault = "has ended its connection" if ready else f"has not answered for {ANSWER_TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
@@ -205,9 +187,10 @@ class Client:
             num_steps = max(num_steps, self.counts[number] - before)
         return num_steps
 
-
-def _poll(poller: zmq.Poller, seconds: float) -> dict[Any, int]:
-    return dict(poller.poll(int(seconds * 1000)))
+    def close(self) -> None:
+        """Close the connections, dropping what is not sent."""
+        for socket in (*self.sockets, *self.ends):
+            socket.close(linger=0)
 
 
 def name_of(rank: int) -> bytes:

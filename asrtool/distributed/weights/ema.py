@@ -88,34 +88,23 @@ class Ema:
         self.num_updates = saved["num_updates"]
         self.model.load_state_dict(saved["weights"])
 
+    def average(self, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Become the mean of EMAs in learners' parts of a checkpoint.
+
+        Of learners with the same weights one counts.
+        """
+        states = [(part["learner"], part.get("shared", {})) for part in parts]
+        whole = [(own["ema"], (own | shared)["ema_weights"]) for own, shared in states if "ema_weights" in own | shared]
+        self.num_updates = whole[0][0]["num_updates"]
+        mean_P = self.flat.weights_P.cpu().zero_()  # on the host the very same
+        for own, of_weights in whole:
+            mean_P.add_(_values_of(own, of_weights), alpha=1 / len(whole))
+        self.flat.weights_P.copy_(mean_P)
+
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each average with its value, which a strategy may have moved."""
         values = [parameter.detach() for parameter in self.parameters]
         return zip(self.flat.views, [*values, *(buffer.tensor for buffer in self.buffers)], strict=True)
-
-
-class MeanOfEmas:
-    """Mean, in `model`, of the EMAs in the learners' parts of a checkpoint."""
-
-    def __init__(self, ema: Ema) -> None:
-        self.model: Any = copy.deepcopy(ema.model)
-        self.flat = FlatWeights(self.model)
-        self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
-        self.num_updates = 0
-
-    def find(self, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Compute the mean of parts; of learners with the same weights one counts."""
-        states = [(part["learner"], part.get("shared", {})) for part in parts]
-        whole = [(own["ema"], (own | shared)["ema_weights"]) for own, shared in states if "ema_weights" in own | shared]
-        self.num_updates = whole[0][0]["num_updates"]
-        self.mean_P.zero_()
-        for own, of_weights in whole:
-            self.mean_P.add_(_values_of(own, of_weights), alpha=1 / len(whole))
-        self.flat.weights_P.copy_(self.mean_P)
-
-    def saved(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, as `Ema.saved` does."""
-        return {"num_updates": self.num_updates, "weights": self.model.state_dict()}
 
 
 def _values_of(own: Mapping[str, Any], of_weights: Mapping[str, Any]) -> Tensor:

@@ -33,20 +33,14 @@ AHEAD = 2  # batches that a learner has to train when it has drawn one: that, an
 SLOW = 2  # a slow learner's step takes at least so many times the mean
 
 
-def rounds_left_to_others(before: int, last: int, num_groups: int) -> range | None:
-    """Return the rounds that others draw while a slow sync group trains its next one.
+def stop_of_others(before: int, last: int, num_groups: int) -> int:
+    """Return the stop of the rounds that others draw while a slow group trains its next.
 
     If they reach the end of training, the group leaves them to the others, which would wait for it.
     `before` and `last` are the last rounds that it has drawn. Time is counted in rounds of all: a
-    step here takes as many as lie between these, and a mean step takes one for each group. None if
-    this group is not slow.
+    step here takes as many as lie between these, and a mean step takes one for each group. -1 if
+    this group is not slow. The simulator compiles this.
     """
-    stop = stop_of_others(before, last, num_groups)
-    return None if stop < 0 else range(last, stop)
-
-
-def stop_of_others(before: int, last: int, num_groups: int) -> int:
-    """Return the stop of `rounds_left_to_others`, or -1; the simulator compiles it."""
     per_step = last - before
     return last + per_step + AHEAD * (per_step - num_groups) if per_step > SLOW * num_groups else -1
 
@@ -295,11 +289,9 @@ class WorkQueue:
             return False
         num_groups = len(self.world.live) // self.rule.group_size
         before, last = self._drawn
-        rounds = rounds_left_to_others(before, last, num_groups)
-        if rounds is None:
-            return False
-        left = map(self.plan.round, rounds)
-        if self.plan.round(rounds.stop) or len({found.epoch for found in left if found}) > 1:
+        stop = stop_of_others(before, last, num_groups)
+        left = map(self.plan.round, range(last, stop))
+        if stop < 0 or self.plan.round(stop) or len({found.epoch for found in left if found}) > 1:
             return False
         return self.world.store.add(NUM_DONE, 1) < num_groups
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from asrtool.distributed.strategies.strategy import ConsensusMetrics, Strategy
-from asrtool.distributed.weights.ema import MeanOfEmas
+from asrtool.distributed.weights.ema import Ema
 from asrtool.distributed.weights.flat import FlatWeights, average_statistics, counters
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.files.torch_file import map_torch
@@ -68,7 +68,7 @@ class Result:
 class Assembly:
     """Thread of learner 0 that merges the parts."""
 
-    ema: MeanOfEmas | None = None  # of the parts, where they have some
+    ema: Ema | None = None  # of the parts, where they have some
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Assembly:
         self.twin = copy.deepcopy(model)
         self.flat = FlatWeights(self.twin, strategy.flat.slices)
         self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
-        self.ema = MeanOfEmas(strategy.ema) if strategy.ema else None
+        self.ema = Ema(strategy.ema.model, strategy.ema.decay) if strategy.ema else None
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.size = checkpointer.world.size  # of the training as it began
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
@@ -200,7 +200,7 @@ class Assembly:
         self.flat.weights_P.copy_(mean_P)
         average_statistics(self.twin, [part["learner"] for part in parts])
         if self.ema:
-            self.ema.find(parts)
+            self.ema.average(parts)
         mean_S = self.flat.sample(mean_P)
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
 
