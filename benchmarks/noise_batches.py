@@ -126,7 +126,7 @@ class Learners:
         if self.name == "adpsgd-pairs":
             matrix = np.eye(num)
             for row in range(0, num, 2):  # the active ones, one after the other
-                pair = [row, passive_partner(num, step, seed, row)]
+                pair = [row, passive_partner(num, step, seed, row) or 0]
                 matrix[:, pair] = matrix[:, pair].mean(axis=1, keepdims=True)
         else:
             ring = fixed_ring if self.name == "adpsgd-fixed" else random_ring

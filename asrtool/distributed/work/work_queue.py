@@ -34,7 +34,7 @@ SLOW = 2  # a slow learner's step takes at least so many times the mean
 
 
 def stop_of_others(before: int, last: int, num_groups: int) -> int:
-    """Return the stop of the rounds that others draw while a slow group trains its next.
+    """Return the stop of the rounds that others draw while a slow group trains one.
 
     If they reach the end of training, the group leaves them to the others, which would wait for it.
     `before` and `last` are the last rounds that it has drawn. Time is counted in rounds of all: a

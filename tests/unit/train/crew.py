@@ -1,0 +1,279 @@
+"""Trainings whose learners are threads of this process, and die at any of their requests to the store.
+
+A learner that dies makes no further request, in any of its threads. Others then find it lost, as by a heartbeat. Once
+learners end the training together nobody may be lost any more: all begin again from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch.distributed import HashStore
+
+from asrtool.distributed.members.joining import rendezvous_path
+from asrtool.distributed.members.members import Members, TrainingEnded
+from asrtool.distributed.world import World
+from asrtool.settings.distributed import Distributed
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Optimisation
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.batches.source import BatchSource, Planned, Size
+from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
+from asrtool.train.job import Components, Job
+from asrtool.train.ledger import examine_lost
+from asrtool.train.loop import metrics
+from asrtool.train.loop.build import build_training
+from asrtool.train.loop.evaluation import Evaluation
+from asrtool.train.loop.loss import Sums
+from asrtool.train.loop.stop import Stop
+from asrtool.train.loop.straggler import InjectionOptions
+
+NUM_BATCHES, NUM_EPOCHS = 11, 3
+WAIT_S = 120  # bounds a hang
+KILLED = "was ended by SIGKILL"
+
+
+class Killed(BaseException):
+    """This learner was."""
+
+
+class LetterBatches(BatchSource):
+    """Epochs of batches of one utterance each."""
+
+    def __init__(self) -> None:
+        pass
+
+    def size(self) -> Size:
+        return Size(NUM_BATCHES, NUM_BATCHES)
+
+    def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
+        return (Planned(number, 1, 1) for number in range(batch, NUM_BATCHES))
+
+    def read(self, batch: Planned) -> TrainingBatch:
+        lens_N = torch.tensor([1])
+        frames_N = np.array([10 + batch.content])
+        return TrainingBatch(["a"], np.zeros((1, 30, 1), np.float32), frames_N, lens_N[:, None], lens_N, 1)
+
+
+class FaultyStore:
+    """The store of a learner that dies at its `dies_at`-th request."""
+
+    def __init__(self, store: HashStore, dies_at: float) -> None:
+        self.store, self.dies_at, self.num, self.lock = store, dies_at, itertools.count(1), threading.Lock()
+
+    def kill(self) -> None:
+        self.dies_at = 0
+
+    def request(self) -> None:
+        with self.lock:
+            if next(self.num) >= self.dies_at:
+                self.kill()
+                raise Killed
+
+    def get(self, key: str) -> bytes:
+        while not self.check([key]):
+            time.sleep(0.001)
+        found: bytes = self.store.get(key)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        request = getattr(self.store, name)
+        return lambda *args: (self.request(), request(*args))[1]
+
+
+class Member(World):
+    """A learner of `attempt`, which finds at once who is lost."""
+
+    def __init__(self, attempt: Attempt, rank: int, joins: bool, dies_at: float) -> None:
+        super().__init__(rank, attempt.size, attempt.size, FaultyStore(attempt.store, dies_at), generation="token")
+        self.attempt, self.joins, self.members = attempt, joins, Members(attempt.size, rank)
+        self.calls = itertools.count()
+
+    @property
+    def live(self) -> Any:
+        assert self.members
+        self.members.refresh(self.store)
+        return super().live
+
+    def gather(self, value: Any) -> list[Any]:
+        """Wait for all; ConnectionError if one of them is dead."""
+        ranks = self.ranks or range(self.size)
+        given = self.attempt.given.setdefault((bool(self.ranks), next(self.calls)), {})
+        given[self.rank] = copy.deepcopy(value)
+        while len(given) < len(ranks):
+            self.store.request()
+            if self.attempt.dead & {*ranks}:
+                raise ConnectionError("connection closed by peer")
+            time.sleep(0.001)
+        return copy.deepcopy([given[rank] for rank in ranks])
+
+    def mean(self, values_P: torch.Tensor, message_type: torch.dtype = torch.float32) -> None:
+        values_P.copy_(torch.stack(self.gather(values_P)).mean(0))
+
+    def regroup(self) -> None:
+        self.ranks, self.size, self.calls = self.live, len(self.live), itertools.count()
+
+
+@dataclass
+class Attempt:
+    """One start of all learners of a training, and of some that join."""
+
+    crew: Crew
+    size: int
+    kills: Mapping[int, int]  # rank -> request
+    num_join: int = 0
+    store: HashStore = field(default_factory=HashStore)
+    given: dict[Any, dict[int, Any]] = field(default_factory=dict)
+    dead: set[int] = field(default_factory=set)
+    worlds: dict[int, Member] = field(default_factory=dict)
+    errors: list[BaseException] = field(default_factory=list)
+    final: State | None = None
+
+    def run(self) -> State | None:
+        """Return the state at the end; None if the training is to be begun again."""
+        with ThreadPoolExecutor(self.size + self.num_join) as pool:
+            futures = [pool.submit(self.learn, rank) for rank in range(self.size + self.num_join)]
+            for future in futures:
+                future.result(WAIT_S)
+        for error in self.errors:
+            raise error
+        return self.final
+
+    def learn(self, rank: int) -> None:
+        joins = rank >= self.size
+        try:
+            if joins and not self.wait_for_beginning():
+                return
+            world = self.worlds[rank] = Member(self, rank, joins, self.kills.get(rank, float("inf")))
+            training = build_training(self.crew.job, self.crew.components(), world)
+            training.train()
+            self.crew.check_end(training)
+            if world.index == 0:
+                self.final = training.state
+        except Killed:
+            self.dead.add(rank)
+            Members(self.size).lose(self.store, examine_lost(self.crew.job.out, rank, KILLED))
+        except TrainingEnded:
+            assert joins
+        except ConnectionError:  # of one at the end, where all are needed: the launcher ends them
+            self.dead.add(rank)
+            for other in self.worlds.values():
+                other.store.kill()
+        except BaseException as error:
+            self.dead.add(rank)
+            self.errors.append(error)
+            for other in self.worlds.values():
+                other.store.kill()
+
+    def wait_for_beginning(self) -> bool:
+        """Return whether there is a training to join."""
+        while not rendezvous_path(self.crew.job.out).exists():
+            if len(self.dead) == self.size:
+                return False
+            time.sleep(0.001)
+        return True
+
+
+class Crew:
+    """A training in `out`, begun again with new learners until it is finished."""
+
+    def __init__(self, out: Path, strategy: str = "none") -> None:
+        out.mkdir(exist_ok=True)
+        optimisation = Optimisation(
+            num_epochs=NUM_EPOCHS,
+            optimizer=Choice.of("optimizer", "sgd", momentum=0.0, weight_decay=0.0),
+            peak_lr=10.0,
+            precision="fp32",
+            num_threads=1,
+            save_every_steps=2,
+            keep_last=1000,
+        )
+        distributed = Distributed(strategy=Choice.of("strategy", strategy))
+        inputs: Any = None
+        injection = InjectionOptions(compute_ms=0.2)
+        self.job = Job(out, inputs, optimisation, distributed, lambda _: self.components(), injection=injection)
+        self.num_restarts = 0
+
+    def components(self) -> Components:
+        model: Any = torch.nn.Linear(2, 2)
+        model.load_state_dict({"weight": torch.tensor([[1.0, -2.0], [3.0, 0.5]]), "bias": torch.ones(2)})
+        dev_set: Any = SimpleNamespace()
+        return Components({}, model, LetterBatches(), dev_set)
+
+    def train(self, attempts: Iterator[Callable[[Crew], Attempt]]) -> State:
+        """Train by these attempts, the last of which has no kills; return the final state."""
+        for begin in attempts:
+            attempt = begin(self)
+            with quiet(), patch.dict("os.environ", {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}):
+                final = attempt.run()
+            rendezvous_path(self.job.out).unlink(missing_ok=True)
+            self.check_checkpoints()
+            if final:
+                return final
+            self.num_restarts += 1
+        raise AssertionError("not finished")
+
+    def check_end(self, training: Any) -> None:
+        """Each batch was trained once, and each checkpoint of an epoch was evaluated."""
+        state = training.state
+        assert sorted(self.records(state.record_bytes)) == every_batch()
+        assert (state.step, state.samples, state.untrained) == (len(every_batch()), len(every_batch()), [])
+        assert state.frames == sum(10 + batch for _, batch in every_batch())
+        assert state.unevaluated == []
+        assert state.dev_losses[-1][0] == NUM_EPOCHS
+
+    def records(self, lengths: list[int]) -> list[tuple[int, int]]:
+        """What learners have recorded in these lengths of their files: epoch and batch, each from 0."""
+        parts = [self.job.out / "learners" / f"{rank}.jsonl" for rank in range(len(lengths))]
+        texts = [path.read_bytes()[:length] for path, length in zip(parts, lengths, strict=True) if path.exists()]
+        lines = [json.loads(line) for text in texts for line in text.splitlines()]
+        return [(line["epoch"] - 1, line["batch"]) for line in lines]
+
+    def check_checkpoints(self) -> None:
+        """Each has what was recorded before it, once, and the mean weights of learners.
+
+        All weights of a learner move alike, from where they began; and the mean moves by the updates alone.
+        """
+        begin = self.components().model.weight
+        for path in sorted((self.job.out / "checkpoints").glob("step-????????.pt")):
+            content, state = load_checkpoint(path)
+            moved = (content["weights"]["weight"] - begin).detach()
+            assert moved.max() - moved.min() < 1e-5, path
+            before = [batch for batch in every_batch() if batch < (state.epoch, state.batch)]
+            left = {(epoch, i) for epoch, first, end in state.untrained for i in range(first, end)}
+            assert sorted(self.records(state.record_bytes)) == [batch for batch in before if batch not in left], path
+            assert state.samples == len(before) - len(left)
+        metrics = self.job.out / "metrics.jsonl"
+        lines = map(json.loads, metrics.read_text().splitlines() if metrics.exists() else ())
+        assert max([line["drift"] for line in lines if "drift" in line], default=0.0) < 1e-5
+
+
+def every_batch() -> list[tuple[int, int]]:
+    return [(epoch, batch) for epoch in range(NUM_EPOCHS) for batch in range(NUM_BATCHES)]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without signals, curves and losses, which other tests have."""
+    losses = Sums(1.0, 1)
+    with (
+        patch.object(Stop, "__enter__", lambda self: self),
+        patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
+        patch.object(Evaluation, "alone", lambda self, model: losses),
+        patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),
+    ):
+        yield
