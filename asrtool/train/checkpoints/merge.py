@@ -68,8 +68,6 @@ class Result:
 class Assembly:
     """Thread of learner 0 that merges the parts."""
 
-    ema: Ema | None = None  # of the parts, where they have some
-
     def __init__(
         self,
         strategy: Strategy,
@@ -93,12 +91,8 @@ class Assembly:
         self.settings = settings
         self.reports = reports
         self.evaluate = evaluate
-        self.twin = copy.deepcopy(model)
-        self.flat = FlatWeights(self.twin, strategy.flat.slices)
-        self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
-        self.ema = Ema(strategy.ema.model, strategy.ema.decay) if strategy.ema else None
+        self.mean = MeanOfParts(strategy, model, checkpointer.world.size)
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
-        self.size = checkpointer.world.size  # of the training as it began
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
         self.skipped = False  # whether there was a cut without a checkpoint
         self.trained = {rank: Trained(length) for rank, length in enumerate(state.record_bytes)}  # by learner
@@ -123,8 +117,8 @@ class Assembly:
         """Evaluate the checkpoints that a lost leader had not."""
         for step in list(self.unevaluated):
             content, state = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
-            self.twin.load_state_dict(final_weights(content))
-            self._evaluate(state, self.twin)
+            self.mean.model.load_state_dict(final_weights(content))
+            self._evaluate(state, self.mean.model)
 
     def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
         """Write the checkpoint of `cut` once all parts exist; evaluate at an epoch's end.
@@ -141,19 +135,19 @@ class Assembly:
         path, mark = checkpoint_path(self.checkpointer.directory, step), mark_of(self.checkpointer, cut.number)
         others = [map_torch(learner_path(path, rank)) for rank in ranks[1:]]
         parts = [part, *others]
-        consensus = self._average(parts, ranks)
+        consensus = ConsensusMetrics(self.mean.find(parts), self._drift(self.mean.sample(), parts, ranks))
         if cut.ends_epoch:
             self.unevaluated.append(step)
         new = Saved(step, None)
         if cut.counts:
             self._keep(new)
         state = self._state(cut, dict(zip(ranks, parts, strict=True)), mark)
-        ema = self.ema.saved() if self.ema else None
-        whole = {**part, "mark": mark}
-        self.checkpointer.write_whole(self.twin.state_dict(), whole, state, [*self.saved, new], ema=ema)
+        ema = self.mean.ema
+        content = self.mean.model.state_dict(), {**part, "mark": mark}
+        self.checkpointer.write_whole(*content, state, [*self.saved, new], ema=ema.saved() if ema else None)
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
-            self._evaluate(state, self.ema.model if self.ema else self.twin)
+            self._evaluate(state, ema.model if ema else self.mean.model)
 
     def _wait_for_parts(self, number: int) -> Sequence[int]:
         """Wait for the parts of a cut; return their learners, none if training ends.
@@ -181,29 +175,6 @@ class Assembly:
         saved.sort(key=lambda entry: entry.step)
         self.saved = to_keep(saved, self.settings.keep_last, self.settings.keep_best, self.unevaluated)
 
-    def _average(self, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> ConsensusMetrics:
-        """Average the weights of `ranks`; return their distances and the drift."""
-        mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
-        scale = self.size / len(ranks)  # weights are those of a mean over all that began
-        square = norm_square = 0.0
-        for begin in range(0, len(mean_P), CHUNK):
-            pieces = list(_pieces(parts, scale, begin, min(begin + CHUNK, len(mean_P))))
-            for here, values, weight in pieces:
-                mean_P[here] += weight * values
-            for here, values, weight in pieces:
-                here = slice(here.start, min(here.stop, num_weights))
-                if here.start < here.stop:
-                    square += weight * float((values[: here.stop - here.start] - mean_P[here]).double().square().sum())
-            end = min(begin + CHUNK, num_weights)
-            norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
-        self._count(parts)
-        self.flat.weights_P.copy_(mean_P)
-        average_statistics(self.twin, [part["learner"] for part in parts])
-        if self.ema:
-            self.ema.average(parts)
-        mean_S = self.flat.sample(mean_P)
-        return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
-
     def _drift(self, mean_S: Tensor, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> float | None:
         """Return the drift of the mean, or None if unknown.
 
@@ -219,13 +190,6 @@ class Assembly:
             before_S = None
         self.before_S, self.before = mean_S, now
         return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
-
-    def _count(self, parts: Sequence[dict[str, Any]]) -> None:
-        """Set each counter to its maximum over the learners."""
-        of_all = list(zip(*(part["counters"] for part in parts), strict=True))
-        for model in (self.twin, self.ema.model) if self.ema else (self.twin,):
-            for counter, values in zip(counters(model), of_all, strict=True):
-                counter.tensor.copy_(torch.tensor(values).amax(0))
 
     def _state(self, cut: Cut, parts: Mapping[int, dict[str, Any]], mark: str) -> State:
         for rank, part in parts.items():
@@ -286,6 +250,50 @@ class Assembly:
         loss = self.reports.report_dev(losses, state)
         self._keep(Saved(state.step, loss))
         self.dev_losses.publish(state.epoch, loss)
+
+
+class MeanOfParts:
+    """Mean of the weights in learners' parts of a checkpoint, in a copy of the model."""
+
+    def __init__(self, strategy: Strategy, model: AcousticModel, size: int) -> None:
+        """Take the `size` of the training as it began, for which parts are weighted."""
+        self.size = size
+        self.model = copy.deepcopy(model)
+        self.flat = FlatWeights(self.model, strategy.flat.slices)
+        self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
+        self.ema = Ema(strategy.ema.model, strategy.ema.decay) if strategy.ema else None
+
+    def find(self, parts: Sequence[dict[str, Any]]) -> float:
+        """Compute the mean; return the learners' distance from it.
+
+        Statistics that learners keep for themselves are averaged; counters are the largest of any.
+        """
+        mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
+        scale = self.size / len(parts)  # weights are those of a mean over all that began
+        square = norm_square = 0.0
+        for begin in range(0, len(mean_P), CHUNK):
+            pieces = list(_pieces(parts, scale, begin, min(begin + CHUNK, len(mean_P))))
+            for here, values, weight in pieces:
+                mean_P[here] += weight * values
+            for here, values, weight in pieces:
+                here = slice(here.start, min(here.stop, num_weights))
+                if here.start < here.stop:
+                    square += weight * float((values[: here.stop - here.start] - mean_P[here]).double().square().sum())
+            end = min(begin + CHUNK, num_weights)
+            norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
+        of_all = list(zip(*(part["counters"] for part in parts), strict=True))
+        for model in (self.model, self.ema.model) if self.ema else (self.model,):
+            for counter, values in zip(counters(model), of_all, strict=True):
+                counter.tensor.copy_(torch.tensor(values).amax(0))
+        self.flat.weights_P.copy_(mean_P)
+        average_statistics(self.model, [part["learner"] for part in parts])
+        if self.ema:
+            self.ema.average(parts)
+        return math.sqrt(square / norm_square)
+
+    def sample(self) -> Tensor:
+        """Return a sample of the mean, for the drift."""
+        return self.flat.sample(self.mean_P)
 
 
 def mark_of(checkpointer: Checkpointer, number: int) -> str:

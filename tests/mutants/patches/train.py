@@ -15,20 +15,16 @@ TEST_LAST_EVALUATION = (
 )
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 TEST_ASYNCHRONOUS = "tests/unit/train/many_learners/test_asynchronous.py"
-TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
-TEST_ENTRY = "tests/unit/train/test_entry.py"
 TEST_LARGE_BATCHES = "tests/unit/train/optimisation/test_large_batches.py"
 TEST_PRELOAD = "tests/unit/train/many_learners/test_preload.py"
-TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
-TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
 TEST_PLAN = "tests/unit/train/batches/test_plan.py"
 TEST_COLUMNS = "tests/unit/train/batches/test_utterance_columns.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/checkpoints/test_checkpoint.py"
+TEST_LOST = "tests/unit/train/test_lost_learners.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
 TEST_LOST_NODE = "tests/unit/train/test_survival.py::test_others_train_without_lost_learners[node]"
 TEST_MIXING = "tests/unit/train/batches/test_mixing.py"
-TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 
 PATCHES = (
     Patch(
@@ -74,14 +70,14 @@ PATCHES = (
         ASSEMBLY,
         "if there and ranks == self._with_part(number):",
         "if there:",
-        (TEST_PARTS,),
+        (TEST_LOST,),
     ),
     Patch(
         "batch-trained-behind-the-cut-counts-before-it",
         ASSEMBLY,
         "if members and members.joined.get(rank, 0) < cut:",
         "if members:",
-        (TEST_PARTS,),
+        (TEST_LOST,),
     ),
     Patch(
         "cut-looked-for-before-the-weights",
@@ -96,7 +92,7 @@ PATCHES = (
     if neighbour is None and (newest := load_newest(checkpointer.directory)):
         model.load_state_dict(newest[0]["weights"])
 """,
-        (TEST_ENTRY,),
+        (TEST_LOST,),
     ),
     # Losses and joins through the command
     Patch(
@@ -126,35 +122,35 @@ PATCHES = (
         "asrtool/train/loop/step_records.py",
         "os.truncate(path, min(loss.record_bytes, path.stat().st_size))",
         "pass",
-        (TEST_TESTIMONY,),
+        (TEST_LOST,),
     ),
     Patch(
         "batch-with-a-line-is-left",
         "asrtool/train/ledger.py",
         " if (epoch, batch) not in trained]",
         "]",
-        (TEST_TESTIMONY,),
+        (TEST_LOST,),
     ),
     Patch(
         "what-was-given-to-a-cut-without-a-checkpoint-in-no-ledger",
         ASSEMBLY,
         "{rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None",
         "None",
-        (TEST_TAKE_OVER,),
+        (TEST_LOST,),
     ),
     Patch(
         "records-of-the-learner-in-the-place-of-this-one",
         CUTS,
         "result.behind.get(self.world.rank, 0)",
         "result.behind.get(self.world.index, 0)",
-        (TEST_TAKE_OVER,),
+        (TEST_LOST,),
     ),
     Patch(
         "unevaluated-checkpoints-of-the-first-before-forgotten",
         "asrtool/train/checkpoints/snapshots.py",
         "        self.assembler.submit(self.assembly.evaluate_left)\n",
         "",
-        (TEST_TAKE_OVER,),
+        (TEST_LOST,),
     ),
     Patch(
         "learners-import-for-themselves",
@@ -169,51 +165,51 @@ PATCHES = (
         TESTIMONY,
         'line["step"] > last_step',
         'line["step"] >= last_step',
-        (TEST_TESTIMONY,),
+        (TEST_LOST,),
     ),
     Patch(
         "records-of-before-count",
         TESTIMONY,
         "begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0",
         "0",
-        (TEST_TESTIMONY,),
+        (TEST_LOST,),
     ),
-    Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(ranks)", "scale = 1.0", (TEST_ASSEMBLY,)),
+    Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(parts)", "scale = 1.0", (TEST_LOST,)),
     Patch(
         "distance-without-the-weights-of-learners",
         ASSEMBLY,
         "square += weight * float(",
         "square += float(",
-        (TEST_ASSEMBLY,),
+        (TEST_LOST,),
     ),
     Patch(
         "statistics-of-learners-of-servers-forgotten",
         ASSEMBLY,
-        '        average_statistics(self.twin, [part["learner"] for part in parts])\n',
+        '        average_statistics(self.model, [part["learner"] for part in parts])\n',
         "",
-        (TEST_ASSEMBLY,),
+        (TEST_LOST,),
     ),
-    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_PARTS,)),
+    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_LOST,)),
     Patch(
         "checkpoint-waits-for-a-lost-learner",
         ASSEMBLY,
         "        return members.at(number)\n",
         "        return range(self.world.size)\n",
-        (TEST_ASSEMBLY,),
+        (TEST_LOST,),
     ),
     Patch(
         "checkpoint-without-what-lost-learners-trained",
         ASSEMBLY,
         "        self._add_lost(cut.state.step, cut.number)\n",
         "",
-        (TEST_ASSEMBLY,),
+        (TEST_LOST,),
     ),
     Patch(
         "batches-of-cuts-not-made-forgotten",
         ASSEMBLY,
         'self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]',
         'part["trained"]',
-        (TEST_ASSEMBLY,),
+        (TEST_LOST,),
     ),
     # Batch and rate of all learners
     Patch(

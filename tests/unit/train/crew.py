@@ -231,7 +231,8 @@ class Crew:
         """Each batch was trained once, and each checkpoint of an epoch was evaluated."""
         state = training.state
         assert sorted(self.records(state.record_bytes)) == every_batch()
-        assert (state.step, state.samples, state.untrained) == (len(every_batch()), len(every_batch()), [])
+        assert (state.samples, state.untrained) == (len(every_batch()), [])
+        assert state.step >= state.samples  # a batch that a lost learner had counts again, after a restart
         assert state.frames == sum(10 + batch for _, batch in every_batch())
         assert state.unevaluated == []
         assert state.dev_losses[-1][0] == NUM_EPOCHS
@@ -273,7 +274,7 @@ def quiet() -> Iterator[None]:
     with (
         patch.object(Stop, "__enter__", lambda self: self),
         patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
-        patch.object(Evaluation, "alone", lambda self, model: losses),
+        patch.object(Evaluation, "alone", lambda self, _: (time.sleep(0.01), self.world.store.request(), losses)[2]),
         patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),
     ):
         yield

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import functools
+import json
 import random as random_module
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
-from crew import Attempt, Crew
+import torch
+from crew import KILLED, Attempt, Crew
+from torch import nn
+from torch.distributed import HashStore
 
+from asrtool.distributed.members.joining import rendezvous_path
+from asrtool.distributed.members.members import Loss, Members, TrainingEnded
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work.work_queue import BatchNumber
+from asrtool.distributed.world import World
+from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
+from asrtool.train.checkpoints.merge import MeanOfParts
+from asrtool.train.ledger import Assigned, Trained, describe_assigned, examine_lost, find_missing, records_path
+from asrtool.train.loop import joining
+from asrtool.train.loop.step_records import Records
+
+NUM_TRAININGS = 60
 NUM_REQUESTS = 300  # about as many as a learner makes
 
 
@@ -23,6 +42,178 @@ def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before(seed: int, tmp_path: Path) -> None:
-    Crew(tmp_path / "train").train(attempts(random_module.Random(seed)))
+def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before(tmp_path: Path) -> None:
+    """Whoever is killed or joins at any request to the store; also from a checkpoint, if all were killed."""
+    for seed in range(NUM_TRAININGS):
+        Crew(tmp_path / str(seed)).train(attempts(random_module.Random(seed)))
+
+
+@pytest.mark.parametrize(
+    ("node_size", "num_nodes", "live"),
+    [(1, 3, [0, 1, 2]), (1, 3, [1]), (2, 3, [0, 1, 2, 3, 4, 5]), (2, 3, [0, 1, 4, 5]), (4, 2, [4, 5, 6, 7])],
+)
+def test_the_mean_of_a_checkpoint_is_that_of_the_nodes_that_are_left(
+    node_size: int, num_nodes: int, live: list[int]
+) -> None:
+    """Each learner has its slice of the weights of its node."""
+    weights_LP = torch.randn(num_nodes, 15, generator=torch.Generator().manual_seed(1))
+    strategy: Any = SimpleNamespace(flat=SimpleNamespace(slices=node_size), ema=None)
+    model: Any = nn.Linear(5, 3, bias=False)
+    mean = MeanOfParts(strategy, model, node_size * num_nodes)
+    parts = []
+    for rank in live:
+        padded_P = torch.zeros(len(mean.mean_P))
+        padded_P[:15] = weights_LP[rank // node_size]
+        own_P = padded_P.chunk(node_size)[rank % node_size]
+        learner = {"values_P": own_P, "offset": int(own_P.storage_offset())}
+        parts.append({"learner": learner, "weight": 1 / num_nodes, "counters": []})
+    distance = mean.find(parts)
+    left = sorted({rank // node_size for rank in live})
+    mean_P = weights_LP[left].mean(0)
+    torch.testing.assert_close(mean.model.weight.detach().flatten(), mean_P)
+    expected = (weights_LP[left] - mean_P).norm(dim=1).square().mean().sqrt() / mean_P.norm()
+    assert distance == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_statistics_that_learners_keep_for_themselves_are_averaged_and_counters_the_largest() -> None:
+    """Those of learners whose weights lie in servers, of which each part but one has none."""
+    strategy: Any = SimpleNamespace(flat=SimpleNamespace(slices=1), ema=None)
+    model: Any = nn.BatchNorm1d(2)
+    mean = MeanOfParts(strategy, model, 2)
+    own = [[torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])], [torch.tensor([3.0, 0.0]), torch.tensor([5.0, 0.0])]]
+    parts: list[dict[str, Any]] = [
+        {"learner": {"buffers": buffers}, "weight": 1.0, "counters": [number]}
+        for buffers, number in zip(own, (7, 3), strict=True)
+    ]
+    parts[0]["learner"] |= {"values_P": torch.ones(len(FlatWeights(nn.BatchNorm1d(2)).weights_P)), "offset": 0}
+    mean.find(parts)
+    assert mean.model.running_mean.tolist() == [2.0, 1.0]
+    assert mean.model.running_var.tolist() == [4.0, 2.0]
+    assert mean.model.num_batches_tracked == 7
+
+
+def line(step: int) -> dict[str, Any]:
+    return {"epoch": 1, "batch": step - 1, "step": step, "utterances": 2, "frames": 10 * step, "padded_frames": 100}
+
+
+def write(out: Path, rank: int, steps: Sequence[int], torn: str = "") -> int:
+    """Records of a learner; their bytes."""
+    text = "".join(json.dumps(line(step)) + "\n" for step in steps)
+    path = records_path(out, rank)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text + torn)
+    return len(text)
+
+
+def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path) -> None:
+    """A batch that was assigned again has the step of its place, and may have been trained behind the cut."""
+    begin = write(tmp_path, 1, [1])
+    end = write(tmp_path, 1, [1, 2, 4, 6, 9, 3])
+    before = Trained(begin, samples=2, frames=10, padded_frames=100)
+    found = before.extended(tmp_path, 1, end, last_step=6)
+    assert found.trained == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
+    assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 60, 400)
+    rest = found.extended(tmp_path, 1, end, last_step=10**9)
+    assert rest.trained[3:] == [(0, 8, 9), (0, 2, 3)]
+    assert rest.record_bytes == end
+    assert before.trained == []
+    assert found.extended(tmp_path, 2, 10, 10).trained == found.trained  # has no records
+
+
+def test_batches_in_nobodys_records_are_missing(tmp_path: Path) -> None:
+    members, begin, end = Members(3), write(tmp_path, 0, [1]), write(tmp_path, 1, [11])
+    write(tmp_path, 0, [1, 12, 14])
+    write(tmp_path, 1, [11, 13])  # the second after its loss
+    write(tmp_path, 2, [16], torn='{"step": 15')
+    found: list[set[BatchNumber]] = []
+    plan: Any = SimpleNamespace(missing=lambda trained: (found.append(trained), [(2, BatchNumber(0, 12))])[1])
+    state = State(step=10, record_bytes=[begin])
+    assert find_missing(tmp_path, state, plan, members) == []  # nobody was lost
+    members.lose(HashStore(), Loss(1, KILLED, end))
+    assert find_missing(tmp_path, state, plan, members) == [(2, 0, 12)]
+    assert found == [{BatchNumber(0, position) for position in (10, 11, 13, 15)}]
+
+
+def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: Path) -> None:
+    end = write(tmp_path, 1, [4, 6], torn="{")
+    assigned = Assigned(tmp_path, 1)
+    assigned.open()
+    for batch, number in ((5, 2), (7, 9)):
+        assigned.add(1, batch, number)
+    assert describe_assigned(tmp_path, 1) == " before it had trained batch 5 of epoch 1, 7 of epoch 1"
+    assigned.close()
+    path = tmp_path / "learners" / "1.assigned"
+    path.write_text(path.read_text() + ", 9]]}")  # killed before it cut off what was there before
+    assert examine_lost(tmp_path, 1, KILLED) == Loss(1, KILLED, end, [(9, 0, 7)], 10)
+    assert examine_lost(tmp_path, 2, "is silent") == Loss(2, "is silent", 0, [], 0)
+
+
+def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_alone(tmp_path: Path) -> None:
+    """One that was lost as it began has no file."""
+    end = write(tmp_path, 1, [1, 2])
+    write(tmp_path, 1, [1, 2, 3], torn='{"ep')
+    before = records_path(tmp_path, 1).read_bytes()
+    losses = {1: Loss(1, "was silent", end), 3: Loss(3, "was silent", 0)}
+    for rank, expected in ((2, before), (0, before[:end])):
+        Records(tmp_path, World(rank, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
+        assert records_path(tmp_path, 1).read_bytes() == expected
+
+
+class Newcomer:
+    """Learner 2 of those that two began, with all that it calls in order."""
+
+    def __init__(self, out: Path, neighbour: int | None = 1) -> None:
+        self.called: list[str] = []
+        self.store = HashStore()
+        self.world = World(2, 2, 2, self.store, generation="token", members=Members(2), joins=True)
+        self.checkpointer: Any = SimpleNamespace(world=self.world, directory=out / "checkpoints")
+        self.neighbour = neighbour
+        rendezvous_path(out).write_text(json.dumps({"attempt": "token"}))
+
+    def note(self, name: str, value: Any = None) -> Any:
+        self.called.append(name)
+        return value
+
+    def join(self) -> None:
+        strategy: Any = SimpleNamespace(
+            adopt=lambda: self.note("weights", self.neighbour), join=lambda cut: self.note(f"behind {cut}"), ema=None
+        )
+        model: Any = SimpleNamespace(load_state_dict=lambda weights: self.note(f"load {weights}"))
+        cuts: Any = SimpleNamespace(join=lambda: self.note("cut", 7))
+        enter = Members.join
+        with patch.object(Members, "join", lambda *args: self.note("entry") or enter(*args)):
+            joining.join(self.checkpointer, strategy, model, cuts)
+
+
+def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:
+    """What others train and exchange behind a cut of which it does not know is not in its weights then."""
+    newcomer = Newcomer(tmp_path)
+    newcomer.join()
+    assert newcomer.called == ["weights", "cut", "behind 7", "entry"]
+    assert newcomer.world.members
+    assert newcomer.world.members.joined == {2: 7}
+
+
+def test_it_joins_no_training_that_ends_and_no_attempt_that_is_over(tmp_path: Path) -> None:
+    ends = Newcomer(tmp_path)
+    Members(2).close(ends.store, (0, 1))
+    with pytest.raises(TrainingEnded):
+        ends.join()
+    over = Newcomer(tmp_path)
+    rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "a later one"}))
+    with pytest.raises(TrainingEnded):
+        over.join()
+
+
+def test_it_begins_with_the_state_of_the_others(tmp_path: Path) -> None:
+    state = State(step=3, untrained=[(0, 1, 2)], origins=[Origin(0, 0, 0, {"line": "a"})], saved=[Saved(3, None)])
+    newcomer = Newcomer(tmp_path)
+    newcomer.checkpointer.run = "7"
+    with patch.dict("os.environ", {"MASTER_ADDR": "node0", "MASTER_PORT": "1"}):
+        joining.publish_rendezvous(newcomer.checkpointer, state)
+    newcomer.checkpointer.run = ""
+    found = joining.begin_of(newcomer.checkpointer)
+    assert newcomer.checkpointer.run == "7"
+    assert found.seconds >= 0
+    found.seconds = 0.0
+    assert found == state
