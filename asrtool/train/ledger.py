@@ -162,6 +162,17 @@ class Trained:
         self.padded_frames += line["padded_frames"]
 
 
+def add_lost(trained: dict[int, Trained], members: Members | None, out: Path, last_step: float, cut: float) -> None:
+    """Add what lost learners have trained before the `cut` after `last_step`, by rank.
+
+    Learners that joined later do not count.
+    """
+    for rank, loss in members.losses.items() if members else ():
+        before = trained.setdefault(rank, Trained(0))
+        if members and members.joined.get(rank, 0) < cut:
+            trained[rank] = before.extended(out, rank, loss.record_bytes, last_step)
+
+
 def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[LostBatch]:
     """Return the batches that nobody trained since the state `begin`, with rounds.
 

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import itertools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.strategy import ConsensusMetrics, Strategy
 from asrtool.distributed.weights.ema import Ema
 from asrtool.distributed.weights.flat import FlatWeights, average_statistics, counters
+from asrtool.distributed.world import World
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.files.torch_file import map_torch
 from asrtool.settings.train import Optimisation
@@ -34,7 +36,7 @@ from asrtool.train.checkpoints.checkpoint import (
     to_keep,
 )
 from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer
-from asrtool.train.ledger import Ledger, Trained
+from asrtool.train.ledger import Ledger, Trained, add_lost
 from asrtool.train.loop.evaluation import FAR, DevLosses, EpochLoss
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports
@@ -129,7 +131,7 @@ class Assembly:
             self.skip()
             return
         step = cut.state.step
-        ranks = self._wait_for_parts(cut.number)
+        ranks = wait_for_parts(self.world, cut.number, self.checkpointer.closing)
         if not ranks:
             return
         path, mark = checkpoint_path(self.checkpointer.directory, step), mark_of(self.checkpointer, cut.number)
@@ -148,27 +150,6 @@ class Assembly:
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
             self._evaluate(state, ema.model if ema else self.mean.model)
-
-    def _wait_for_parts(self, number: int) -> Sequence[int]:
-        """Wait for the parts of a cut; return their learners, none if training ends.
-
-        A learner that joins meanwhile and has a part counts: others may have exchanged with it before the cut.
-        """
-        world = self.world
-        while not self.checkpointer.closing.is_set():
-            ranks = self._with_part(number)
-            there = world.store.check([announced(number, rank) for rank in ranks])
-            if there and ranks == self._with_part(number):
-                return ranks
-            time.sleep(POLL_S)
-        return ()
-
-    def _with_part(self, number: int) -> Sequence[int]:
-        members = self.world.members
-        if not members:
-            return self.world.live
-        members.refresh(self.world.store)
-        return members.at(number)
 
     def _keep(self, new: Saved) -> None:
         saved = [*(entry for entry in self.saved if entry.step != new.step), new]
@@ -198,7 +179,7 @@ class Assembly:
                 part["record_bytes"], part["samples"], part["frames"], part["padded_frames"], spans
             )
         self.skipped = False
-        self._add_lost(cut.state.step, cut.number)
+        add_lost(self.trained, self.world.members, self.out, cut.state.step, cut.number)
         of_all = self.trained.values()
         spans = itertools.chain(*(one.trained for one in of_all))
         lengths = [self.trained.get(rank, Trained(0)).record_bytes for rank in range(max(self.trained) + 1)]
@@ -225,21 +206,10 @@ class Assembly:
 
     def result(self) -> Result:
         """Return the results of all checkpoints at the end."""
-        self._add_lost(math.inf, math.inf)
+        add_lost(self.trained, self.world.members, self.out, math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
         behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
         return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, behind)
-
-    def _add_lost(self, last_step: float, cut: float) -> None:
-        """Count what lost learners have trained before the `cut` after `last_step`.
-
-        Learners that joined later do not count.
-        """
-        members = self.world.members
-        for rank, loss in members.losses.items() if members else ():
-            before = self.trained.setdefault(rank, Trained(0))
-            if members and members.joined.get(rank, 0) < cut:
-                self.trained[rank] = before.extended(self.out, rank, loss.record_bytes, last_step)
 
     def _evaluate(self, state: State, model: AcousticModel) -> None:
         try:
@@ -294,6 +264,27 @@ class MeanOfParts:
     def sample(self) -> Tensor:
         """Return a sample of the mean, for the drift."""
         return self.flat.sample(self.mean_P)
+
+
+def wait_for_parts(world: World, number: int, closing: threading.Event) -> Sequence[int]:
+    """Wait for the parts of a cut; return their learners, none if training ends.
+
+    A learner that joins meanwhile and has a part counts: others may have exchanged with it before the cut.
+    """
+
+    def with_part() -> Sequence[int]:
+        if not world.members:
+            return world.live
+        world.members.refresh(world.store)
+        return world.members.at(number)
+
+    while not closing.is_set():
+        ranks = with_part()
+        there = world.store.check([announced(number, rank) for rank in ranks])
+        if there and ranks == with_part():
+            return ranks
+        time.sleep(POLL_S)
+    return ()
 
 
 def mark_of(checkpointer: Checkpointer, number: int) -> str:

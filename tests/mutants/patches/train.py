@@ -68,13 +68,13 @@ PATCHES = (
     Patch(
         "part-of-one-that-joined-meanwhile-left-out",
         ASSEMBLY,
-        "if there and ranks == self._with_part(number):",
+        "if there and ranks == with_part():",
         "if there:",
         (TEST_LOST,),
     ),
     Patch(
         "batch-trained-behind-the-cut-counts-before-it",
-        ASSEMBLY,
+        TESTIMONY,
         "if members and members.joined.get(rank, 0) < cut:",
         "if members:",
         (TEST_LOST,),
@@ -193,14 +193,14 @@ PATCHES = (
     Patch(
         "checkpoint-waits-for-a-lost-learner",
         ASSEMBLY,
-        "        return members.at(number)\n",
-        "        return range(self.world.size)\n",
+        "        return world.members.at(number)\n",
+        "        return range(world.size)\n",
         (TEST_LOST,),
     ),
     Patch(
         "checkpoint-without-what-lost-learners-trained",
         ASSEMBLY,
-        "        self._add_lost(cut.state.step, cut.number)\n",
+        "        add_lost(self.trained, self.world.members, self.out, cut.state.step, cut.number)\n",
         "",
         (TEST_LOST,),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random as random_module
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +24,16 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
-from asrtool.train.checkpoints.merge import MeanOfParts
-from asrtool.train.ledger import Assigned, Trained, describe_assigned, examine_lost, find_missing, records_path
+from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
+from asrtool.train.ledger import (
+    Assigned,
+    Trained,
+    add_lost,
+    describe_assigned,
+    examine_lost,
+    find_missing,
+    records_path,
+)
 from asrtool.train.loop import joining
 from asrtool.train.loop.step_records import Records
 
@@ -92,6 +101,35 @@ def test_statistics_that_learners_keep_for_themselves_are_averaged_and_counters_
     assert mean.model.num_batches_tracked == 7
 
 
+def announce(store: HashStore, number: int, *ranks: int) -> None:
+    for rank in ranks:
+        store.set(announced(number, rank), "")
+
+
+def test_a_checkpoint_waits_for_the_parts_of_those_that_joined_before_its_cut_and_are_not_lost() -> None:
+    """Also of one that joins while the parts of others come: its entry is there before others announce theirs."""
+
+    class Joining(HashStore):
+        def check(self, keys: list[str]) -> bool:
+            there = HashStore.check(self, keys)
+            if there and announced(6, 1) in keys and announced(6, 2) not in keys:
+                Members(2).join(store, 2, 5)
+                announce(store, 6, 2)
+            return there
+
+    store = Joining()
+    world, closing = World(0, 2, store=store, members=Members(2)), threading.Event()
+    for number in (5, 6):
+        announce(store, number, 0, 1)
+    assert wait_for_parts(world, 5, closing) == (0, 1)
+    assert wait_for_parts(world, 6, closing) == (0, 1, 2)
+    Members(2).lose(store, Loss(1, KILLED, 0))
+    announce(store, 7, 0, 2)
+    assert wait_for_parts(world, 7, closing) == (0, 2)
+    closing.set()
+    assert wait_for_parts(world, 8, closing) == ()
+
+
 def line(step: int) -> dict[str, Any]:
     return {"epoch": 1, "batch": step - 1, "step": step, "utterances": 2, "frames": 10 * step, "padded_frames": 100}
 
@@ -118,6 +156,17 @@ def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path)
     assert rest.record_bytes == end
     assert before.trained == []
     assert found.extended(tmp_path, 2, 10, 10).trained == found.trained  # has no records
+
+
+def test_what_a_lost_one_trained_is_in_no_checkpoint_that_it_joined_behind(tmp_path: Path) -> None:
+    """It may have trained a batch of before, that another had left."""
+    store, members, trained = HashStore(), Members(2), dict[int, Trained]()
+    members.join(store, 2, 5)
+    members.lose(store, Loss(2, KILLED, write(tmp_path, 2, [4])))
+    add_lost(trained, members, tmp_path, 20, 5)
+    assert trained == {2: Trained(0)}
+    add_lost(trained, members, tmp_path, 30, 6)
+    assert trained[2].trained == [(0, 3, 4)]
 
 
 def test_batches_in_nobodys_records_are_missing(tmp_path: Path) -> None:
