@@ -253,8 +253,8 @@ class MeanOfParts:
             norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
         of_all = list(zip(*(part["counters"] for part in parts), strict=True))
         for model in (self.model, self.ema.model) if self.ema else (self.model,):
-            for counter, values in zip(counters(model), of_all, strict=True):
-                counter.tensor.copy_(torch.tensor(values).amax(0))
+            for counter, numbers in zip(counters(model), of_all, strict=True):
+                counter.tensor.copy_(torch.tensor(numbers).amax(0))
         self.flat.weights_P.copy_(mean_P)
         average_statistics(self.model, [part["learner"] for part in parts])
         if self.ema:

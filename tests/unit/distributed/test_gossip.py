@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from torch.distributed import HashStore
 from asrtool.distributed.members.members import Loss, Members
 from asrtool.distributed.strategies import hierarchical
 from asrtool.distributed.strategies.gossip import Gossip
-from asrtool.distributed.strategies.strategy import StepCost, Strategy
+from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.strategies.topology import fixed_ring, on_ring
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World
@@ -45,84 +45,45 @@ class SameGradients:
         pass
 
 
-def train(settings: dict[str, Any], name: str, num: int, check: Callable[[Strategy], None]) -> list[Strategy]:
-    """So many learners, in threads; `check` is called with each after every step, when all copies are made."""
+@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "num", "node_size", "num_exchanges"),
+    [
+        ("adpsgd-random", 4, 1, 4),
+        ("adpsgd-pairs", 4, 1, 2),  # active learners ask, passive ones answer
+        ("h-adpsgd", 16, 8, 16),  # a learner copies and sends its part of a node
+    ],
+)
+def test_a_step_copies_the_weights_once_to_and_fro_and_an_exchange_sends_two_messages(
+    name: str, num: int, node_size: int, num_exchanges: int, message_type: str
+) -> None:
+    settings = {"message_type": message_type} | ({"node_size": node_size} if node_size > 1 else {})
 
-    def run(world: World, model: nn.Module) -> Strategy:
-        strategy = build(name, world, model, settings)
+    def run(world: World, model: nn.Module) -> Any:
+        strategy: Any = build(name, world, model, settings)
         strategy.start()
         strategy.synchronise()
-        random = np.random.default_rng(world.rank // settings.get("node_size", 1))
+        random = np.random.default_rng(world.rank // node_size)
         for _ in range(NUM_STEPS):
             give_gradients(model, random)
             strategy.step()
-            strategy.mixing.staging.wait()  # type: ignore[attr-defined]
-            world.barrier()
-            check(strategy)
+            strategy.mixing.staging.wait()
             world.barrier()
         strategy.synchronise()
         strategy.close()
         return strategy
 
-    return at_once(run, worlds(num), [Net() for _ in range(num)])
-
-
-@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
-def test_of_a_node_of_eight_each_learner_copies_and_sends_an_eighth(message_type: str) -> None:
-    settings = {"node_size": 8, "outer": "adpsgd-fixed", "message_type": message_type}
-    copied: list[tuple[int, int]] = []
-
-    def check(strategy: Strategy) -> None:
-        stream = strategy.mixing.staging.stream  # type: ignore[attr-defined]
-        copied.append((stream.to_host, stream.to_gpu))
-        stream.to_host = stream.to_gpu = 0
-
-    with fake_gpu(), patch.object(hierarchical, "AveragedGradients", SameGradients):
-        learners: Any = train(settings, "h-adpsgd", 16, check)
-    eighth = learners[0].flat.weights_P.nbytes // 8
-    once = (2 * eighth, 2 * eighth)  # the first step, and the synchronisation before it
-    assert sorted(copied) == sorted([*[(eighth, eighth)] * 16 * (NUM_STEPS - 1), *[once] * 16])
-    for learner in learners:
-        sent = learner.mixing.exchanger.num_bytes  # asked and answered, once a step
-        assert sent == NUM_STEPS * 2 * eighth // (2 if message_type == "bf16" else 1)
-    for node in (learners[:8], learners[8:]):
-        for learner in node:
-            np.testing.assert_array_equal(weights_of(learner.model), weights_of(node[0].model))
-    assert (weights_of(learners[0].model) != weights_of(learners[8].model)).any()
-
-
-def test_alone_a_learner_copies_all_and_the_mean_has_every_update_once() -> None:
-    updates: dict[int, np.ndarray] = {}
-
-    def check(strategy: Strategy) -> None:
-        updates[strategy.world.rank] = strategy.updates_S.numpy().copy()  # type: ignore[attr-defined]
-
-    with fake_gpu() as streams:
-        learners: Any = train({}, "adpsgd-random", 4, check)
-    nbytes = learners[0].flat.weights_P.nbytes
+    with fake_gpu() as streams, patch.object(hierarchical, "AveragedGradients", SameGradients):
+        learners = at_once(run, worlds(num), [Net() for _ in range(num)])
+    part = learners[0].flat.weights_P.nbytes // node_size
     for stream in streams:  # the synchronisations copy as well
-        assert (stream.to_host, stream.to_gpu) == ((NUM_STEPS + 2) * nbytes, (NUM_STEPS + 2) * nbytes)
-    for learner in learners:
-        assert learner.mixing.exchanger.num_bytes == NUM_STEPS * 2 * nbytes
-    sample_S = learners[0].flat.sample
-    means_S = np.mean([sample_S(learner.flat.weights_P).numpy() for learner in learners], axis=0)
-    start_S = sample_S(build("none", World(), Net()).flat.weights_P).numpy()
-    np.testing.assert_allclose(means_S, start_S + np.mean(list(updates.values()), axis=0), atol=1e-6)
-    assert np.abs(means_S - start_S).max() > 1e-3
-
-
-@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
-def test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs(message_type: str) -> None:
-    """L learners, P values: L / 2 exchanges a step, each asked with P values and answered with as many."""
-    with fake_gpu() as streams:
-        learners: Any = train({"message_type": message_type}, "adpsgd-pairs", 4, lambda strategy: None)
-    nbytes = learners[0].flat.weights_P.nbytes
-    for stream in streams:  # the synchronisations copy as well
-        assert (stream.to_host, stream.to_gpu) == ((NUM_STEPS + 2) * nbytes, (NUM_STEPS + 2) * nbytes)
-    sent = [learner.mixing.exchanger.num_bytes for learner in learners]
-    message = nbytes // (2 if message_type == "bf16" else 1)
-    assert sent[::2] == [NUM_STEPS * message] * 2  # active: they ask
-    assert sum(sent[1::2]) == NUM_STEPS * 2 * message  # passive: they answer, one or the other
+        assert (stream.to_host, stream.to_gpu) == ((NUM_STEPS + 2) * part, (NUM_STEPS + 2) * part)
+    sent = sum(learner.mixing.exchanger.num_bytes for learner in learners)
+    assert sent == NUM_STEPS * num_exchanges * 2 * part // (2 if message_type == "bf16" else 1)
+    for learner in learners:  # of a node alike
+        first = learner.world.rank // node_size * node_size
+        np.testing.assert_array_equal(weights_of(learner.model), weights_of(learners[first].model))
+    assert (weights_of(learners[0].model) != weights_of(learners[-1].model)).any()
 
 
 @pytest.mark.parametrize(("name", "settings"), [("adpsgd-fixed", {}), ("h-adpsgd", {"node_size": 1})])
