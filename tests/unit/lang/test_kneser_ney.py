@@ -33,6 +33,7 @@ from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.disk_arrays import Scratch
 from asrtool.lang.ngram.kneser_ney import FALLBACK, estimate, find_discounts
 from asrtool.lang.ngram.model import NgramLm
+from asrtool.lang.text import read_sentences
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 
@@ -183,6 +184,7 @@ def test_symbols_of_the_graph_in_the_text_are_an_error(tmp_path: Path, symbol: s
 def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("\ufeffa b\nb \ufeffc\n".encode())
     assert estimate([tmp_path / "text"], None, 2, (1,)).words[3:] == ["a", "b", "\ufeffc"]
+    assert list(read_sentences(tmp_path / "text")) == [["a", "b"], ["b", "\ufeffc"]]
 
 
 @pytest.mark.skipif(not shutil.which("lmplz"), reason="KenLM's lmplz is not on PATH")

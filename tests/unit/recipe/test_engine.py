@@ -212,7 +212,7 @@ def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) ->
     assert lines[4] == "joining 2 files"
     assert lines[5].endswith(", exit code 0")
     run_stages(toy_run, range(1, 2), force=True)
-    assert (toy_run.work / "logs" / "01-second.log").read_text().splitlines()[:6] == lines
+    assert (toy_run.work / "logs" / "01-second.log").read_text().count("# stage 1 second: Two.\n") == 2
 
 
 def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:

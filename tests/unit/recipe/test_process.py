@@ -162,6 +162,7 @@ def test_a_second_signal_kills_a_command_that_stays(waiting: subprocess.Popen[st
     waiting.send_signal(signal.SIGTERM)
     waiting.communicate(timeout=ENDED_S)
     assert waiting.returncode == 128 + signal.SIGTERM
+    assert (tmp_path / "exp" / "long.signal").read_text() == str(int(signal.SIGTERM))  # the second one was SIGKILL
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")

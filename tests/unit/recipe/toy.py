@@ -34,7 +34,8 @@ elif verb == "fail":
     sys.exit(3)
 elif verb == "wait":
     def stop(number, frame):
-        out.with_suffix(".signal").write_text(str(number))
+        with out.with_suffix(".signal").open("a") as file:
+            file.write(str(number))
         out.with_suffix(".stays").exists() or sys.exit(128 + number)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
