@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from small_releases import make_data, write_fisher, write_hub5, write_sound, write_swbd
 
-from asrtool.cli.data import corpus
 from asrtool.errors import AsrtoolError
 from asrtool.local.releases.gather import collect_corpora
 from asrtool.local.releases.releases import find_files
@@ -33,6 +31,7 @@ def fail(*_: object) -> None:
 
 def test_configured_releases_are_linked_by_their_names(releases: Path, tmp_path: Path) -> None:
     out = tmp_path / "corpus"
+    (out / "LDC97S62").mkdir(parents=True)  # of an earlier mini corpus
     collect_corpora(out, SWBD, swbd_paths(releases), fail)
     assert sorted(path.name for path in out.glob("[!.]*")) == [
         "LDC2002S09",
@@ -41,14 +40,6 @@ def test_configured_releases_are_linked_by_their_names(releases: Path, tmp_path:
         "swb_ms98_transcriptions",
     ]
     assert (out / "LDC97S62" / "swb1_d1" / "data" / "sw02001.sph").is_file()
-
-
-def test_links_replace_an_earlier_mini_corpus(releases: Path, tmp_path: Path) -> None:
-    out = tmp_path / "corpus"
-    (out / "LDC97S62").mkdir(parents=True)
-    collect_corpora(out, SWBD, swbd_paths(releases), fail)
-    assert (out / "LDC97S62").is_symlink()
-    assert (releases / "LDC97S62" / "swb1_d1").is_dir()
 
 
 def test_without_any_path_the_mini_corpus_is_asked_for_what_the_settings_name(tmp_path: Path) -> None:
@@ -70,7 +61,6 @@ def test_without_the_releases_of_further_text_the_hint_leaves_it_out(releases: P
         collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases), fail, ["fisher"])
     with pytest.raises(AsrtoolError, match=r"paths.ldc2002t43 \((?!.*extra_text)"):
         collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases) | {"ldc2002t43": ""}, fail)
-    collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases), fail, [])  # as the hint has it
 
 
 def test_a_path_that_does_not_exist_is_named_with_its_key(releases: Path, tmp_path: Path) -> None:
@@ -95,16 +85,6 @@ def test_corpora_without_a_mini_version_need_a_path(train: str, key: str, tmp_pa
     with pytest.raises(AsrtoolError, match=f"no path is configured for {key}") as caught:
         collect_corpora(tmp_path / "c", make_data((train,), (), (train,)), {}, fail)
     assert "mini" not in str(caught.value)
-
-
-def test_a_dev_set_of_ones_own_is_linked_where_it_is_given(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        write_sound(tmp_path / name / "x.sph")
-    own, data = {"own_train": str(tmp_path / "a"), "own_test": str(tmp_path / "b")}, make_data(*[("own",)] * 3)
-    collect_corpora(tmp_path / "c1", data, own, fail)
-    assert sorted(path.name for path in (tmp_path / "c1").glob("[!.]*")) == ["own_test", "own_train"]
-    collect_corpora(tmp_path / "c2", data, {**own, "own_dev": str(tmp_path / "c")}, fail)
-    assert (tmp_path / "c2" / "own_dev").resolve() == tmp_path / "c"
 
 
 def test_a_role_brings_its_releases_alone(tmp_path: Path) -> None:
@@ -137,30 +117,19 @@ def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> N
 
 
 def test_discs_of_a_release_may_lie_in_several_places(releases: Path, tmp_path: Path) -> None:
+    for places, message in (
+        (("LDC97S62", "nowhere"), r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file"),
+        (("LDC2002S09", "LDC2002T43"), r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
+    ):
+        paths = {**swbd_paths(releases), "ldc97s62": tuple(str(releases / disc) for disc in places)}
+        with pytest.raises(AsrtoolError, match=message):
+            collect_corpora(tmp_path / "c", SWBD, paths, fail)
     write_sound(tmp_path / "elsewhere" / "swb1_d2" / "sw02003.sph")
     discs = (str(releases / "LDC97S62" / "swb1_d1"), str(tmp_path / "elsewhere" / "swb1_d2"))
     collect_corpora(tmp_path / "corpus", SWBD, {**swbd_paths(releases), "ldc97s62": discs}, fail)
     found = [path.name for path in find_files(tmp_path / "corpus" / "LDC97S62", "swb1_d?/*.sph")]
     assert found == ["sw02003.sph"]  # by the name that the disc has
     assert len(list(find_files(tmp_path / "corpus" / "LDC97S62", "sw0*.sph"))) == 3
-
-
-def test_each_of_several_places_exists_and_one_of_them_holds_the_release(releases: Path, tmp_path: Path) -> None:
-    for discs, message in (
-        (("LDC97S62", "nowhere"), r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file"),
-        (("LDC2002S09", "LDC2002T43"), r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
-    ):
-        paths = {**swbd_paths(releases), "ldc97s62": tuple(str(releases / disc) for disc in discs)}
-        with pytest.raises(AsrtoolError, match=message):
-            collect_corpora(tmp_path / "c", SWBD, paths, fail)
-
-
-def test_the_command_takes_a_list_of_places(releases: Path, tmp_path: Path) -> None:
-    paths = {**swbd_paths(releases), "ldc97s62": f"[{releases / 'LDC97S62'},{releases}]"}
-    settings = [f"--set=paths.{key}={path}" for key, path in paths.items()]
-    done = CliRunner().invoke(corpus, [str(tmp_path / "c"), "--set=data.train=swbd", "--set=data.test=hub5", *settings])
-    assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in (tmp_path / "c" / "LDC97S62").iterdir()) == ["1", "2"]
 
 
 @pytest.mark.parametrize("name", ["DATA/SW02001.SPH", "Data/sw02001.Sph", "data/sw02001.sph"])

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from small_releases import dropped, make_data, read_jsonl, supervisions
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
@@ -254,14 +252,6 @@ def test_a_manifest_that_is_a_link_finds_audio_beside_both(tmp_path: Path) -> No
     (tmp_path / "corpus").symlink_to(tmp_path / "snapshot")
     prepare_any(tmp_path / "corpus", tmp_path / "m", Data(), "own")
     assert [f[0] for f in facts(tmp_path / "m")] == ["a"]
-
-
-def test_the_command_prepares_a_manifest(tmp_path: Path) -> None:
-    write_sound(tmp_path / "a.wav")
-    manifest = write_lines(tmp_path / "x.jsonl", {"audio_filepath": "a.wav", "text": "Да"})
-    words = ["prepare", "manifest", str(manifest), str(tmp_path / "m"), "--set", "data.text_rules=unicode"]
-    assert CliRunner().invoke(cli, words, catch_exceptions=False).exit_code == 0
-    assert facts(tmp_path / "m") == [("a", "a", 0.0, 2.0, "a", "да")]
 
 
 CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n"), max_size=12)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +13,14 @@ import soundfile
 from small_releases import read_jsonl
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.features.shard_plan import say_resampled
-from asrtool.data.manifests.manifest import read_drops, read_manifests
+from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import prepare_all
-from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.sets.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
 from asrtool.settings.config import Config
-from asrtool.settings.data import Data
 
 RATES_HZ = (8000, 16000, 16000, 44100, 16000, 48000)
 RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"
@@ -43,41 +39,6 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
-def write_manifest(folder: Path) -> Path:
-    audio = sorted(path.relative_to(folder) for path in write_folder(folder).rglob("*.wav"))
-    (folder / "train.csv").write_text("path,text\n" + "".join(f"{path},one two\n" for path in audio))
-    return folder / "train.csv"
-
-
-def write_parquet(folder: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra dev")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow, of the extra dev")
-    audio = sorted(write_folder(folder / "audio").rglob("*.wav"))
-    rows = [{"audio": {"bytes": path.read_bytes(), "path": path.name}, "text": "one two"} for path in audio]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "train.parquet")
-    return folder / "train.parquet"
-
-
-def write_kaldi(folder: Path) -> Path:
-    names = sorted(path.stem for path in write_folder(folder).rglob("*.wav"))
-    where = {path.stem: path for path in folder.rglob("*.wav")}
-    (folder / "wav.scp").write_text("".join(f"r{name} {where[name]}\n" for name in names))
-    (folder / "segments").write_text("".join(f"{name} r{name} 0.5 1.75\n" for name in names))
-    (folder / "text").write_text("".join(f"{name} one two\n" for name in names))
-    (folder / "utt2spk").write_text("".join(f"{name} {name}\n" for name in names))
-    return folder
-
-
-@pytest.mark.parametrize("write", [write_folder, write_manifest, write_parquet, write_kaldi])
-def test_each_recording_keeps_its_rate(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    prepare_any(write(tmp_path / "data"), tmp_path / "m", Data(), "own")
-    recordings, segments = read_manifests(tmp_path / "m")
-    assert sorted(recording.sampling_rate for recording in recordings) == sorted(RATES_HZ)
-    assert {recording.duration for recording in recordings} == {2.0}
-    assert {segment.duration for segment in segments} == {1.25 if write is write_kaldi else 2.0}
-    assert read_drops(tmp_path / "m" / "dropped.tsv") == []
-
-
 @pytest.fixture
 def prepared(tmp_path: Path) -> tuple[Path, Config]:
     """Manifests of six files of four rates, and settings of recipes/own for few of them."""
@@ -89,20 +50,11 @@ def prepared(tmp_path: Path) -> tuple[Path, Config]:
     return tmp_path / "manifests", config
 
 
-def test_only_the_lowest_of_several_rates_would_make_all_alike(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    say_resampled(Path("train"), {8000: 1, 11025: 2, 16000: 5}, 16000)
-    lowest, middle = caplog.messages
-    assert "1 of 8 recordings have 8000 Hz" in lowest
-    assert "features.sampling_rate_hz=8000 would make all alike" in lowest
-    assert "2 of 8 recordings have 11025 Hz" in middle
-    assert "alike" not in middle
-
-
 def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_others(
     prepared: tuple[Path, Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manifests, config = prepared
+    assert sorted(r.sampling_rate for r in read_manifests(manifests / "own")[0]) == sorted(RATES_HZ)
     with caplog.at_level(logging.INFO):
         compute_features(manifests, tmp_path / "features", config.features)
     assert read_feature_settings(tmp_path / "features").sampling_rate_hz == 16000

@@ -16,13 +16,12 @@ from small_releases import make_data, supervisions
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.sets.split import split_manifests
-from asrtool.local.text.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
+from asrtool.local.text.own_text import fold, normalise_unicode, split_characters, text_rule
 from asrtool.local.text.references import NO_RULES_GLM, format_reference
-from asrtool.local.text.text_rules import TAGS, Unusable, normalise_plain
+from asrtool.local.text.text_rules import TAGS, Unusable
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.stm_ctm import read_ctm
 from asrtool.settings.data import Data
-from asrtool.settings.lang import NOT_IN_WORDS
 from asrtool.settings.toml_files import load_config
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=40)
@@ -90,14 +89,11 @@ def test_each_character_is_a_word_with_what_combines_with_it(text: str, expected
     assert RULES["characters"](text) == expected
 
 
-def test_text_is_taken_as_it_stands() -> None:
-    assert RULES["none"]("  Hello,\tWorld!  Élan\u00a0«x»  [noise]") == "Hello, World! Élan «x» [noise]"
-
-
 @pytest.mark.parametrize("word", ["(x)", "a/b", "{x", "x;y", "<x>", "[so]", "@", "a*", "\u2581a", "a\\b", "#0"])
 def test_what_means_something_to_a_scorer_or_a_graph_is_no_word(word: str) -> None:
     with pytest.raises(Unusable, match="unknown mark-up"):
-        take_as_it_stands(f"so {word}")
+        RULES["none"](f"so {word}")
+    assert RULES["none"]("  Hello,\tWorld!  Élan\u00a0«x»  [noise]") == "Hello, World! Élan «x» [noise]"
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -140,11 +136,6 @@ def test_words_of_a_script_lose_no_letter_and_no_digit(text: str) -> None:
     assert set(said) - set(kept) <= {"'", "\u200c", "\u200d"}
 
 
-@given(st.text(st.characters(categories=["L", "M", "N"]), min_size=1, max_size=20))
-def test_characters_put_together_are_the_word(word: str) -> None:
-    assert "".join(split_characters(word)) == word
-
-
 WORDS = st.text(
     st.characters(exclude_categories=["Cs", "Z", "Cc"], exclude_characters="\ufffd"), min_size=1, max_size=8
 )
@@ -172,22 +163,6 @@ def test_what_a_rule_gives_is_scored_as_it_was_said(
     (folder / "h.ctm").write_text("", encoding="utf-8")  # nothing may be missed
     missed = score_hub5(folder / "ref.stm", folder / "h.ctm", folder / "ref.glm").overall
     assert (missed.del_, missed.corr) == (counts.num_words, 0)
-
-
-def test_german_er_is_a_word_that_may_not_be_missed(tmp_path: Path) -> None:
-    entry = {"id": "u", "recording_id": "r", "channel": 0, "speaker": "s", "start": 0, "duration": 1, "text": "er ha"}
-    assert format_reference([entry], {"r": "own"}).endswith("(er) (ha)\n")
-    assert format_reference([entry], {"r": "own"}, is_english=False).endswith(" er ha\n")
-
-
-@given(TEXTS)
-def test_english_is_as_ever_the_default(text: str) -> None:
-    assert Data().text_rules == "english"
-    assert text_rule(Data()) is normalise_plain
-
-
-def test_no_word_of_ours_has_what_scoring_reads_otherwise() -> None:
-    assert not set("abcdefghijklmnopqrstuvwxyz'-") & set(NOT_IN_WORDS)
 
 
 def test_every_layout_and_the_split_obey_the_rule(tmp_path: Path) -> None:

@@ -131,37 +131,28 @@ def test_one_file_or_one_configuration_of_several_can_be_named(tmp_path: Path) -
 
 
 def test_files_of_no_role_are_all_of_them_and_a_role_that_lacks_is_named(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "all" / "trainers" / "0000.parquet", *numbered((1,)))  # is not named train
-    write_parquet(tmp_path / "all" / "0001.parquet", *numbered((2,)))
+    """Audio may be bytes alone or a path alone."""
+    write_parquet(tmp_path / "all" / "trainers" / "0000.parquet", {"Audio": sound(1, "FLAC"), "Sentence": "one"})
+    (tmp_path / "all" / "clips").mkdir()
+    (tmp_path / "all" / "clips" / "c.flac").write_bytes(sound(3, "FLAC"))
+    write_parquet(tmp_path / "all" / "b.parquet", {"audio": {"path": "c.flac", "bytes": None}, "text": "two"})
+    write_parquet(tmp_path / "all" / "c.parquet", {"file": "/x.wav", "audio": {"bytes": sound(2, "MP3")}, "text": "x"})
     prepare_any(tmp_path / "all", tmp_path / "m", Data(), "own", "test")
-    assert texts(tmp_path / "m") == {"n1": "one", "n2": "two"}
+    assert {id_: file.suffix for id_, file in sources(tmp_path / "m").items()} == {
+        "0000-000001": ".flac", "c": ".flac", "c-000001": ".mp3",
+    }  # fmt: skip
     folder = write_hub(tmp_path / "data")
     (folder / "data" / "test-00000-of-00001.parquet").unlink()
-    with pytest.raises(
-        AsrtoolError, match=r"has data/train-00000-of-00002.parquet, .*, for test expected test; name one"
-    ):
+    with pytest.raises(AsrtoolError, match=r"has data/train-00000-of-00002.parquet, .*, for test expected test; name"):
         find_set(folder, "test")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_both_formats_of_arrow(is_stream: bool, tmp_path: Path) -> None:
+def test_both_formats_of_arrow(is_stream: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asrtool.local.layouts.parquet.BATCH_ROWS", 1)  # in memory at a time
     path = write_arrow(tmp_path / "x.arrow", *numbered((1, 2, 3)), is_stream=is_stream)
     prepare_any(path, tmp_path / "m", Data(), "own")
     assert texts(tmp_path / "m") == {"n1": "one", "n2": "two", "n3": "three"}
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_more_rows_than_are_in_memory_at_a_time(suffix: str, tmp_path: Path) -> None:
-    columns = {"audio": [{"bytes": sound(1, duration_s=0.1), "path": f"{i}.wav"} for i in range(150)],
-               "text": [f"word{'a' * i}" for i in range(150)]}  # fmt: skip
-    table, path = pyarrow.table(columns), tmp_path / f"x.{suffix}"
-    if suffix == "parquet":
-        parquet.write_table(table, path)
-    else:
-        with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-    prepare_any(path, tmp_path / "m", Data(), "own")
-    assert texts(tmp_path / "m") == {str(i): f"word{'a' * i}" for i in range(150)}
 
 
 def test_names_that_repeat_or_lack_are_those_of_the_row(tmp_path: Path) -> None:
@@ -193,19 +184,6 @@ def test_other_data_with_columns_of_something_else_beside_it_is_read_as_before(t
     for folder in ("table", "pairs"):
         prepare_any(tmp_path / folder, tmp_path / f"{folder}-m", Data(), "own")
         assert texts(tmp_path / f"{folder}-m") == {"a": "one"}
-
-
-def test_bytes_alone_paths_alone_and_other_formats(tmp_path: Path) -> None:
-    (tmp_path / "d" / "clips").mkdir(parents=True)
-    (tmp_path / "d" / "clips" / "c.flac").write_bytes(sound(3, "FLAC"))
-    write_parquet(tmp_path / "d" / "a.parquet", {"Audio": sound(1, "FLAC"), "Sentence": "one"})
-    write_parquet(tmp_path / "d" / "b.parquet", {"audio": {"path": "c.flac", "bytes": None}, "text": "two"})
-    write_parquet(tmp_path / "d" / "c.parquet", {"file": "/gone.wav", "audio": {"bytes": sound(2, "MP3")}, "text": "x"})
-    prepare_any(tmp_path / "d", tmp_path / "m", Data(), "own")
-    assert {id_: file.suffix for id_, file in sources(tmp_path / "m").items()} == {
-        "a-000001": ".flac", "c": ".flac", "c-000001": ".mp3",
-    }  # fmt: skip
-    assert sorted(texts(tmp_path / "m").values()) == ["one", "two", "x"]
 
 
 def test_audio_that_is_there_is_not_written_again(tmp_path: Path) -> None:
@@ -269,18 +247,14 @@ def test_without_pyarrow_the_package_is_named(tmp_path: Path, monkeypatch: pytes
         prepare_any(tmp_path / "x.parquet", tmp_path / "m", Data(), "own")
 
 
-def test_the_command_prepares_and_checks_it(tmp_path: Path) -> None:
+def test_commands_prepare_check_and_decode_it(tmp_path: Path) -> None:
     folder = write_hub(tmp_path / "data")
-    for words in (["prepare", "manifest", str(folder), str(tmp_path / "m"), "--role", "test"], ["check", str(folder)]):
+    work = make_work(tmp_path / "work")
+    for words in (
+        ["prepare", "manifest", str(folder), str(tmp_path / "m"), "--role", "test"],
+        ["check", str(folder)],
+        ["decode", str(work), str(folder / "data" / "test-00000-of-00001.parquet"), str(tmp_path / "out")],
+    ):
         done = CliRunner().invoke(cli, words, catch_exceptions=False)
         assert done.exit_code == 0, done.output
     assert texts(tmp_path / "m") == {"n5": "five"}
-
-
-def test_a_bundle_decodes_one_file(tmp_path: Path) -> None:
-    work = make_work(tmp_path / "work")
-    path = write_parquet(tmp_path / "calls.parquet", *numbered((1, 2)))
-    done = CliRunner().invoke(cli, ["decode", str(work), str(path), str(tmp_path / "out")], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "calls, greedy" in done.output
-    assert texts(tmp_path / "out" / "manifests" / "calls") == {"n1": "one", "n2": "two"}

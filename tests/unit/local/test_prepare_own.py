@@ -64,7 +64,12 @@ def kaldi(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_pair(folder / "flat", "Yes" + "s" * 57)
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
+    assert "characters a second" not in caplog.text
+    caplog.clear()
+    write_pair(folder / "flat", "Yes")
     out = tmp_path / "own_test"
     prepare_folder(folder, out, Data(), "own")
     assert [(s["id"], s["speaker"], s["text"]) for s in supervisions(out)] == [
@@ -72,6 +77,9 @@ def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path) -> No
         ("ann-two", "ann", "it's well known"),
         ("flat", "flat", "yes"),
     ]
+    write_pair(folder / "fast", "a" * 61)
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
+    assert "m: 1 of 4 utterances have more than 30 characters a second, the first is fast" in caplog.text
     assert (out / "ref.stm").read_text().splitlines()[-1] == "flat/flat A flat 0.000 2.000 <O,own> yes"
 
 
@@ -156,28 +164,6 @@ def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> Non
     assert "r0.wav: 8000 samples at 8000 Hz, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
-def test_a_corrupt_manifest_of_lhotse_is_reported(tmp_path: Path) -> None:
-    folder = write_lhotse(tmp_path / "lhotse")
-    path = folder / "x_supervisions_all.jsonl.gz"
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(AsrtoolError, match=r"x_supervisions_all.jsonl.gz: corrupt after line \d: EOFError"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    path.unlink()
-    with pytest.raises(AsrtoolError, match=r"0 files \*supervisions\*.jsonl.gz, expected one"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-
-
-def test_each_set_is_read_in_the_layout_it_has(folder: Path, kaldi: Path, tmp_path: Path) -> None:
-    corpus, manifests = tmp_path / "corpus", tmp_path / "manifests"
-    corpus.mkdir()
-    (corpus / "own_train").symlink_to(kaldi)
-    (corpus / "own_dev").symlink_to(write_lhotse(tmp_path / "lhotse"))
-    (corpus / "own_test").symlink_to(folder)
-    prepare_all(corpus, manifests, OWN)
-    sets = manifests / "corpora" / "own"
-    assert [len(supervisions(sets / role)) for role in ("train", "dev", "test")] == [3, 2, 3]
-
-
 def test_a_dev_set_no_longer_given_is_no_longer_taken(folder: Path, tmp_path: Path) -> None:
     corpus, manifests = tmp_path / "corpus", tmp_path / "manifests"
     corpus.mkdir()
@@ -186,15 +172,11 @@ def test_a_dev_set_no_longer_given_is_no_longer_taken(folder: Path, tmp_path: Pa
     prepare_all(corpus, manifests, OWN)
     (corpus / "own_dev").unlink()
     prepare_all(corpus, manifests, OWN)
+    (corpus / "own_test").unlink()
+    with pytest.raises(AsrtoolError, match="own/test: half-written, it has no report.json; run"):
+        prepare_all(corpus, manifests, OWN)
     assert not (manifests / "corpora" / "own" / "dev" / "report.json").exists()
     assert (manifests / "corpora" / "own" / "train" / "report.json").exists()
-
-
-def test_a_set_that_is_needed_and_not_there_is_named(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "own_train").symlink_to(folder)
-    with pytest.raises(AsrtoolError, match="own/test: no such folder of manifests"):
-        prepare_all(tmp_path / "corpus", tmp_path / "manifests", OWN)
 
 
 def test_two_pairs_of_a_folder_that_would_be_one_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -208,6 +190,8 @@ def test_two_pairs_of_a_folder_that_would_be_one_are_refused(folder: Path, tmp_p
     (folder / "ann" / "one.flac").touch()
     with pytest.raises(AsrtoolError, match=r"ann/one.flac and one.wav: two files for one recording; keep one"):
         prepare()
+    (folder / "ann" / "one.flac").rename(folder / "ann" / "one.mp3")  # lossless audio goes before it
+    prepare()
 
 
 def test_a_text_that_is_not_utf8_is_set_aside_and_a_byte_order_mark_is_none_of_it(folder: Path, tmp_path: Path) -> None:
@@ -260,6 +244,7 @@ def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Pat
         ("recordings", "channel_ids", "x"),
         ("recordings", "channel_ids", [None]),
         ("supervisions", "id", None),
+        ("supervisions", "id", "half \ud800"),
         ("supervisions", "recording_id", None),
         ("supervisions", "speaker", {}),
         ("supervisions", "channel", 1.5),
@@ -277,42 +262,11 @@ def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
     entries = read_jsonl(path)
     entries[1][key] = value
     path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
-    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: ValueError: {key} (is|has)"):
+    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: (ValueError: {key} (is|has)|Unicode)"):
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-
-
-def test_lossless_audio_goes_before_what_was_made_of_it(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("a.mp3", "a.wav"):
-        soundfile.write(tmp_path / "data" / name, np.zeros(8000), 8000)
-    (tmp_path / "data" / "a.txt").write_text("yes\n")
-    prepare_folder(tmp_path / "data", tmp_path / "m", Data(), "own")
-    (recording,) = read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")
-    assert recording["sources"][0]["source"].endswith("a.wav")
-    soundfile.write(tmp_path / "data" / "a.flac", np.zeros(8000), 8000)
-    with pytest.raises(AsrtoolError, match="two files for one recording"):
-        prepare_folder(tmp_path / "data", tmp_path / "m", Data(), "own")
-
-
-def test_a_name_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    folder = write_lhotse(tmp_path / "lhotse")
-    path = folder / "x_supervisions_all.jsonl.gz"
-    entries = read_jsonl(path)
-    entries[1]["id"] = "half \ud800"
-    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
-    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: UnicodeEncodeError"):
+    path.unlink()
+    with pytest.raises(AsrtoolError, match=rf"0 files \*{what}\*.jsonl.gz, expected one"):
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-
-
-def test_more_text_than_can_be_said_in_its_audio_is_in_the_log(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_pair(folder / "fast", "a" * 60)
-    prepare_folder(folder, tmp_path / "m", Data(), "own")
-    assert "characters a second" not in caplog.text
-    write_pair(folder / "fast", "a" * 61)
-    prepare_folder(folder, tmp_path / "m", Data(), "own")
-    assert "m: 1 of 4 utterances have more than 30 characters a second, the first is fast" in caplog.text
 
 
 def write_cuts(tmp_path: Path) -> Path:
@@ -334,7 +288,8 @@ def write_cuts(tmp_path: Path) -> Path:
 
 def test_cuts_of_lhotse_are_read_where_they_are_in_their_recordings(tmp_path: Path) -> None:
     path = write_cuts(tmp_path)
-    for number, source in enumerate((path, path.parent)):
+    (tmp_path / "own_train").symlink_to(path)  # as the stage corpus does
+    for number, source in enumerate((tmp_path / "own_train", path.parent)):
         prepare_any(source, tmp_path / f"m{number}", LENIENT, "own")
         _, segments = read_manifests(tmp_path / f"m{number}")
         assert [(s.id, s.recording_id, s.start, s.duration, s.text) for s in segments] == [
@@ -345,16 +300,6 @@ def test_cuts_of_lhotse_are_read_where_they_are_in_their_recordings(tmp_path: Pa
         ]
         (drop,) = read_drops(tmp_path / f"m{number}" / "dropped.tsv")
         assert drop.detail == "a MixedCut, expected a MonoCut with a recording"
-
-
-def test_cuts_are_found_as_the_stage_corpus_links_them_and_named_where_they_are_broken(tmp_path: Path) -> None:
-    path = write_cuts(tmp_path)
-    (tmp_path / "own_train").symlink_to(path)
-    prepare_any(tmp_path / "own_train", tmp_path / "m", LENIENT, "own")
-    assert len(read_manifests(tmp_path / "m")[1]) == 4
-    RecordingSet.from_recordings([]).to_file(path.parent / "recordings.jsonl.gz")
-    with pytest.raises(AsrtoolError, match=r"0 files \*supervisions"):  # those are what is read where they are there
-        prepare_any(path.parent, tmp_path / "n", LENIENT, "own")
 
 
 @pytest.mark.parametrize(
@@ -373,8 +318,9 @@ def test_a_value_of_cuts_that_lhotse_does_not_look_at_is_reported(
         prepare_any(broken, tmp_path / "n", LENIENT, "own")
 
 
-@pytest.mark.parametrize("layout", ["folder", "kaldi", "lhotse", "shar", "manifest"])
-@pytest.mark.parametrize("below", [".", "sub/m"])
+@pytest.mark.parametrize(
+    ("layout", "below"), [("folder", "."), ("kaldi", "sub/m"), ("lhotse", "."), ("shar", "m"), ("manifest", "m")]
+)
 def test_manifests_are_not_written_into_the_data(layout: str, below: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     before = sorted(folder.rglob("*"))

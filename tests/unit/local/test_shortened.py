@@ -84,6 +84,9 @@ def test_a_file_of_the_same_name_is_decoded_anew(sounds: dict[str, Sound], tmp_p
     """Into one folder, with an older set in it and a file of a user."""
     (tmp_path / "audio").mkdir()
     (tmp_path / "audio" / "a.flac").write_bytes(b"of a user")
+    soundfile.write(tmp_path / "b.wav", samples(0), 8000)
+    plain = {"b": Sound(tmp_path / "b.wav", NUM_SAMPLES, 8000)}  # which stays where it is
+    assert decode_shortened(plain, tmp_path / "audio", []) == plain
     for seed in (0, 1):
         decoded = decode_shortened({"a": sounds[f"call{seed}"]}, tmp_path / "audio", [])["a"].path
         np.testing.assert_array_equal(soundfile.read(decoded, dtype="int16")[0], samples(seed))
@@ -104,10 +107,3 @@ def test_a_disk_without_room_is_found_before_anything_is_decoded(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, int(needed) + 1))
     decode_shortened(sounds, tmp_path / "m" / "audio", [])
     assert "decoded once, by sph2pipe: about" in caplog.text
-
-
-def test_files_that_are_not_compressed_stay_where_they_are(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", samples(0), 8000)
-    sounds = {"a": Sound(tmp_path / "a.wav", NUM_SAMPLES, 8000)}
-    assert decode_shortened(sounds, tmp_path / "audio", []) == sounds
-    assert not (tmp_path / "audio").exists()
