@@ -9,7 +9,6 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.data.duplicates.same_audio import Said, SameAudio, find_same_audio
@@ -31,47 +30,32 @@ TEXT_HEADING = "id\tset\ttext\ttimes in train\n"
 LEAST_WORDS = 8  # what is shorter is said again in any conversation
 
 
-@dataclass(frozen=True)
-class Scored:
-    """An utterance to be scored."""
-
-    id: str
-    of_set: str
-    text: str
-
-
 def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
     """Write `manifests`/same_text.tsv: long scored utterances said in training.
 
     Only utterances of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing
     or corrupt manifest.
     """
-    utterances = [
-        Scored(id_, name, text) for name in scored for id_, text in _texts(manifests / name) if _is_long(text)
-    ]
-    times = dict.fromkeys((utterance.text for utterance in utterances), 0)
+    texts = [(name, id_, text) for name in scored for id_, text in _texts(manifests / name)]
+    long = [item for item in texts if len(item[2].split()) >= LEAST_WORDS]
+    times = dict.fromkeys((text for _, _, text in long), 0)
     for _, text in _texts(manifests / train):
         if text in times:
             times[text] += 1
-    found = [utterance for utterance in utterances if times[utterance.text]]
-    lines = ("\t".join((one.id, one.of_set, one.text, str(times[one.text]))) + "\n" for one in found)
+    found = [item for item in long if times[item[2]]]
+    lines = (f"{id_}\t{name}\t{text}\t{times[text]}\n" for name, id_, text in found)
     write_text(manifests / SAME_TEXT, TEXT_HEADING + "".join(lines))
-    for name in scored:
-        num, num_all = (sum(one.of_set == name for one in some) for some in (found, utterances))
-        if num:
-            logging.warning(
-                "%d of %d utterances of %s with %d words or more are said in training, too: %s",
-                num, num_all, name, LEAST_WORDS, manifests / SAME_TEXT,
-            )  # fmt: skip
+    num_long = Counter(name for name, _, _ in long)
+    for name, num in Counter(name for name, _, _ in found).items():
+        logging.warning(
+            "%d of %d utterances of %s with %d words or more are said in training, too: %s",
+            num, num_long[name], name, LEAST_WORDS, manifests / SAME_TEXT,
+        )  # fmt: skip
 
 
 def _texts(folder: Path) -> Iterator[tuple[str, str]]:
     _, batches = read_batches(folder)
     yield from ((entry["id"], entry.get("text") or "") for entries in batches for entry in entries)
-
-
-def _is_long(text: str) -> bool:
-    return len(text.split()) >= LEAST_WORDS
 
 
 SAME_AUDIO = "same_audio.tsv"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 Speaker = str | None
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """Consequences of holding out a conversation."""
 
     gain_s: float  # of speech
@@ -72,31 +71,22 @@ def choose_conversations(
 ) -> set[str]:
     """Choose recordings of about `target_s` whose speakers have few others.
 
-    At least one; recordings with only held-out speakers are included. Deterministic.
+    At least one; recordings with only held-out speakers are included. Recordings with the same speakers are held out
+    together: if each utterance is a recording, a speaker may have a hundred thousand. Deterministic.
     """
-    members = group_alike(speech_s, num_utterances)
+    speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
+    for recording, speaker in num_utterances:
+        speakers[recording].add(speaker)
+    alike: defaultdict[frozenset[Speaker], list[str]] = defaultdict(list)
+    for recording in sorted(speech_s):
+        alike[frozenset(speakers[recording])].append(recording)
+    members = {min(ids, key=_key): ids for ids in alike.values()}
     group_of = {id_: group for group, ids in members.items() for id_ in ids}
     of_groups: Counter[tuple[str, Speaker]] = Counter()
     for (id_, speaker), num in num_utterances.items():
         of_groups[group_of[id_], speaker] += num
     speech_of_groups_s = {group: sum(speech_s[id_] for id_ in ids) for group, ids in members.items()}
     return {id_ for group in _choose(speech_of_groups_s, of_groups, target_s) for id_ in members[group]}
-
-
-def group_alike(
-    recordings: Iterable[str], num_utterances: Iterable[tuple[str, Speaker]]
-) -> Mapping[str, Sequence[str]]:
-    """Group recordings with the same speakers, which are held out together.
-
-    If each utterance is a recording, a speaker may have a hundred thousand.
-    """
-    speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
-    for recording, speaker in num_utterances:
-        speakers[recording].add(speaker)
-    groups: defaultdict[frozenset[Speaker], list[str]] = defaultdict(list)
-    for recording in sorted(recordings):
-        groups[frozenset(speakers[recording])].append(recording)
-    return {min(ids, key=_key): ids for ids in groups.values()}
 
 
 def _key(id_: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from asrtool.data.manifests.manifest import REPORT
 from asrtool.data.mix import fractions_of
 from asrtool.errors import AsrtoolError
 from asrtool.lang.text import extra_files
-from asrtool.local.corpus import extra_corpora, with_role
+from asrtool.local.corpus import CORPORA, extra_corpora, with_role
 from asrtool.local.releases.shortened import cost_of_decoding
 from asrtool.predict.estimate.needs import Amount
 from asrtool.predict.estimate.text_stages import WORDS_AN_HOUR
@@ -18,42 +20,48 @@ from asrtool.recipe.state import read_marker
 from asrtool.settings.config import Config, select
 from asrtool.settings.values import flatten
 
-TRAIN_REPORT = Path("manifests", "train", "report.json")
+BYTES_A_WORD = 5  # of text, with the blank
 
 
-def training_hours(config: Config, work: Path) -> tuple[float, str]:
+def amount_of(config: Config, work: Path) -> Amount:
+    """Return the amount of a run, from its manifests or published sizes.
+
+    Raises AsrtoolError for a corpus of unknown size without a manifest.
+    """
+    report = _report(config, work, "train")
+    hours, source = _training_hours(config, work, report)
+    is_read = report or is_mini(config)
+    shortened = 0 if is_read else sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
+    amount = Amount(
+        hours,
+        source,
+        of_corpora=epoch_hours(config, work, hours),
+        extra_words=extra_words(config, work),
+        decoding=cost_of_decoding(shortened),
+    )
+    if not {"num_words", "num_utterances"} <= report.keys():
+        return amount
+    return replace(
+        amount, utterance_s=3600 * hours / report["num_utterances"], words_an_hour=report["num_words"] / hours
+    )
+
+
+def _training_hours(config: Config, work: Path, report: Mapping[str, Any]) -> tuple[float, str]:
     """Return hours of speech that a run in `work` trains on, and their source.
 
-    The report on the run's manifests is used if it exists. Without it, the run trains on the mini corpus if the paths
-    of all training releases are explicitly empty; otherwise published hours are used. Raises AsrtoolError for a corpus
-    of unknown size without a manifest.
+    Without a report, the run trains on the mini corpus if the paths of all training releases are explicitly empty;
+    otherwise published hours are used.
     """
-    if report := report_of(config, work):
-        return float(report["speech_hours"]), f"by {work / TRAIN_REPORT}"
-    corpora = with_role(config.data, "train")
+    if report:
+        return float(report["speech_hours"]), f"by {work / 'manifests' / 'train' / REPORT}"
     if is_mini(config):
         return config.mini.train_hours, "of the mini corpus"
+    corpora = with_role(config.data, "train")
     unknown = [corpus.name for corpus in corpora if not corpus.train_hours]
     if unknown:
         what = f"how much speech {', '.join(unknown)} has is not known before its manifest is made"
         raise AsrtoolError(what, "run the first two stages, --stop-stage prepare, and estimate then")
     return sum(corpus.train_hours for corpus in corpora), "as published for " + ", ".join(c.name for c in corpora)
-
-
-def report_of(config: Config, work: Path) -> dict[str, Any]:
-    """Return report.json of the training set in `work`, or an empty dict."""
-    path = work / TRAIN_REPORT
-    found: dict[str, Any] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.exists() and _is_of(config, work) else {}
-    )
-    return found
-
-
-def shortened_samples(config: Config, work: Path) -> int:
-    """Return the samples that a run has yet to decode from shorten."""
-    if is_mini(config) or report_of(config, work):
-        return 0
-    return sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
 
 
 def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
@@ -62,10 +70,9 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     Uses the corpora's manifests, or published hours and equal utterance lengths.
     """
     corpora = with_role(config.data, "train")
-    reports = [work / "manifests" / "corpora" / corpus.name / "train" / "report.json" for corpus in corpora]
-    if all(report.exists() for report in reports) and _is_of(config, work):
-        found = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
-        sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in found]
+    reports = [_report(config, work, f"{CORPORA}/{corpus.name}/train") for corpus in corpora]
+    if all(reports):
+        sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in reports]
     elif is_mini(config):
         return {}
     else:
@@ -78,6 +85,15 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     fractions = fractions_of(config.data.mixing, utterances, tenths_s)
     drawn = {name: sum(utterances.values()) * fractions[name] * tenths_s[name] / utterances[name] for name in names}
     return {name: hours * of_it / sum(tenths_s.values()) for name, of_it in drawn.items()}
+
+
+def _report(config: Config, work: Path, name: str) -> dict[str, Any]:
+    """Return the report of a manifest folder, empty if it is of other corpora."""
+    path = work / "manifests" / name / REPORT
+    if not path.exists() or not _is_of(config, work):
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _is_of(config: Config, work: Path) -> bool:
@@ -93,11 +109,9 @@ def _is_of(config: Config, work: Path) -> bool:
     )
 
 
-def _as_list(path: object) -> list[object] | None:
+def _as_list(path: Any) -> list[str] | None:
     """Return a setting of [paths] as a list; None if it is not set."""
-    if path is None:
-        return None
-    return [path] if isinstance(path, str) else list(path)  # type: ignore[call-overload]
+    return [path] if isinstance(path, str) else None if path is None else list(path)
 
 
 def is_mini(config: Config) -> bool:
@@ -105,30 +119,6 @@ def is_mini(config: Config) -> bool:
     corpora = with_role(config.data, "train")
     keys = [release.key for corpus in corpora for release in corpus.releases]
     return all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys)
-
-
-BYTES_A_WORD = 5  # of text, with the blank
-
-
-def amount_of(config: Config, work: Path) -> Amount:
-    """Return the amount of a run, from its manifests or published sizes.
-
-    Raises AsrtoolError for a corpus of unknown size without a manifest.
-    """
-    hours, source = training_hours(config, work)
-    amount = Amount(
-        hours,
-        source,
-        of_corpora=epoch_hours(config, work, hours),
-        extra_words=extra_words(config, work),
-        decoding=cost_of_decoding(shortened_samples(config, work)),
-    )
-    report = report_of(config, work)
-    if not {"num_words", "num_utterances"} <= report.keys():
-        return amount
-    return replace(
-        amount, utterance_s=3600 * hours / report["num_utterances"], words_an_hour=report["num_words"] / hours
-    )
 
 
 def extra_words(config: Config, work: Path) -> float:

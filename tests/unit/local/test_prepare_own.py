@@ -173,7 +173,7 @@ def test_a_dev_set_no_longer_given_is_no_longer_taken(folder: Path, tmp_path: Pa
     (corpus / "own_dev").unlink()
     prepare_all(corpus, manifests, OWN)
     (corpus / "own_test").unlink()
-    with pytest.raises(AsrtoolError, match="own/test: half-written, it has no report.json; run"):
+    with pytest.raises(AsrtoolError, match=r"own/test: half-written, it has no report.json; run"):
         prepare_all(corpus, manifests, OWN)
     assert not (manifests / "corpora" / "own" / "dev" / "report.json").exists()
     assert (manifests / "corpora" / "own" / "train" / "report.json").exists()
