@@ -7,15 +7,15 @@ deepspeech.pytorch (audio and transcript files), or any table with columns of CO
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from lhotse import SupervisionSegment
 
@@ -63,71 +63,54 @@ def is_manifest(path: Path) -> bool:
 
 def read_rows(manifest: Path) -> Iterator[Row]:
     """Yield the utterances of a file; AsrtoolError naming a malformed line."""
-    is_table = manifest.suffix.lower() in TABLES
-    is_empty = True
-    with _open(manifest, "" if is_table else "\n") as file:
-        for line, entry in _read_table(manifest, file) if is_table else _read_lines(manifest, file):
-            is_empty = False
-            yield row_of(f"{manifest}:{line}", entry)
-    if is_empty:
+    entries = _read_table(manifest) if manifest.suffix.lower() in TABLES else _read_json(manifest)
+    row = None
+    for number, entry in entries:
+        row = row_of(f"{manifest}:{number}", entry)
+        yield row
+    if row is None:
         raise AsrtoolError(f"{manifest}: no utterance in it", "expected one a line")
 
 
-@contextlib.contextmanager
-def _open(path: Path, newline: str) -> Iterator[TextIO]:
+def _lines(path: Path, newline: str) -> Iterator[str]:
+    """Yield the lines of a text; AsrtoolError naming the first byte that is not UTF-8."""
     try:
-        with path.open(encoding="utf-8-sig", newline=newline) as file:
-            yield file
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.encode()
+                except UnicodeEncodeError as error:
+                    what = f"{path}:{number}: byte 0x{ord(line[error.start]) - 0xDC00:02x} is not UTF-8"
+                    raise AsrtoolError(what, "convert it, for example with iconv") from None
+                yield line
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path") from error
-    except UnicodeDecodeError as error:
-        line, byte = _first_broken(path)
-        raise AsrtoolError(
-            f"{path}:{line}: byte 0x{byte:02x} is not UTF-8", "convert it, for example with iconv"
-        ) from error
 
 
-def _first_broken(path: Path) -> tuple[int, int]:
-    """Return line number and value of the first byte that is not UTF-8."""
-    with path.open("rb") as file:
-        for line, content in enumerate(file, start=1):
-            try:
-                content.decode()
-            except UnicodeDecodeError as error:
-                return line, content[error.start]
-    raise AssertionError(path)
+def _read_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield entries with line numbers, or with positions in a JSON array.
 
-
-def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield entries with line numbers, or with positions in a JSON array."""
-    first = next((line for line in file if line.strip()), "{}")
-    file.seek(0)
+    The one object of deepspeech.pytorch has ``root_path`` and ``samples``.
+    """
+    lines = ((number, line) for number, line in enumerate(_lines(path, "\n"), start=1) if line.strip())
+    begin, first = next(lines, (1, ""))
     try:
         entry = json.loads(first)
     except (ValueError, RecursionError):
         entry = None
-    if not isinstance(entry, dict) or "samples" in entry:
-        yield from _read_whole(path, file)
-        return
-    for line, content in enumerate(file, start=1):
-        if content.strip():
+    if isinstance(entry, dict) and "samples" not in entry:
+        for line, content in itertools.chain([(begin, first)], lines):
             yield line, _an_object(f"{path}:{line}", _parse(path, content.removesuffix("\n"), line))
-
-
-def _read_whole(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield entries of a JSON array, or of deepspeech.pytorch's object.
-
-    That has ``root_path`` and ``samples``.
-    """
-    whole = _parse(path, file.read(), 1)
-    root = ""
-    if isinstance(whole, dict):
-        root, whole = str(whole.get("root_path") or ""), whole.get("samples", [whole])
-    for number, found in enumerate(whole if isinstance(whole, list) else [whole], start=1):
-        entry = _an_object(f"{path}:{number}", found)
-        for key in entry.keys() & {"wav_path", *TRANSCRIPTS} if root else ():
-            entry[key] = os.path.join(root, str(entry[key]))
-        yield number, entry
+    elif first:
+        whole = _parse(path, "".join(_lines(path, "\n")), 1)
+        root = ""
+        if isinstance(whole, dict):
+            root, whole = str(whole.get("root_path") or ""), whole.get("samples", [whole])
+        for number, found in enumerate(whole if isinstance(whole, list) else [whole], start=1):
+            entry = _an_object(f"{path}:{number}", found)
+            for key in entry.keys() & {"wav_path", *TRANSCRIPTS} if root else ():
+                entry[key] = os.path.join(root, str(entry[key]))
+            yield number, entry
 
 
 def _parse(path: Path, content: str, line: int) -> Any:
@@ -144,14 +127,16 @@ def _an_object(where: str, found: Any) -> dict[str, Any]:
     return found
 
 
-def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    heading = file.readline()
-    file.seek(0)
+def _read_table(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    lines = _lines(path, "")
+    heading = next(lines, "")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;|\t", key=lambda mark: _num_known(heading, mark))
-    if delimiter == "\t":  # where a mark of quotation is one
-        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
-    else:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        itertools.chain([heading], lines),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,  # where a mark of quotation is one
+        strict=True,
+    )
     names: list[str] | None = None
     begin = 1
     try:

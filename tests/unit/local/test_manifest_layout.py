@@ -205,7 +205,7 @@ def test_files_that_are_gone_and_texts_that_are_empty_are_set_aside(tmp_path: Pa
         ("x.jsonl", '{"path": "a.wav", "text": ["x"]}\n', r"x.jsonl:1: text is \['x'\]; expected a text"),
         ("x.jsonl", '{"path": "a.wav", "text": "x", "duration": "NaN"}\n', r"duration is 'NaN'; expected seconds"),
         ("x.jsonl", "\n", r"x.jsonl: no utterance in it; expected one a line"),
-        ("x.jsonl", b'{}\n{"text": "\xe9"}\n', r"x.jsonl:2: byte 0xe9 is not UTF-8; convert it"),
+        ("x.jsonl", b'{"path": "a", "text": "x"}\n{"text": "\xe9"}\n', r"x.jsonl:2: byte 0xe9 is not UTF-8; conv"),
         ("x.csv", "path,text\na.wav,x\na.wav\n", r"x.csv:3: 1 fields; expected 2 as in the heading: path, text"),
         ("x.csv", "a.wav,x\n", r"x.csv: no utterance in it"),
         ("x.csv", "file,words\na.wav,x\n", r"x.csv:2: no text among file, words; expected one of text, sentence"),
