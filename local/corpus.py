@@ -123,13 +123,17 @@ def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
             roles.setdefault(choice.name, []).append(role)
     for corpus in extra_corpora(extra_text):
         roles.setdefault(corpus.name, []).append(TEXT)
-    named = [Named(open_corpus(name), tuple(of_name)) for name, of_name in roles.items()]
-    names = [item.corpus.name for item in named]
-    for item in named:
-        _check_roles(item)
-        if names.count(item.corpus.name) > 1:
-            raise AsrtoolError(f"two corpora of data are called {item.corpus.name}", "rename one of the classes' names")
-    return named
+    named = {}
+    for choice_name, of_it in roles.items():
+        corpus = open_corpus(choice_name)
+        for role in of_it:
+            if role not in (*corpus.roles, TEXT):
+                what = f"data.{role} names {corpus.name}, which has no {role} set but {', '.join(corpus.roles)}"
+                raise AsrtoolError(what, f"name another corpus in data.{role}")
+        if corpus.name in named:
+            raise AsrtoolError(f"two corpora of data are called {corpus.name}", "rename one of the classes' names")
+        named[corpus.name] = Named(corpus, tuple(of_it))
+    return list(named.values())
 
 
 def extra_corpora(extra_text: Sequence[str]) -> list[Corpus]:
@@ -164,15 +168,6 @@ def known_releases(data: Data) -> dict[str, Release]:
     return {release.key: release for corpus in corpora for release in corpus.releases}
 
 
-def _check_roles(item: Named) -> None:
-    for role in item.roles:
-        if role not in (*item.corpus.roles, TEXT):
-            raise AsrtoolError(
-                f"data.{role} names {item.corpus.name}, which has no {role} set but {', '.join(item.corpus.roles)}",
-                f"name another corpus in data.{role}",
-            )
-
-
 CORPORA = "corpora"
 
 
@@ -184,7 +179,8 @@ def prepare_all(corpus: Path, manifests: Path, data: Data) -> None:
     for item in named_corpora(data):
         out = manifests / CORPORA / item.corpus.name
         prepare_corpus(item.corpus, corpus, out, data)
-        for role in _promised(item):
+        needed = {role for release in item.corpus.releases if not release.is_optional for role in release.roles}
+        for role in (role for role in item.roles if role in needed):
             read_report(out / role)
 
 
@@ -197,9 +193,3 @@ def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> Non
         check_place(out / role)
         (out / role / REPORT).unlink(missing_ok=True)
     corpus.prepare(releases, out, data)
-
-
-def _promised(item: Named) -> list[str]:
-    """Return the roles that the corpus must have a set for."""
-    needed = {role for release in item.corpus.releases if not release.is_optional for role in release.roles}
-    return [role for role in item.roles if role in needed]

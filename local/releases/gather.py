@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -31,15 +31,18 @@ def collect_corpora(
     named = named_corpora(data, extra_text)
     _check_files(extra_text)
     releases = {release.key: release for item in named for release in item.releases}
-    places = {release.key: _listed(paths.get(release.key, "")) for release in releases.values()}
+    given = {key: paths.get(key, "") for key in releases}
+    places = {
+        key: [path for path in ((place,) if isinstance(place, str) else place) if path] for key, place in given.items()
+    }
     missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]
-    if not any(places.values()) and _in_mini(named):
+    if not any(places.values()) and all(item.corpus.in_mini for item in named):
         make_mini(out, [item.corpus.name for item in named])
         return
     if missing:
         raise AsrtoolError(
             f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
-            f"set each with --set paths.KEY=PLACE{_text_hint(named, missing)}{_mini_hint(named)}",
+            "set each with --set paths.KEY=PLACE" + _other_ways(named, missing),
         )
     unpacked = out.absolute().parent / UNPACKED
     targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
@@ -48,6 +51,14 @@ def collect_corpora(
         for name, folders in targets.items():
             _link(temporary / name, folders)
             logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
+
+
+def _other_ways(named: Sequence[Named], missing: Sequence[Release]) -> str:
+    """Return advice for those who lack a release."""
+    for_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
+    ways = ", or leave out the further text with --set lm.extra_text=[]" if {*missing} & {*for_text} else ""
+    in_mini = all(item.corpus.in_mini for item in named)
+    return ways + (", or leave all of them empty to use the mini corpus" if in_mini else "")
 
 
 def _check_files(extra_text: Sequence[str]) -> None:
@@ -69,10 +80,6 @@ def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
                 raise AsrtoolError(fault, "choose another place with --work")
 
 
-def _listed(place: Place) -> list[str]:
-    return [path for path in ((place,) if isinstance(place, str) else place) if path]
-
-
 def _link(name: Path, folders: Sequence[Path]) -> None:
     """Link folders; several keep their names, since patterns may contain them."""
     if len(folders) > 1:
@@ -83,17 +90,3 @@ def _link(name: Path, folders: Sequence[Path]) -> None:
     else:
         name.parent.mkdir(parents=True, exist_ok=True)
         name.symlink_to(folders[0], target_is_directory=True)
-
-
-def _in_mini(named: Iterable[Named]) -> bool:
-    return all(item.corpus.in_mini for item in named)
-
-
-def _text_hint(named: Iterable[Named], missing: Sequence[Release]) -> str:
-    """Return the advice to leave out a corpus that is needed for text only."""
-    of_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
-    return ", or leave out the further text with --set lm.extra_text=[]" if any(r in of_text for r in missing) else ""
-
-
-def _mini_hint(named: Iterable[Named]) -> str:
-    return ", or leave all of them empty to use the mini corpus" if _in_mini(named) else ""

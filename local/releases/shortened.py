@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,15 +30,6 @@ GB = 1e9
 PIECE_BYTES = 2**16
 
 
-@dataclass(frozen=True)
-class Shortened:
-    """A file to decode. Processes run on it."""
-
-    name: str  # of the recording
-    source: Path
-    stem: Path  # of the file that it is decoded to
-
-
 def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
     """Return `sounds` with decoded files in `folder`; failures go to `drops`.
 
@@ -49,22 +39,21 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
     headers = {id_: read_header(sound.path) for id_, sound in sounds.items() if sound.path.suffix.lower() == ".sph"}
     ids = [id_ for id_, h in headers.items() if h.is_shortened]
     ids += [id_ for id_, sound in sounds.items() if sound.num_parts > 1]
-    files = [Shortened(id_, sounds[id_].path, _stem(folder, id_, sounds[id_].path)) for id_ in ids]
-    todo = [file for file in files if not kept(file.stem)]
-    failed = set()
+    stems = {id_: _stem(folder, id_, sounds[id_].path) for id_ in ids}
+    todo = [id_ for id_ in ids if not kept(stems[id_])]
+    faults: dict[str, str] = {}
     if todo:
-        _check_room(folder, [sounds[file.name] for file in todo])
+        _check_room(folder, [sounds[id_] for id_ in todo])
+        files = [(sounds[id_].path, stems[id_]) for id_ in todo]
         with process_map(__name__, min(num_cores(), len(todo))) as map_:
-            faults = progress(map_(decode, todo), "decode audio", len(todo), "file")
-            for file, fault in zip(todo, faults, strict=True):
-                if fault:
-                    failed.add(file.name)
-                    drops.append(Drop(file.name, "unusable audio", fault))
-    decoded = {file.name: kept(file.stem) for file in files}
+            results = progress(map_(decode, files), "decode audio", len(todo), "file")
+            faults = {id_: fault for id_, fault in zip(todo, results, strict=True) if fault}
+    drops += [Drop(id_, "unusable audio", fault) for id_, fault in faults.items()]
+    decoded = {id_: kept(stem) for id_, stem in stems.items()}
     return {
         id_: dataclasses.replace(sound, path=decoded.get(id_) or sound.path)
         for id_, sound in sounds.items()
-        if id_ not in failed
+        if id_ not in faults
     }
 
 
@@ -89,9 +78,9 @@ def _program() -> str:
     return "sph2pipe" if shutil.which("sph2pipe") else "desphere"
 
 
-def decode(file: Shortened) -> str:
-    """Decode it; what is wrong with it, or an empty text."""
-    return sphere.decode(file.source, file.stem)
+def decode(file: tuple[Path, Path]) -> str:
+    """Decode a file to a path without suffix; return what is wrong with it, or ''."""
+    return sphere.decode(*file)
 
 
 def _check_room(folder: Path, sounds: Sequence[Sound]) -> None:
