@@ -15,8 +15,7 @@ from asrtool.data.augment.audio import Augmentation
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.storage.index import Utterance
-from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.samples import SampleReader
+from asrtool.data.storage.reader import FeatureReader, SampleReader
 from asrtool.settings.data import Features
 
 STREAM = 1  # of random numbers, apart from others that are drawn from seed and epoch

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft
+from scipy.ndimage import maximum_filter
 
 RATE_HZ = 8000  # that samples have, or a multiple; what is above the telephone's band is not looked at
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
@@ -94,7 +95,7 @@ def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
     if len(power_TF) < 3:
         return np.zeros((3, 0), dtype=np.float32)
     inner_TF = power_TF[1:-1, 1:-1]  # a peak has neighbours
-    is_peak_TF = inner_TF == _highest_near(power_TF)[1:-1, 1:-1]
+    is_peak_TF = inner_TF == maximum_filter(power_TF, 2 * REACH + 1, mode="constant")[1:-1, 1:-1]
     is_peak_TF &= inner_TF > power_TF.max() * np.float32(np.exp(-FLOOR))
     t_P, f_P = (places + 1 for places in np.nonzero(is_peak_TF))
     strongest = np.argsort(-power_TF[t_P, f_P], kind="stable")[: int(PEAKS_PER_S * len(samples_S) / rate_hz) + 1]
@@ -103,16 +104,6 @@ def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
     octaves_P = np.log2((f_P + _top(power_TF, t_P, f_P, 0, 1) + BAND.start) * RATE_HZ / WINDOW)
     order = np.argsort(seconds_P, kind="stable")
     return np.stack([seconds_P, octaves_P, np.log(power_TF[t_P, f_P])])[:, order].astype(np.float32)
-
-
-def _highest_near(power_TF: np.ndarray) -> np.ndarray:
-    """Return the maximum within REACH frames and bins, by maxima of 2, 4, 8 and 11."""
-    padded = np.pad(power_TF, REACH)
-    for _ in range(2):  # along the first axis, then along the other
-        for step in (1, 2, 4, 2 * REACH + 1 - 8):
-            padded = np.maximum(padded[:-step], padded[step:])
-        padded = padded.T
-    return padded
 
 
 def _top(power_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: int) -> np.ndarray:

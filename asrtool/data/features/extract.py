@@ -20,8 +20,7 @@ from asrtool.data.features.shard_plan import ShardJob, wrong_rate
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import NO_FIELDS, Utterance
-from asrtool.data.storage.samples import keeping_samples
-from asrtool.data.storage.shard import CHANNELS, Keep, keeping_flac, write_shard
+from asrtool.data.storage.shard import CHANNELS, Keep, keeping_flac, keeping_samples, write_shard
 from asrtool.data.storage.shard_manifest import new_folder, publish_shard
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from lhotse import Fbank, FbankConfig
+from lhotse import Fbank, FbankConfig, FeatureExtractor
 from lhotse.augmentation import Resample
 from lhotse.features.kaldi.extractors import LogSpectrogram, LogSpectrogramConfig
 
@@ -53,7 +53,7 @@ class Filterbank(FeatureType):
 
     def __init__(self, features: Features) -> None:
         self.sampling_rate_hz = features.sampling_rate_hz
-        self.extractor = Fbank(
+        self.extractor: FeatureExtractor = Fbank(
             FbankConfig(
                 sampling_rate=features.sampling_rate_hz,
                 num_filters=features.num_features,
@@ -63,11 +63,10 @@ class Filterbank(FeatureType):
         )
 
     def extract(self, samples_S: np.ndarray) -> np.ndarray:
-        feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
-        return feats_TF
+        return np.asarray(self.extractor.extract(samples_S, self.sampling_rate_hz))
 
 
-class PowerSpectrum(FeatureType):
+class PowerSpectrum(Filterbank):
     """Log power at each frequency of the discrete Fourier transform of a frame.
 
     As deepspeech.pytorch computes it: a Hamming window, no pre-emphasis, no zero padding.
@@ -86,10 +85,6 @@ class PowerSpectrum(FeatureType):
                 window_type="hamming",
             )
         )
-
-    def extract(self, samples_S: np.ndarray) -> np.ndarray:
-        feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
-        return feats_TF
 
 
 def frames_of(

@@ -1,9 +1,9 @@
 """Features and what belongs to them on disk.
 
-- shard: some hundred utterances, written once, read one at a time; samples: audio beside them
+- shard: some hundred utterances, written once, read one at a time
 - shard_manifest: what files of shards hold, and their merging; shard_offsets: where shards are
 - index: the utterances of a set; index_columns: as arrays
 - transcripts: texts
 - alignment: frame targets
-- reader: an utterance's normalised features
+- reader: an utterance's normalised features, and its samples
 """

@@ -12,8 +12,8 @@ import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, ShardIndex, Utterance, read_index
-from asrtool.data.storage.shard import Shard
-from asrtool.data.storage.shard_offsets import Place, Places
+from asrtool.data.storage.shard import SCALE, Shard
+from asrtool.data.storage.shard_offsets import SAMPLES, Place, Places, open_span
 from asrtool.data.storage.transcripts import Transcripts
 from asrtool.errors import AsrtoolError
 
@@ -133,6 +133,39 @@ def _open(directory: Path, place: Place, utterances: Sequence[Utterance]) -> Sha
 
 def _other_shard(shard: Shard) -> AsrtoolError:
     return AsrtoolError(f"{shard.name} is not the one index.jsonl describes", RERUN)
+
+
+class SampleReader:
+    """Reads the samples of the utterances of `directory`, whose index is `index`."""
+
+    def __init__(self, directory: Path, index: Sequence[Utterance], rate_hz: int) -> None:
+        self._shards = OpenShards(directory, index, functools.partial(_map_samples, directory, rate_hz))
+
+    def read(self, i: int) -> np.ndarray:
+        """Return samples of utterance `i`, float32 in [-1, 1].
+
+        Raises AsrtoolError naming the file if it is missing or does not fit the index.
+        """
+        (samples, ends), place = self._shards.find(i)
+        begin, end = ends[place : place + 2].tolist()
+        return samples[begin:end].astype(np.float32) / SCALE
+
+
+def _map_samples(
+    directory: Path, rate_hz: int, place: Place, utterances: Sequence[Utterance]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of a shard, mapped, and where its utterances end, after a 0."""
+    path = directory / SAMPLES.format(place.samples.file)
+    try:
+        extent = open_span(directory, SAMPLES, place.samples)
+        with extent.open() as file:
+            samples = np.memmap(file, "<i2", "r", extent.begin, (extent.size // 2,)).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
+    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
+    if len(samples) != ends[-1]:
+        raise AsrtoolError(f"{path} has {len(samples)} samples, index.jsonl says {ends[-1]}", RERUN)
+    return samples, ends
 
 
 def reads_audio(directory: Path) -> bool:

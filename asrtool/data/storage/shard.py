@@ -38,7 +38,7 @@ from asrtool.data.audio.joined import encode
 from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import RERUN, Utterance, read_feature_settings
-from asrtool.data.storage.shard_offsets import CUTS, FLAC, LILCOM, SHAR, Place, Span, data_members, open_span
+from asrtool.data.storage.shard_offsets import CUTS, FLAC, LILCOM, SAMPLES, SHAR, Place, Span, data_members, open_span
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features as FeatureSettings
 
@@ -155,6 +155,16 @@ def keeping_flac(directory: Path, number: int, rate_hz: int) -> Iterator[Keep]:
             tar.write(f"{utterance.id}.json", io.BytesIO(manifest.encode()), count=False)
 
         yield keep
+
+
+@contextmanager
+def keeping_samples(directory: Path, number: int) -> Iterator[Keep]:
+    """Yield a function that stores an utterance's samples (S,) beside shard `number`.
+
+    They are 16-bit little-endian integers, utterance by utterance in storage order; durations give their numbers.
+    """
+    with open(directory / SAMPLES.format(number), "wb") as file:
+        yield lambda _, samples_S: file.write(to_integers(samples_S).tobytes())
 
 
 def to_integers(samples_S: np.ndarray) -> np.ndarray:

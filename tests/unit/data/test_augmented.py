@@ -21,8 +21,7 @@ from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_index
-from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.samples import SampleReader
+from asrtool.data.storage.reader import FeatureReader, SampleReader
 from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Augment, Features

@@ -15,8 +15,7 @@ from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.further_sets import link_files, write_alone, write_behind
 from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
 from asrtool.data.storage.index_columns import open_index_columns
-from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.samples import SampleReader
+from asrtool.data.storage.reader import FeatureReader, SampleReader
 from asrtool.data.storage.transcripts import open_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features

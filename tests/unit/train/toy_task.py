@@ -9,8 +9,7 @@ import torch
 
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
-from asrtool.data.storage.samples import keeping_samples
-from asrtool.data.storage.shard import write_shard
+from asrtool.data.storage.shard import keeping_samples, write_shard
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
 

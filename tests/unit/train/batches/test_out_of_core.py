@@ -20,7 +20,7 @@ from asrtool.data.manifests.sets import DEV, TRAIN, Sets, write_sets
 from asrtool.data.remote.cache import FETCHED
 from asrtool.data.remote.features import open_features
 from asrtool.data.storage.index import write_feature_settings
-from asrtool.data.storage.samples import SampleReader
+from asrtool.data.storage.reader import SampleReader
 from asrtool.settings.data import Remote
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.plan import Plan
