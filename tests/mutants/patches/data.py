@@ -257,7 +257,7 @@ PATCHES = (
         "asrtool/data/augment/audio.py",
         "return first + int(np.argmax(like / norm))",
         "return wanted",
-        ("tests/unit/data/test_tempo.py",),
+        ("tests/unit/data/test_augment.py",),
     ),
     Patch(
         "features-that-lack-segments-are-left-as-they-are",
@@ -376,7 +376,7 @@ PATCHES = (
         "asrtool/data/audio/excerpts.py",
         '"AB".index(',
         '"BA".index(',
-        ("tests/unit/data/test_clips.py",),
+        ("tests/unit/data/test_sound_measures.py",),
     ),
     Patch(
         "triplets-of-the-nearest-peaks",

@@ -12,7 +12,8 @@ import soundfile
 from lhotse import Recording
 from lhotse.augmentation import ReverbWithImpulseResponse
 
-from asrtool.data.augment.audio import Augmentation, add_noise, limit_band, reverberate
+from asrtool.data.augment.audio import Augmentation, add_noise, change_tempo, limit_band, reverberate
+from asrtool.data.augment.sound_folder import digest_of_sounds, open_sounds
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Augment
 
@@ -67,6 +68,7 @@ def test_reverberation_is_what_lhotse_makes_of_the_impulse_response(tmp_path: Pa
     transform = ReverbWithImpulseResponse(rir=Recording.from_file(tmp_path / "room.wav").to_dict())
     expected = transform(voice()[None], RATE_HZ)[0]
     np.testing.assert_allclose(reverberate(voice(), room), expected, atol=1e-5)
+    assert len(reverberate(voice(500), voice(4000))) == 500
 
 
 def test_the_direct_sound_is_not_delayed_whatever_its_sign() -> None:
@@ -77,10 +79,6 @@ def test_the_direct_sound_is_not_delayed_whatever_its_sign() -> None:
     expected = -samples + 0.3 * delayed
     expected *= np.sqrt(np.sum(samples**2) / np.sum(expected**2))
     np.testing.assert_allclose(reverberate(samples, room), expected, atol=1e-5)
-
-
-def test_a_room_that_is_longer_than_the_utterance_leaves_its_length() -> None:
-    assert len(reverberate(voice(500), voice(4000))) == 500
 
 
 @pytest.mark.parametrize(("low_hz", "high_hz"), [(300.0, 3400.0), (0.0, 2000.0), (500.0, 4000.0)])
@@ -94,19 +92,16 @@ def test_a_band_lets_through_what_is_in_it(low_hz: float, high_hz: float) -> Non
         assert gain_db == pytest.approx(-below - above, abs=0.5)
 
 
-def test_the_same_generator_draws_the_same_in_a_copy_that_was_pickled(everything: dict[str, Any]) -> None:
+def test_the_same_generator_draws_the_same_in_a_copy_and_others_draw_others(everything: dict[str, Any]) -> None:
     augmentation = Augmentation(Augment(**everything), RATE_HZ)
     copy = pickle.loads(pickle.dumps(augmentation))
-    for seed in range(8):
+    found = set()
+    for seed in range(20):
         one, other = (a.change(voice(), 7500, np.random.default_rng(seed)) for a in (augmentation, copy))
         np.testing.assert_array_equal(one, other)
         assert len(one) == 7500
-
-
-def test_other_generators_draw_other_changes(everything: dict[str, Any]) -> None:
-    augmentation = Augmentation(Augment(**everything), RATE_HZ)
-    changed = [augmentation.change(voice(), 8000, np.random.default_rng(seed)).tobytes() for seed in range(30)]
-    assert len(set(changed)) > 20
+        found.add(one.tobytes())
+    assert len(found) > 13
 
 
 @pytest.mark.parametrize("kind", ["noise", "reverb", "band"])
@@ -116,11 +111,6 @@ def test_a_change_is_drawn_as_often_as_its_probability_says(everything: dict[str
     samples = voice(400)
     num = sum(augmentation.change(samples, 400, np.random.default_rng(seed)) is not samples for seed in range(500))
     assert num == pytest.approx(150, abs=4 * np.sqrt(500 * 0.3 * 0.7))
-
-
-def test_without_a_change_the_samples_are_those_there_were() -> None:
-    samples = voice()
-    assert Augmentation(Augment(), RATE_HZ).change(samples, len(samples), RANDOM) is samples
 
 
 def test_a_folder_that_is_never_drawn_from_is_not_opened(tmp_path: Path) -> None:
@@ -151,3 +141,120 @@ def test_a_sum_that_is_too_loud_is_softer_and_not_cut_off(tmp_path: Path) -> Non
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Augment(**values)
+
+
+def tone(hz: float, duration_s: float) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(duration_s * RATE_HZ)) / RATE_HZ)).astype(np.float32)
+
+
+def pitch_hz(samples: np.ndarray) -> float:
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    return float(spectrum.argmax() * RATE_HZ / len(samples))
+
+
+@pytest.mark.parametrize("tempo", [0.7, 0.9, 1.1, 1.5])
+def test_tempo_keeps_pitch_loudness_and_what_is_said_when(tempo: float) -> None:
+    """Each half second has a pitch of its own."""
+    pitches = [300.0, 700.0, 90.0, 1100.0]
+    samples = np.concatenate([tone(hz, 0.5) for hz in pitches])
+    changed = change_tempo(samples, round(len(samples) / tempo), RATE_HZ)
+    assert (len(changed), changed.dtype) == (round(len(samples) / tempo), np.float32)
+    assert changed.std() == pytest.approx(samples.std(), rel=0.05)
+    part = len(changed) // 4
+    for i, hz in enumerate(pitches):
+        middle = changed[i * part + part // 5 : (i + 1) * part - part // 5]
+        assert pitch_hz(middle) == pytest.approx(hz, abs=8)
+    assert change_tempo(samples, len(samples), RATE_HZ) is samples
+
+
+def test_windows_of_another_tempo_meet_without_a_step() -> None:
+    """Of a tone, no sample is farther from the one before than in the tone itself."""
+    samples = tone(150, 1.0)
+    changed = change_tempo(samples, 9000, RATE_HZ)
+    assert np.abs(np.diff(changed[100:-200])).max() < 1.3 * np.abs(np.diff(samples)).max()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (50, 45), (240, 300), (1001, 501)])
+def test_the_tempo_of_the_shortest_utterances_and_of_silence_is_changed_too(before: int, after: int) -> None:
+    assert len(change_tempo(np.ones(before, np.float32), after, RATE_HZ)) == after
+    assert not change_tempo(np.zeros(before, np.float32), after, RATE_HZ).any()
+
+
+KEY = "augment.noise_dir"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two sounds, one of two channels in a folder below, and a file that is none."""
+    random = np.random.default_rng(0)
+    (tmp_path / "deep").mkdir()
+    soundfile.write(tmp_path / "b.flac", 0.1 * random.standard_normal(900), RATE_HZ)
+    soundfile.write(tmp_path / "deep" / "a.WAV", 0.1 * random.standard_normal((500, 2)), RATE_HZ)
+    (tmp_path / "README").write_text("noise", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_stretch_of_a_sound_is_that_of_the_first_channel_and_goes_round_at_the_end(folder: Path) -> None:
+    soundfile.write(folder / "c.wav", np.concatenate([np.zeros(200_000), [0.25]]), RATE_HZ)  # begins with silence
+    b, c, a = open_sounds(folder, KEY, RATE_HZ)
+    assert [sound.path.name for sound in (b, c, a)] == ["b.flac", "c.wav", "a.WAV"]
+    expected, _ = soundfile.read(a.path, dtype="float32")
+    assert (b.num_samples, a.num_samples) == (900, 500)
+    np.testing.assert_array_equal(a.read(20, 100), expected[20:120, 0])
+    np.testing.assert_array_equal(a.read(450, 1100), np.concatenate([expected[450:], *[expected] * 3])[:1100, 0])
+
+
+def test_a_sound_of_one_sample_is_opened_no_more_than_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(folder / "b.flac", [0.25], RATE_HZ)
+    b, _ = open_sounds(folder, KEY, RATE_HZ)
+    opened, read = [], soundfile.read
+    monkeypatch.setattr(soundfile, "read", lambda *args, **more: opened.append(args) or read(*args, **more))
+    np.testing.assert_array_equal(b.read(0, 1000), np.full(1000, 0.25, np.float32))
+    assert len(opened) == 2
+
+
+def test_the_digest_of_sounds_is_of_names_and_sizes(folder: Path) -> None:
+    before = digest_of_sounds(folder, KEY)
+    assert digest_of_sounds(folder, KEY) == before
+    soundfile.write(folder / "b.flac", np.full(2000, 0.1), RATE_HZ)
+    second = digest_of_sounds(folder, KEY)
+    (folder / "b.flac").rename(folder / "c.flac")
+    assert len({before, second, digest_of_sounds(folder, KEY)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate_hz", "message"),
+    [
+        (np.ones(99), 16000, r"c\.wav has 16000 samples a second, expected 8000; convert the folder"),
+        (None, 8000, r"c\.wav cannot be read: .*; remove or repair it"),
+        (np.zeros(200_000), 8000, r"c\.wav is silent; remove it"),
+        (np.zeros(0), 8000, r"c\.wav is silent; remove it"),
+        (np.full(9, np.nan), 8000, r"c\.wav has samples that are no numbers; remove or repair it"),
+    ],
+)
+def test_a_sound_that_is_of_no_use_is_one_line(
+    folder: Path, samples: np.ndarray | None, rate_hz: int, message: str
+) -> None:
+    path = folder / "c.wav"
+    path.write_bytes(b"RIFF of nothing") if samples is None else soundfile.write(path, samples, rate_hz, "FLOAT")
+    with pytest.raises(AsrtoolError, match=rf"augment\.noise_dir: .*{message}") as raised:
+        open_sounds(folder, KEY, RATE_HZ)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_without_sounds_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"augment\.noise_dir: .* has no sound file, expected some of \*\.wav"):
+        open_sounds(tmp_path, KEY, RATE_HZ)
+
+
+def test_a_sound_that_goes_or_shrinks_while_it_is_used_is_named(folder: Path) -> None:
+    b, _ = open_sounds(folder, KEY, RATE_HZ)
+    soundfile.write(b.path, np.full(100, 0.1), RATE_HZ)
+    with pytest.raises(AsrtoolError, match=r"b\.flac has changed or is cut off; restore the file"):
+        b.read(0, 900)
+    soundfile.write(folder / "b.wav", np.append(np.full(200_000, 0.1), np.nan), RATE_HZ, subtype="FLOAT")
+    with pytest.raises(AsrtoolError, match=r"b\.wav has samples that are no numbers; remove or repair it"):
+        open_sounds(folder, KEY, RATE_HZ)[1].read(199_000, 1001)  # behind what is looked at before
+    b.path.unlink()
+    with pytest.raises(AsrtoolError, match=r"b\.flac cannot be read: .*; restore the file"):
+        b.read(0, 900)

@@ -39,21 +39,15 @@ def test_a_frame_has_the_log_power_of_each_frequency_of_its_window(rate_hz: int,
         np.testing.assert_allclose(feats_TF[frame], expected, atol=2e-3)
 
 
-def test_a_tone_is_at_its_frequency() -> None:
-    samples_S = np.sin(2 * np.pi * 1000 * np.arange(8000) / 8000).astype(np.float32)
-    feats_TF = PowerSpectrum(settings(8000, 20.0)).extract(samples_S)
-    assert (feats_TF[5:95].argmax(1) == 20).all()  # of steps of 50 Hz
-
-
 def test_silence_gives_finite_values() -> None:
     assert np.isfinite(PowerSpectrum(settings(8000, 20.0)).extract(np.zeros(800, dtype=np.float32))).all()
 
 
 @pytest.mark.parametrize("name", ["deepspeech2", "conformer", "lstm_paper", "transducer", "attention"])
-@pytest.mark.parametrize("base", ["swb300", "swb2000", "mini"])
-def test_each_system_is_laid_over_each_size_and_its_model_can_be_built(base: str, name: str) -> None:
-    config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"])
-    check_conflicts(config)
+def test_each_system_is_laid_over_each_size_and_its_model_can_be_built(name: str) -> None:
+    for base in ("swb300", "swb2000", "mini"):
+        config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"])
+        check_conflicts(config)
     small = [f"model.{config.model.encoder.table}.num_layers=1"]
     config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"], small)
     model = build_model(config.model, config.features.num_features, config.tokenizer.vocab_size)

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 
 from asrtool.data.audio import sphere
-from asrtool.data.audio.sphere import check_sphere, decode, read_header, read_sphere
+from asrtool.data.audio.sphere import OtherChannels, check_sphere, decode, read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.utils.sphere import HEADER_BYTES, format_header, write_sphere
 
@@ -38,53 +36,37 @@ def test_the_header_of_a_good_file_is_read(sound: Path) -> None:
     assert (header.coding, header.is_shortened, header.data_bytes) == ("ulaw", False, 4000)
 
 
-@given(
-    num_samples=st.integers(1, 10**7),
-    num_channels=st.integers(1, 8),
-    rate_hz=st.integers(1, 10**5),
-    coding=st.sampled_from(["ulaw", "alaw", "pcm"]),
-)
-def test_what_is_written_in_a_header_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, num_samples: int, num_channels: int, rate_hz: int, coding: str
-) -> None:
-    path = tmp_path_factory.mktemp("sph") / "a.sph"
-    path.write_bytes(format_header(num_samples, num_channels, rate_hz, coding))
+@pytest.mark.parametrize("coding", ["ulaw", "alaw", "pcm"])
+def test_what_is_written_in_a_header_is_read_back(tmp_path: Path, coding: str) -> None:
+    path = tmp_path / "a.sph"
+    path.write_bytes(format_header(10**7, 3, 11025, coding))
     header = read_header(path)
-    assert (header.num_samples, header.num_channels, header.sampling_rate_hz) == (num_samples, num_channels, rate_hz)
+    assert (header.num_samples, header.num_channels, header.sampling_rate_hz) == (10**7, 3, 11025)
     assert (header.coding, header.sample_bytes) == (coding, 2 if coding == "pcm" else 1)
 
 
-def test_the_older_name_of_mu_law_is_known(sound: Path) -> None:
+def test_the_older_name_of_mu_law_and_padding_to_a_whole_block_are_no_faults(sound: Path) -> None:
     change(sound, b"sample_coding -s4 ulaw", b"sample_coding -s6 mu-law")
-    assert read_header(sound).coding == "ulaw"
-
-
-def test_a_truncated_file_is_reported_with_both_lengths(sound: Path) -> None:
-    sound.write_bytes(sound.read_bytes()[:-1500])
-    with pytest.raises(AsrtoolError, match=r"sw02001.sph: truncated, the header declares 4000 bytes .* 2500 are there"):
-        check_sphere(sound, 8000, 2)
-
-
-def test_a_header_that_declares_too_little_lies(sound: Path) -> None:
-    change(sound, b"sample_count -i 2000", b"sample_count -i 1000")
-    with pytest.raises(AsrtoolError, match="the header lies, it declares 2000 bytes of samples, 4000 are there"):
-        check_sphere(sound, 8000, 2)
-
-
-def test_padding_to_a_whole_block_is_no_fault(sound: Path) -> None:
     sound.write_bytes(sound.read_bytes() + b"\0" * 1000)
-    assert check_sphere(sound, 8000, 2).num_samples == 2000
+    header = check_sphere(sound, None, 2)
+    assert (header.coding, header.num_samples) == ("ulaw", 2000)
+    change(sound, b"sample_coding -s6 mu-law", b"sample_coding -s4 ulaw")
     assert read_sphere(sound)[0].shape == (2000, 2)
 
 
-def test_a_wrong_sampling_rate_names_both(sound: Path) -> None:
+def test_another_length_rate_or_number_of_channels_is_reported_with_both(sound: Path) -> None:
     with pytest.raises(AsrtoolError, match="sampling rate is 8000 Hz, expected 16000 Hz"):
         check_sphere(sound, 16000, 2)
-
-
-def test_a_wrong_number_of_channels_names_both(sound: Path) -> None:
-    with pytest.raises(AsrtoolError, match="2 channels, expected 1 channel;"):
+    with pytest.raises(OtherChannels, match="2 channels, expected 1 channel;"):
         check_sphere(sound, 8000, 1)
+    content = sound.read_bytes()
+    sound.write_bytes(content[:-1500])
+    with pytest.raises(AsrtoolError, match=r"sw02001.sph: truncated, the header declares 4000 bytes .* 2500 are there"):
+        check_sphere(sound, 8000, 2)
+    sound.write_bytes(content)
+    change(sound, b"sample_count -i 2000", b"sample_count -i 1000")
+    with pytest.raises(AsrtoolError, match="the header lies, it declares 2000 bytes of samples, 4000 are there"):
+        check_sphere(sound, 8000, 2)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +106,6 @@ def test_shorten_is_decoded_bit_exactly(shared: Path, tmp_path: Path, name: str)
     np.testing.assert_array_equal(samples, expected)
     assert decode(path, tmp_path / "a") == ""
     np.testing.assert_array_equal(soundfile.read(tmp_path / "a.flac", dtype="int16", always_2d=True)[0], expected)
-
-
-def test_the_checksum_in_the_header_is_that_of_the_decoded_samples(shared: Path) -> None:
-    path = shared / "data" / "sph" / "123_1pcbe_shn.sph"
-    samples, _ = read_sphere(path)
-    # SPHERE's checksum is the sum of the samples as unsigned 16-bit numbers, modulo 2 to the 16.
-    assert int(samples.astype(np.uint16).astype(np.uint64).sum()) % 65536 == 55857
 
 
 def test_a_shortened_file_cut_off_is_no_audio(shared: Path, tmp_path: Path) -> None:
