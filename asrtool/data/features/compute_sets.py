@@ -1,8 +1,8 @@
 """Compute features: `manifests/SET` to `features/SET` for the sets of `sets.json`.
 
 A set is cut into shards, and each shard is computed and written by one process, so memory does not grow with the
-corpus and files do not depend on the number of processes. Shards become files of 256 MiB or more. A killed command
-that is run again computes what is missing.
+corpus and files do not depend on the number of processes. Shards are merged to files of FILE_BYTES or more; which
+become a file depends on their sizes alone. A killed command that is run again computes what is missing.
 
     asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
 """
@@ -12,7 +12,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,8 @@ import numpy as np
 from asrtool.data.features import cache_key
 from asrtool.data.features.cache_key import DIGESTS, DigestFiles, is_made_of, key_of, sizes_and_times, take_texts
 from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
-from asrtool.data.features.compute_shards import compute_missing, compute_piece
 from asrtool.data.features.disk_space import check_room
+from asrtool.data.features.extract import compute_shard
 from asrtool.data.features.shard_plan import ShardJob, plan_shards, with_rate
 from asrtool.data.manifests import sets as sets_file
 from asrtool.data.manifests.manifest import (
@@ -37,8 +39,16 @@ from asrtool.data.manifests.sets import Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.data.storage.index import INDEX, SETTINGS, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
-from asrtool.data.storage.shard_manifest import find_finished, read_records, remove_new_folders
-from asrtool.data.storage.shard_offsets import TABLE, PlaceTable
+from asrtool.data.storage.shard_manifest import (
+    Finished,
+    find_finished,
+    merge_shards,
+    read_header,
+    read_records,
+    remove_new_folders,
+    split_file,
+)
+from asrtool.data.storage.shard_offsets import TABLE, place_row, place_table
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.data.workers.executor import open_executor
@@ -58,6 +68,7 @@ from asrtool.files import (
 from asrtool.log import progress
 from asrtool.settings.data import Features
 
+FILE_BYTES = 256 * 2**20  # of data, at least; the last file of a set has the rest
 KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
 
 
@@ -147,6 +158,78 @@ def _compute_missing(
     remove_new_folders(directory)
 
 
+@dataclass(frozen=True)
+class Merge:
+    """Shards that become a file."""
+
+    numbers: range
+
+    @property
+    def name(self) -> str:
+        """Title for error messages."""
+        return f"the file of shards {self.numbers[0]:06d} to {self.numbers[-1]:06d}"
+
+
+def compute_piece(piece: ShardJob | Merge, directory: Path, features: Features, key: str) -> tuple[int, int] | None:
+    """Compute a shard (returns its number and bytes), or merge a file."""
+    if isinstance(piece, Merge):
+        merge_shards(directory, piece.numbers)
+        return None
+    return piece.number, compute_shard(piece, directory, features, key)
+
+
+def compute_missing(
+    directory: Path, jobs: Sequence[ShardJob], finished: Finished, features: Features, key: str, map_pieces: MapPieces
+) -> Iterator[int]:
+    """Compute `jobs` except `finished`; yield the number of each.
+
+    Numbers of jobs are consecutive. A file is written as soon as its shards are there, so there are few small files at
+    once.
+    """
+    compute = functools.partial(compute_piece, directory=directory, features=features, key=key)
+    sizes = dict(finished.num_bytes)
+    merges: deque[Merge] = deque()
+    begin = end = num_bytes = 0  # of the shards of the next file, places in `jobs`
+
+    def form_files() -> None:
+        """Form files of the shards whose sizes are known."""
+        nonlocal begin, end, num_bytes
+        while end < len(jobs) and jobs[end].number in sizes:
+            num_bytes += sizes[jobs[end].data_of]
+            end += 1
+            if num_bytes >= FILE_BYTES or end == len(jobs):
+                merges.extend(_form_file(directory, range(jobs[begin].number, jobs[end - 1].number + 1), finished))
+                begin, num_bytes = end, 0
+
+    def pieces() -> Iterator[ShardJob | Merge]:
+        for job in jobs:
+            while merges:
+                yield merges.popleft()
+            if job.number not in finished.num_bytes:
+                yield job
+
+    form_files()
+    for done in map_pieces(compute, pieces()):
+        if done:
+            sizes.update([done])
+            form_files()
+            yield done[0]
+    for _ in map_pieces(compute, merges):
+        pass
+    if features.storage == "flac":  # who reads audio computes as they say
+        write_feature_settings(directory, dataclasses.replace(features, num_jobs=0, executor="local"))
+
+
+def _form_file(directory: Path, numbers: range, finished: Finished) -> list[Merge]:
+    """Return the merge that makes a file; split finished files with other borders."""
+    if finished.files.get(numbers[0]) == numbers:
+        return []
+    for number in numbers:
+        if len(finished.files.get(number, ())) > 1 and (header := read_header(directory, number)):
+            split_file(directory, header, header.numbers)
+    return [Merge(numbers)] if len(numbers) > 1 else []
+
+
 def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:
     """Merge the manifests of shards `numbers` into index, columns and table.
 
@@ -154,18 +237,18 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
     """
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
-    places = PlaceTable()
+    rows = []
     num_utterances = 0
     with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
         for file, entry, record in read_records(directory, numbers):
-            places.add(entry.number, entry.data_of, file, entry.spans)
+            rows.append(place_row(entry.number, entry.data_of, file, entry.spans))
             lines = record.lines.encode()
             index.write(lines)
             columns.add(entry.number, record.columns, lines)
             add_moments(moments, record.moments)
             drops += record.drops
             num_utterances += record.num_utterances
-    np.save(directory / TABLE, places.to_array())
+    np.save(directory / TABLE, place_table(rows))
     return moments, drops, num_utterances
 
 

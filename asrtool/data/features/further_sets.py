@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.data.features.cmvn import CMVN, write_more_cmvn
-from asrtool.data.features.compute_sets import collect
-from asrtool.data.features.compute_shards import compute_missing, compute_piece
+from asrtool.data.features.compute_sets import collect, compute_missing, compute_piece
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.data.storage.index import INDEX, RERUN

@@ -10,9 +10,9 @@ Letters in names: S segments, N utterances of a set.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,30 +26,25 @@ PLACES, SEGMENTS = "places.npy", "segments.bin"
 RERUN = "run `asrtool targets` again"
 
 
-class AlignmentWriter:
-    """Writer of a set's alignment to `folder`, utterances in any order."""
+@contextmanager
+def writing_alignment(folder: Path, num_utterances: int) -> Iterator[Callable[[int, np.ndarray], None]]:
+    """Yield a function that adds an utterance's segments (S, 2) to a new `folder`.
 
-    def __init__(self, folder: Path, num_utterances: int) -> None:
-        folder.mkdir()
-        self._folder = folder
-        self._file = open(folder / SEGMENTS, "wb")  # noqa: SIM115  # closed at the end of the block
-        self._places_N2 = np.zeros((num_utterances, 2), dtype=np.uint64)
-        self._num_segments = 0
+    It takes the position of the utterance in the index; they come in any order.
+    """
+    folder.mkdir()
+    places_N2 = np.zeros((num_utterances, 2), dtype=np.uint64)
+    num_segments = 0
 
-    def __enter__(self) -> AlignmentWriter:
-        return self
+    def add(position: int, segments_S2: np.ndarray) -> None:
+        nonlocal num_segments
+        places_N2[position] = num_segments, len(segments_S2)
+        file.write(np.ascontiguousarray(segments_S2, dtype=np.uint32).data)
+        num_segments += len(segments_S2)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        np.save(self._folder / PLACES, self._places_N2)
-
-    def add(self, position: int, segments_S2: np.ndarray) -> None:
-        """Add the segments of the utterance at `position` in the index."""
-        self._places_N2[position] = self._num_segments, len(segments_S2)
-        self._file.write(np.ascontiguousarray(segments_S2, dtype=np.uint32).data)
-        self._num_segments += len(segments_S2)
+    with open(folder / SEGMENTS, "wb") as file:
+        yield add
+    np.save(folder / PLACES, places_N2)
 
 
 class Alignment:

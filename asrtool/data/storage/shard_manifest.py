@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,9 +46,10 @@ class Entry:
     digest: str  # of what else it is made of
     spans: dict[str, tuple[int, int]]  # name of a file, with {} for its number -> bytes of the shard
 
-    def num_bytes(self, names: Collection[str]) -> int:
-        """Total size of the named files."""
-        return sum(end - begin for name, (begin, end) in self.spans.items() if name in names)
+    @property
+    def data_bytes(self) -> int:
+        """Size of features or audio."""
+        return sum(end - begin for name, (begin, end) in self.spans.items() if name in DATA.values())
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def publish_shard(
     }
     entry = Entry(*job, spans)
     _publish(folder, directory, [entry], [json.dumps(content).encode() + b"\n"])
-    return entry.num_bytes(DATA.values())
+    return entry.data_bytes
 
 
 def _content_bytes(path: Path) -> int:
@@ -284,7 +285,7 @@ def find_finished(directory: Path, key: str, digests: Sequence[str], besides: It
             files = [read_header(directory, number) for number in good]
         for file in filter(None, files):
             found.files[file.numbers.start] = file.numbers
-            found.num_bytes.update({entry.number: entry.num_bytes(DATA.values()) for entry in file.shards})
+            found.num_bytes.update({entry.number: entry.data_bytes for entry in file.shards})
             kept |= {NAME.format(file.numbers.start), *file.files}
     for path in list(directory.iterdir()):
         if path.name not in kept:

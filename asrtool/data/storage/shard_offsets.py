@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import tarfile
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,26 +142,20 @@ class Places:
         return Place(number, *[Span(file, begin, None if end == TO_THE_END else end) for file, begin, end in spans])
 
 
-class PlaceTable:
-    """Written as shards come in storage order."""
+def place_row(number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
+    """Return the row of a shard in the files of number `file`, for place_table.
 
-    def __init__(self) -> None:
-        self._numbers = array("q")
+    `data_of` is the shard whose data it uses.
+    """
+    data = next((spans[name] for name in DATA.values() if name in spans), (0, 0))
+    return [number, file, *spans[CUTS], data_of, *data, *spans.get(SAMPLES, (0, 0))]
 
-    def add(self, number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> None:
-        """Add a shard in the files of number `file`.
 
-        `data_of` is the shard whose data it uses.
-        """
-        data = next((spans[name] for name in DATA.values() if name in spans), (0, 0))
-        samples = spans.get(SAMPLES, (0, 0))
-        self._numbers.extend([number, file, *spans[CUTS], data_of, *data, *samples])
-
-    def to_array(self) -> np.ndarray:
-        """(shards, 9), int64."""
-        rows = np.frombuffer(self._numbers, np.int64).reshape(-1, COLUMNS).copy()
-        rows[:, 4:7] = rows[np.searchsorted(rows[:, 0], rows[:, 4])][:, [1, 5, 6]]
-        return rows
+def place_table(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the table of shards, (shards, 9) int64, of rows in storage order."""
+    table = np.array(rows, np.int64).reshape(-1, COLUMNS)
+    table[:, 4:7] = table[np.searchsorted(table[:, 0], table[:, 4])][:, [1, 5, 6]]
+    return table
 
 
 def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:

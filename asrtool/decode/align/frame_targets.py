@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asrtool.data.storage.alignment import Alignment, AlignmentWriter, write_about
+from asrtool.data.storage.alignment import Alignment, write_about, writing_alignment
 from asrtool.data.storage.index import ShardIndex
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.decode.align.align import Item, align_tokens, map_aligned
@@ -111,12 +111,12 @@ def _align_set(
     segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)
     dropped: list[str] = []
     found_by_utterance = map_aligned(segmenter, acoustic, reader, tokenizer, settings, f"align {directory.name}")
-    with AlignmentWriter(out, len(index)) as writer:
+    with writing_alignment(out, len(index)) as add:
         for utterance, position, found in found_by_utterance:
             if isinstance(found, str):
                 dropped.append(f"{utterance.id}: {found}")
             else:
-                writer.add(position, found)
+                add(position, found)
     if len(dropped) == len(index):
         hint = "look whether texts belong to their audio and have the tokens of the training"
         raise AsrtoolError(f"{directory}: none of {len(index)} utterances can be aligned, {dropped[0]}", hint)

@@ -190,14 +190,14 @@ PATCHES = (
     ),
     Patch(
         "file-without-end",
-        "asrtool/data/features/compute_shards.py",
+        "asrtool/data/features/compute_sets.py",
         "if num_bytes >= FILE_BYTES or end ==",
         "if end ==",
         (TEST_RESUME,),
     ),
     Patch(
         "files-stay-where-borders-moved",
-        "asrtool/data/features/compute_shards.py",
+        "asrtool/data/features/compute_sets.py",
         "if len(finished.files.get(number, ())) > 1 and",
         "if False and",
         (TEST_RESUME,),
@@ -205,8 +205,8 @@ PATCHES = (
     Patch(
         "copy-at-another-speed-without-audio",
         "asrtool/data/storage/shard_offsets.py",
-        "rows[np.searchsorted(rows[:, 0], rows[:, 4])][:, [1, 5, 6]]",
-        "rows[:, [1, 5, 6]]",
+        "table[np.searchsorted(table[:, 0], table[:, 4])][:, [1, 5, 6]]",
+        "table[:, [1, 5, 6]]",
         (TEST_READER,),
     ),
     Patch(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import Cluster, needs_dask
+from tones import PLAIN, read_all
 
 from asrtool.data.duplicates.same_audio import find_same_audio
 from asrtool.data.features.compute_sets import compute_features
@@ -21,7 +22,7 @@ from asrtool.data.workers.executor import dask_map
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
-SMALL = Features(shard_cuts=6, num_jobs=1, speeds=(1.0,))
+SMALL = dataclasses.replace(PLAIN, shard_cuts=6)
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
     finally:
         found.end()
-
-
-def read_all(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 @needs_dask

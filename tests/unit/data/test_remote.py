@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from servers import BUCKET, NOTHING, WebServer, patient_no_more, serving, upload
 
-from asrtool.data.features import compute_shards
+from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.remote import cache, transfer
 from asrtool.data.remote.cache import FETCHED, cached_set
@@ -72,7 +72,7 @@ def test_what_is_read_from_s3_is_what_is_read_from_the_folder(
 def test_parts_of_files_of_several_shards_are_fetched_and_read(
     storage: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compute_shards, "FILE_BYTES", 70_000)  # a shard has 39,000 or so
+    monkeypatch.setattr(compute_sets, "FILE_BYTES", 70_000)  # a shard has 39,000 or so
     settings = dataclasses.replace(SMALL, shard_cuts=6, storage=storage)
     compute_features(corpus / "manifests", tmp_path / "web", settings)
     places = Places(tmp_path / "web" / "train")

@@ -16,7 +16,7 @@ import soundfile
 from lhotse import SupervisionSegment
 from tones import PLAIN, read_all
 
-from asrtool.data.features import compute_shards
+from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
 from asrtool.data.storage.shard_offsets import TABLE
@@ -66,13 +66,13 @@ while run(root / f"{at}", at) == signal.SIGKILL:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Set and number of each shard that is computed."""
     found: list[tuple[str, int]] = []
-    compute_shard = compute_shards.compute_shard
+    compute_shard = compute_sets.compute_shard
 
     def noting(job, directory: Path, *rest) -> int:
         found.append((directory.name.removeprefix(".part."), job.number))
         return compute_shard(job, directory, *rest)
 
-    monkeypatch.setattr(compute_shards, "compute_shard", noting)
+    monkeypatch.setattr(compute_sets, "compute_shard", noting)
     return found
 
 
@@ -102,13 +102,13 @@ def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests:
 def test_a_process_that_is_killed_leaves_nothing_in_the_set(
     make_manifests: MakeManifests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute_shard = compute_shards.compute_shard
+    compute_shard = compute_sets.compute_shard
 
     def leaving_a_folder(job, directory: Path, *rest) -> int:
         (directory / f".999999999.tmp.{job.number:06d}").mkdir()
         return compute_shard(job, directory, *rest)
 
-    monkeypatch.setattr(compute_shards, "compute_shard", leaving_a_folder)
+    monkeypatch.setattr(compute_sets, "compute_shard", leaving_a_folder)
     compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
     assert not list((tmp_path / "features").glob("*/.*.tmp.*"))
 
@@ -128,7 +128,7 @@ def test_only_what_is_missing_is_computed(
     make_manifests: MakeManifests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifests, out = make_manifests(train=5), tmp_path / "features"
-    compute_shard = compute_shards.compute_shard
+    compute_shard = compute_sets.compute_shard
     numbers = []
 
     def stopping(job, *rest) -> int:
@@ -138,7 +138,7 @@ def test_only_what_is_missing_is_computed(
         return compute_shard(job, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compute_shards, "compute_shard", stopping)
+        patch.setattr(compute_sets, "compute_shard", stopping)
         with pytest.raises(Stopped):
             compute_features(manifests, out, SMALL, code="c")
         with pytest.raises(Stopped):  # of other code nothing is taken
@@ -187,7 +187,7 @@ def test_a_change_computes_its_shard_and_a_changed_setting_all(
 
 @pytest.fixture
 def two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute_shards, "FILE_BYTES", 40_000)  # a shard has 24,000 or so
+    monkeypatch.setattr(compute_sets, "FILE_BYTES", 40_000)  # a shard has 24,000 or so
 
 
 @pytest.mark.usefixtures("two_a_file")

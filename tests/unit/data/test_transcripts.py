@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,10 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lhotse import Recording
+from tones import PLAIN
 
 from asrtool.cli.data import features as features_command
+from asrtool.data.features import compute_sets
 from asrtool.data.features.cache_key import sizes_and_times
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.extract import compute_shard
@@ -33,7 +36,6 @@ from asrtool.data.storage.transcripts import (
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.recipe.contents import CACHE, contents_of
-from asrtool.settings.data import Features
 
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", None, 0, 125)
 
@@ -119,16 +121,13 @@ def test_missing_or_broken_texts_are_one_line(dev: Path, damage: str) -> None:
 
 
 def test_a_set_without_the_file_has_its_texts_in_its_index(dev: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"utterance dev0-0: its text was not joined; ask `texts`"):
+        _ = read_index(dev)[0].said
     (dev / TRANSCRIPTS).unlink()
     lines = (dev / "index.jsonl").read_text().replace('"shard"', '"text": "hello", "shard"')
     (dev / "index.jsonl").write_text(lines)
     reader = FeatureReader(dev, "none")
     assert set(reader.texts(reader.index)) == {"hello"}
-
-
-def test_who_reads_a_text_that_was_not_joined_is_an_error(dev: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"utterance dev0-0: its text was not joined; ask `texts`"):
-        _ = read_index(dev)[0].said
 
 
 @pytest.mark.parametrize("line", [("a\tb", "x"), ("a\nb", "x"), ("a", "x\ny")])
@@ -138,67 +137,57 @@ def test_ids_and_texts_that_no_line_can_hold_are_refused(tmp_path: Path, line: t
     assert not list(tmp_path.iterdir())
 
 
-def run_features(folder: Path) -> None:
-    options = ["--set", "features.num_jobs=1", "--set", "features.speeds=[1.0]"]
-    done = CliRunner().invoke(features_command, [str(folder / "manifests"), str(folder / "features"), *options])
-    assert done.exit_code == 0, (done.output, done.exception)
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the shards that are computed."""
+    found: list[int] = []
+
+    def noting(job: Any, *rest: Any) -> int:
+        found.append(job.number)
+        return compute_shard(job, *rest)
+
+    monkeypatch.setattr(compute_sets, "compute_shard", noting)
+    return found
 
 
-def test_features_are_computed_again_for_new_segments_only(make_manifests: Callable[..., Path]) -> None:
+def test_features_are_computed_again_for_new_segments_and_audio_only(
+    make_manifests: Callable[..., Path], computed: list[int]
+) -> None:
     manifests = make_manifests(train=2)
-    folder = manifests.parent
-    run_features(folder)
-    shard = folder / "features" / "train" / "feats.000000.lca"
-    first = shard.stat().st_mtime_ns
+    out, settings = manifests.parent / "features", dataclasses.replace(PLAIN, shard_cuts=6)
+    compute_features(manifests, out, settings, code="c")
     recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
 
-    def said(text: str, kept: slice) -> None:
+    def said(text: str, kept: slice) -> list[int]:
+        computed.clear()
         changed = [dataclasses.replace(s, text=text) for s in supervisions[kept]]
         write_manifests(manifests / "train", recordings, changed, [], 0.01, {})
-        run_features(folder)
-        reader = FeatureReader(folder / "features" / "train", "none")
+        compute_features(manifests, out, settings, code="c")
+        reader = FeatureReader(out / "train", "none")
         texts = reader.texts(reader.index)
         assert [one for one in texts if one is not None] == [text] * len(changed)
+        return computed
 
-    said("other words", slice(None))
-    said("fewer words", slice(1, None))
-    assert shard.stat().st_mtime_ns == first
+    assert said("other words", slice(None)) == []
+    assert said("fewer words", slice(1, None)) == []
     supervisions[3] = dataclasses.replace(supervisions[3], duration=supervisions[3].duration - 0.5)
-    said("a shorter one", slice(None))
-    assert (second := shard.stat().st_mtime_ns) != first
-    recordings[0] = Recording.from_file(
-        shutil.copy(recordings[0].sources[0].source, folder / "moved.wav"), recordings[0].id
-    )
-    said("another file", slice(None))
-    assert shard.stat().st_mtime_ns != second
+    assert said("a shorter one", slice(None)) == [0]
+    moved = shutil.copy(recordings[1].sources[0].source, manifests.parent / "moved.wav")
+    recordings[1] = Recording.from_file(moved, recordings[1].id)
+    assert said("another file", slice(None)) == [1]
 
 
 def test_features_are_computed_again_where_the_digest_of_their_audio_is_another(
-    make_manifests: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    make_manifests: Callable[..., Path], computed: list[int]
 ) -> None:
     manifests = make_manifests(train=1)
-    out = manifests.parent / "features"
-    digest = "a"
-
-    def compute() -> int:
-        num = 0
-
-        def counting(job: Any, *rest: Any) -> int:
-            nonlocal num
-            num += 1
-            return compute_shard(job, *rest)
-
-        monkeypatch.setattr("asrtool.data.features.compute_shards.compute_shard", counting)
-        settings = Features(num_jobs=1, speeds=(1.0,))
-        compute_features(manifests, out, settings, code="c", digest_files=lambda paths, _: iter([digest] * len(paths)))
-        return num
-
-    assert compute() == 3
-    (recording, *_), _ = read_manifests(manifests / "train")
-    Path(recording.sources[0].source).touch()
-    assert compute() == 0
-    digest = "b"
-    assert compute() == 3
+    for digest, num in (("a", 3), ("a", 0), ("b", 3)):
+        computed.clear()
+        of_files = functools.partial(map, lambda _, digest=digest: digest)
+        compute_features(manifests, manifests.parent / "f", PLAIN, "c", lambda paths, _, each=of_files: each(paths))
+        assert len(computed) == num
+        (recording, *_), _ = read_manifests(manifests / "train")
+        Path(recording.sources[0].source).touch()
 
 
 @pytest.mark.parametrize("in_work_folder", [True, False])

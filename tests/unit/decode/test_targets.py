@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.data.storage.alignment import Alignment, AlignmentWriter
+from asrtool.data.storage.alignment import Alignment, writing_alignment
 from asrtool.decode.align.frame_targets import Segmenter, find_segments
 from asrtool.errors import AsrtoolError
 from asrtool.models.objectives.topology import CtcTopology, Span
@@ -57,9 +57,9 @@ def test_scores_become_tokens_and_the_frames_they_begin_at() -> None:
 def test_utterances_have_their_own_segments_in_whatever_order_they_came(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     segments = {i: random.integers(0, 2**32, size=(random.integers(1, 9), 2)) for i in (5, 0, 3, 1)}
-    with AlignmentWriter(tmp_path / "set", 7) as writer:
+    with writing_alignment(tmp_path / "set", 7) as add:
         for position, segments_S2 in segments.items():
-            writer.add(position, segments_S2)
+            add(position, segments_S2)
     alignment = Alignment(tmp_path / "set")
     assert [alignment.lacks(i) for i in range(7)] == [i not in segments for i in range(7)]
     for position, segments_S2 in segments.items():
