@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 
 from asrtool.settings.data import Data
 from asrtool.settings.schema import Choice
@@ -33,6 +34,16 @@ def write_sound(path: Path, duration_s: float = 4.0, num_channels: int = 2, rate
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.random.default_rng(1).integers(-500, 500, (int(duration_s * rate_hz), num_channels)).astype(np.int16)
     write_sphere(path, samples, rate_hz)
+    return path
+
+
+def write_wav(
+    path: Path, duration_s: float = 2.0, rate_hz: int = RATE_HZ, num_channels: int = 1, seed: int = 0
+) -> Path:
+    """Noise, in the format of the suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.random.default_rng(seed).normal(0, 0.05, (round(duration_s * rate_hz), num_channels))
+    soundfile.write(path, samples, rate_hz)
     return path
 
 

@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
-from small_releases import dropped, supervisions
+from small_releases import dropped, supervisions, write_wav
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.finish import copies_among
 from asrtool.settings.data import Data
-
-
-def write_wav(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.zeros(16000), 8000)
-    return path
 
 
 def write_kaldi(folder: Path, prefixes: tuple[str, ...], with_segments: bool) -> Path:

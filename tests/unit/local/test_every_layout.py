@@ -16,7 +16,7 @@ import soundfile
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio.utils import AudioLoadingError
 from lhotse.shar import SharWriter
-from small_releases import dropped, make_data, supervisions
+from small_releases import dropped, make_data, supervisions, write_wav
 
 from asrtool.data.manifests.manifest import read_manifests
 from asrtool.errors import AsrtoolError
@@ -53,12 +53,6 @@ CASES = {
     Said(0.25, 1.25, None): "empty",
     Said(0.75, 1.5, "room 42"): "unknown characters",
 }
-
-
-def write_sound(path: Path, num_samples: int = 4 * RATE_HZ, seed: int = 0) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.random.default_rng(seed).normal(0, 0.05, num_samples), RATE_HZ)
-    return path
 
 
 def segments(said: Sequence[Said], recording: str) -> list[SupervisionSegment]:
@@ -132,7 +126,7 @@ each_layout = pytest.mark.parametrize("write", WRITERS)
 
 @each_layout
 def test_each_utterance_is_kept_or_listed_with_the_reason(write: Writer, tmp_path: Path) -> None:
-    write_sound(tmp_path / "data" / "rec.wav")
+    write_wav(tmp_path / "data" / "rec.wav", 4)
     prepare_any(write(tmp_path / "data", list(CASES)), tmp_path / "m", LENIENT, "own")
     found = {s["text"]: (s["start"], s["duration"], s["speaker"]) for s in supervisions(tmp_path / "m")}
     assert found == {said.text: right for said, right in CASES.items() if not isinstance(right, str)}
@@ -141,7 +135,7 @@ def test_each_utterance_is_kept_or_listed_with_the_reason(write: Writer, tmp_pat
 
 @pytest.mark.parametrize("write", [write_lhotse, write_kaldi, write_lines])
 def test_bad_utterances_count_against_the_limit(write: Writer, tmp_path: Path) -> None:
-    write_sound(tmp_path / "data" / "rec.wav")
+    write_wav(tmp_path / "data" / "rec.wav", 4)
     said = [Said(0, 1, "one"), Said(1, 2, "two"), Said(2, 9, "three")]
     data = write(tmp_path / "data", said)
     prepare_any(data, tmp_path / "m", Data(bad_fraction=0.4), "own")
@@ -150,7 +144,7 @@ def test_bad_utterances_count_against_the_limit(write: Writer, tmp_path: Path) -
 
 
 def test_an_utterance_on_a_channel_that_its_recording_lacks_is_set_aside(tmp_path: Path) -> None:
-    write_sound(tmp_path / "rec.wav")
+    write_wav(tmp_path / "rec.wav", 4)
     write_lhotse(tmp_path, [Said(0, 1, "one"), Said(1, 2, "two")])
     other = [SupervisionSegment(f"u{i}", "rec", float(i), 1.0, i, "one", speaker="s") for i in range(2)]
     SupervisionSet.from_segments(other).to_file(tmp_path / "supervisions.jsonl.gz")
@@ -165,7 +159,9 @@ def test_each_utterance_has_the_audio_that_lhotse_loads_whatever_the_ids(
 ) -> None:
     cuts = []
     for number in range(4):
-        recording = Recording.from_file(write_sound(tmp_path / f"s{number}" / "utt1.wav", 4000 + number, number))
+        recording = Recording.from_file(
+            write_wav(tmp_path / f"s{number}" / "utt1.wav", (4000 + number) / RATE_HZ, seed=number)
+        )
         said = SupervisionSegment(name.format(number), "utt1", 0.0, recording.duration, 0, f"{'abcd'[number]} word")
         cuts.append(MonoCut("utt1", 0.0, recording.duration, 0, [said], recording=recording))
     (tmp_path / "data").mkdir()
@@ -189,9 +185,9 @@ def test_each_utterance_has_the_audio_that_lhotse_loads_whatever_the_ids(
 
 @pytest.mark.parametrize("missing", [-1, 0, 1, RATE_HZ // 2, RATE_HZ // 2 + 1])
 def test_a_recording_may_lack_as_many_samples_as_lhotse_tolerates(missing: int, tmp_path: Path) -> None:
-    recording = Recording.from_file(write_sound(tmp_path / "data" / "rec.wav"))
+    recording = Recording.from_file(write_wav(tmp_path / "data" / "rec.wav", 4))
     data = write_lhotse(tmp_path / "data", [Said(0, 4.0, "yes")])
-    write_sound(tmp_path / "data" / "rec.wav", 4 * RATE_HZ - missing)
+    write_wav(tmp_path / "data" / "rec.wav", 4 - missing / RATE_HZ)
     try:
         recording.load_audio()
     except AudioLoadingError:
@@ -207,10 +203,10 @@ def test_a_recording_may_lack_as_many_samples_as_lhotse_tolerates(missing: int, 
 @pytest.mark.parametrize("other", ["NFC", "NFD"])
 def test_names_in_both_forms_of_unicode_are_one_name(form: str, other: str, tmp_path: Path) -> None:
     name, said = unicodedata.normalize(form, "é"), unicodedata.normalize(other, "é")
-    write_sound(tmp_path / "pairs" / f"{name}.wav")
+    write_wav(tmp_path / "pairs" / f"{name}.wav", 4)
     (tmp_path / "pairs" / f"{said}.txt").write_text("yes")
-    write_sound(tmp_path / "kaldi" / f"{name}.wav")
-    write_sound(tmp_path / "table" / f"{name}.wav")
+    write_wav(tmp_path / "kaldi" / f"{name}.wav", 4)
+    write_wav(tmp_path / "table" / f"{name}.wav", 4)
     (tmp_path / "table" / "x.csv").write_text(f"path,text\n{said}.wav,yes\n", encoding="utf-8")
     for file, line in (("wav.scp", f"{said}.wav"), ("text", "yes"), ("utt2spk", "s")):
         (tmp_path / "kaldi" / file).write_text(f"u {line}\n", encoding="utf-8")
@@ -223,7 +219,7 @@ def test_a_name_that_is_not_utf8_is_set_aside_and_one_that_begins_with_a_dot_pas
     folder = tmp_path / "data"
     for name in ("a.wav", "._a.wav", ".trash/b.wav", os.fsdecode(b"caf\xe9.wav"), os.fsdecode(b"\xe9/c.wav")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_sound(tmp_path / "x.wav").rename(folder / name)
+        write_wav(tmp_path / "x.wav", 4).rename(folder / name)
         (folder / name).with_suffix(".txt").write_text("yes")
     prepare_any(folder, tmp_path / "m", LENIENT, "own")
     assert [s["id"] for s in supervisions(tmp_path / "m")] == ["a"]
@@ -244,7 +240,7 @@ def test_a_name_that_is_not_utf8_is_set_aside_and_one_that_begins_with_a_dot_pas
     ],
 )
 def test_the_manifests_of_deepspeech_pytorch_and_arrays_are_read(name: str, content: str, tmp_path: Path) -> None:
-    (write_sound(tmp_path / "data" / "a.wav").with_suffix(".txt")).write_text("Yes.\n")
+    (write_wav(tmp_path / "data" / "a.wav", 4).with_suffix(".txt")).write_text("Yes.\n")
     path = tmp_path / "data" / name
     path.write_text(content.format(folder=tmp_path / "data"))
     prepare_any(path, tmp_path / "m", Data(), "own")
@@ -259,7 +255,7 @@ def test_sets_in_different_layouts_train_together_and_their_ids_do_not_collide(t
     writers = (write_kaldi, write_table, write_cuts, write_lhotse)
     said = [Said(0, 1, "one word", "ann"), Said(1, 2, "two words", "bob"), Said(2, 3, "three words", None)]
     for number, write in enumerate(writers):
-        write_sound(tmp_path / str(number) / "data" / "rec.wav", seed=number)
+        write_wav(tmp_path / str(number) / "data" / "rec.wav", 4, seed=number)
         write(tmp_path / str(number) / "data", said)
     train = tuple(str(tmp_path / str(number) / "data") for number in range(len(writers)))
     data = make_data(("own",), (), ("own",), bad_fraction=0.5)
@@ -278,6 +274,6 @@ def test_sets_in_different_layouts_train_together_and_their_ids_do_not_collide(t
 
 @pytest.mark.parametrize("write", [write_lhotse, write_cuts, write_shar, write_kaldi])
 def test_a_recording_of_which_nothing_is_said_is_listed(write: Writer, tmp_path: Path) -> None:
-    write_sound(tmp_path / "data" / "rec.wav")
+    write_wav(tmp_path / "data" / "rec.wav", 4)
     with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .*; the first is rec: no transcript: "):
         prepare_any(write(tmp_path / "data", []), tmp_path / "m", Data(), "own")

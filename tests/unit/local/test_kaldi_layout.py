@@ -7,9 +7,8 @@ import random
 import re
 import shlex
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +18,10 @@ from hypothesis import strategies as st
 from lhotse.kaldi import load_kaldi_data_dir
 from lhotse.utils import add_durations
 from memory import peak_bytes
-from small_releases import dropped, read_jsonl, supervisions, write_sound
+from small_releases import dropped, read_jsonl, supervisions, write_sound, write_wav
 
 from asrtool.data.manifests.manifest import Drop, read_drops
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.layouts.kaldi import length_s, prepare_kaldi
 from asrtool.local.layouts.wav_scp import parse_pipe
 from asrtool.settings.data import Data
@@ -32,76 +30,9 @@ LENIENT = Data(bad_fraction=0.9)
 NAMES, RATES_HZ = ("north", "south", "west"), (8000, 11025, 16000)
 DURATION_S = 20.0
 SPH2PIPE = "/kaldi/tools/sph2pipe_v2.5/sph2pipe"
-NOISES = ("[noise]", "[vocalized-noise]", "[laughter]")
-Line = tuple[str, str, float, float, str]  # call, side, start, end, words
 WORDS = st.text(string.ascii_letters + string.digits + "/._- '\"é,", min_size=1).filter(
     lambda text: text.strip() == text and not text.startswith("-")
 )
-
-
-def write_data(out: Path, audio: Path, name: str, lines: list[Line]) -> Path:
-    """`name` is the id of an utterance by call, side, start and end in hundredths."""
-    out.mkdir(parents=True)
-    tables: dict[str, list[str]] = {}
-
-    def add(table: str, *fields: object) -> None:
-        tables.setdefault(table, []).append(" ".join(map(str, fields)) + "\n")
-
-    for path in sorted(audio.rglob("*.sph")):
-        for number, side in enumerate("AB", start=1):
-            add("wav.scp", f"{path.stem}-{side}", SPH2PIPE, "-f wav -p -c", number, path, "|")
-            add("reco2file_and_channel", f"{path.stem}-{side}", path.stem, side)
-    for call, side, start_s, end_s, words in sorted(lines):
-        id_ = name.format(call=call, side=side, start=round(100 * start_s), end=round(100 * end_s))
-        add("segments", id_, f"{call}-{side}", f"{start_s:.2f}", f"{end_s:.2f}")
-        add("text", id_, words)
-        add("utt2spk", id_, f"{call}-{side}")
-    for table, text in tables.items():
-        (out / table).write_text("".join(text))
-    return out
-
-
-def swbd_lines(corpus: Path) -> Iterator[Line]:
-    """By the mapping of words that Kaldi's recipe has: mispronounced words as they were said, the others as here."""
-    for path in sorted((corpus / "swb_ms98_transcriptions").rglob("*-trans.text")):
-        for line in path.read_text().splitlines():
-            id_, start_s, end_s, text = line.split(maxsplit=3)
-            for pattern, kept in (
-                (r"\[silence\]|<[be]_aside>", ""),
-                (r"\[laughter-([^\]]+)\]", r"\1"),
-                (r"\[([^\]/]+)/[^\]]+\]", r"\1"),
-                (r"(\S)\[[^\]]+\]-", r"\1-"),
-                (r"-\[[^\]]+\](\S)", r"-\1"),
-                (r"\{(\S+)\}", r"\1"),
-            ):
-                text = re.sub(pattern, kept, text)
-            if text.strip():
-                yield f"sw0{id_[2:6]}", id_[6], float(start_s), float(end_s), " ".join(text.split())
-
-
-def facts(folder: Path, ids: set[str] | None = None) -> dict[tuple[Any, ...], str]:
-    """(recording, channel, start, end) -> words without sounds, which the two map in other ways."""
-    found = {}
-    for s in supervisions(folder):
-        place = (s["recording_id"], s["channel"], round(s["start"], 2), round(s["start"] + s["duration"], 2))
-        if ids is None or s["id"] in ids:
-            found[place] = " ".join(word for word in s["text"].split() if word not in NOISES)
-    return found
-
-
-def test_kaldis_switchboard_gives_the_manifests_of_our_own(mini_corpus: Path, tmp_path: Path) -> None:
-    Swbd().prepare(mini_corpus, tmp_path / "own", Data())
-    name = "{call}-{side}_{start:06d}-{end:06d}"
-    data = write_data(tmp_path / "data", mini_corpus / "LDC97S62", name, list(swbd_lines(mini_corpus)))
-    prepare_kaldi(data, tmp_path / "kaldi", Data(), "swbd")
-    own, kaldi = facts(tmp_path / "own" / "train"), facts(tmp_path / "kaldi")
-    assert own.keys() == kaldi.keys()
-    differing = [place for place, words in own.items() if kaldi[place] != words]
-    meant = sum("/" in line for path in mini_corpus.rglob("*-trans.text") for line in path.read_text().splitlines())
-    assert len(differing) <= meant < len(own) / 5
-    assert read_jsonl(tmp_path / "own" / "train" / "recordings.jsonl.gz") == read_jsonl(
-        tmp_path / "kaldi" / "recordings.jsonl.gz"
-    )
 
 
 @pytest.fixture
@@ -261,12 +192,6 @@ def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
         return peak_bytes(lambda: prepare_kaldi(data, tmp_path / "m", Data(), "x"))
 
     assert (peak(24) - peak(12)) / (12 * 60) < 400
-
-
-def write_wav(path: Path, duration_s: float = 2.0, rate_hz: int = 8000) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.zeros(int(duration_s * rate_hz)), rate_hz)
-    return path
 
 
 @pytest.fixture

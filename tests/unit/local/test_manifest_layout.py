@@ -11,12 +11,10 @@ import string
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_releases import dropped, make_data, read_jsonl, supervisions
+from small_releases import dropped, make_data, read_jsonl, supervisions, write_wav
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
@@ -27,13 +25,6 @@ from asrtool.local.sets.split import split_manifests
 from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=1.0)
-
-
-def write_sound(path: Path, duration_s: float = 2.0, rate_hz: int = 8000) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(len(str(path))).normal(0, 0.05, int(duration_s * rate_hz))
-    soundfile.write(path, noise, rate_hz)
-    return path
 
 
 def facts(out: Path) -> list[tuple[Any, ...]]:
@@ -48,8 +39,8 @@ def write_lines(path: Path, *entries: dict[str, Any]) -> Path:
 
 
 def test_nemo_manifests_have_segments_of_files(tmp_path: Path) -> None:
-    write_sound(tmp_path / "data" / "wavs" / "one.wav", 5.0)
-    write_sound(tmp_path / "other" / "two.flac")
+    write_wav(tmp_path / "data" / "wavs" / "one.wav", 5.0)
+    write_wav(tmp_path / "other" / "two.flac")
     manifest = write_lines(
         tmp_path / "data" / "train_manifest.json",
         {"audio_filepath": "wavs/one.wav", "offset": 0.5, "duration": 2.0, "text": "Hello", "speaker": "ann lee"},
@@ -70,7 +61,7 @@ def test_nemo_manifests_have_segments_of_files(tmp_path: Path) -> None:
 def test_audiofolders_of_huggingface_with_and_without_splits(name: str, tmp_path: Path) -> None:
     for split in ("", "train", "validation", "test"):
         folder = tmp_path / ("splits" if split else "flat") / split
-        write_sound(folder / "data" / "a.wav")
+        write_wav(folder / "data" / "a.wav")
         entry = {"file_name": "data/a.wav", "transcription": f'of {split or "all"}, "yes"'}
         if name.endswith("csv"):
             with (folder / name).open("w", newline="") as file:
@@ -91,7 +82,7 @@ def write_common_voice(folder: Path) -> Path:
     for set_ in ("train", "dev", "test", "validated", "other"):
         rows = [(f"speaker{i}", f"cv_{set_}_{i}.mp3", f'Он "{set_}" сказал', "2") for i in range(2)]
         for _, clip, *_ in rows:
-            write_sound(folder / "clips" / clip, 1.0, 16000)
+            write_wav(folder / "clips" / clip, 1.0, 16000)
         (folder / f"{set_}.tsv").write_text("\n".join("\t".join(row) for row in [columns, *rows]) + "\n", "utf-8")
     return folder
 
@@ -121,7 +112,7 @@ def test_common_voice_is_read_by_role_whole_or_file_by_file(tmp_path: Path, capl
 
 def test_one_set_for_two_roles_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manifest = write_lines(tmp_path / "data" / "x.jsonl", {"audio": {"path": "a.wav"}, "text": "yes"})
-    write_sound(tmp_path / "data" / "a.wav")
+    write_wav(tmp_path / "data" / "a.wav")
     data = make_data(("own",), (), ("own",))
     paths = {"own_train": str(manifest), "own_test": str(manifest.parent)}
     collect_corpora(tmp_path / "corpus", data, paths, lambda *_: None)
@@ -135,7 +126,7 @@ def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
     for part, reader in (("train-clean-5", "19"), ("dev-clean-2", "84")):
         chapter = tmp_path / "LibriSpeech" / part / reader / "198"
         for i in range(2):
-            write_sound(chapter / f"{reader}-198-{i:04d}.flac", 2.0, 16000)
+            write_wav(chapter / f"{reader}-198-{i:04d}.flac", 2.0, 16000)
         lines = [
             f"{reader}-198-{i:04d} TEXT OF {part.replace('-', ' ').replace('5', '')} {'AB'[i]}\n" for i in range(2)
         ]
@@ -152,7 +143,7 @@ def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
     (chapter / "19-198-0000.flac").unlink()
     with (chapter / "19-198.trans.txt").open("a") as file:
         file.write("19-198-0002\n")
-    write_sound(chapter / "19-198-0002.flac")
+    write_wav(chapter / "19-198-0002.flac")
     prepare_any(chapter, tmp_path / "x", LENIENT, "own")
     assert [f[0] for f in facts(tmp_path / "x")] == ["19-198-0001"]
     assert dropped(tmp_path / "x") == {"19-198-0000": "unusable audio", "19-198-0002": "empty"}
@@ -160,7 +151,7 @@ def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])
 def test_tables_with_any_delimiter_and_columns_in_any_order(delimiter: str, tmp_path: Path) -> None:
-    write_sound(tmp_path / "a.wav")
+    write_wav(tmp_path / "a.wav")
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter).writerows(
         [["Speaker_ID", "duration", "wav_filename", "Transcript"], ["ann", "1.5", "a.wav", f"yes{delimiter}\nno"]]
@@ -177,9 +168,9 @@ def test_rows_of_a_table_without_anything_are_passed_over(empty: str, tmp_path: 
 
 
 def test_files_that_are_gone_and_texts_that_are_empty_are_set_aside(tmp_path: Path) -> None:
-    write_sound(tmp_path / "a.wav")
-    write_sound(tmp_path / "b.wav")
-    write_sound(tmp_path / "c.wav")
+    write_wav(tmp_path / "a.wav")
+    write_wav(tmp_path / "b.wav")
+    write_wav(tmp_path / "c.wav")
     names = ("a", "b", "c", "gone")
     texts = ("yes", "", "?!", "no")
     entries = [{"path": f"{name}.wav", "text": text} for name, text in zip(names, texts, strict=True)]
@@ -224,8 +215,8 @@ def test_what_is_malformed_is_one_line_with_its_place(
 
 
 def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
-    write_sound(tmp_path / "a" / "b.wav")
-    write_sound(tmp_path / "a-b.wav")
+    write_wav(tmp_path / "a" / "b.wav")
+    write_wav(tmp_path / "a-b.wav")
     twice = [{"path": "a/b.wav", "text": "yes", "offset": 1}, {"path": "./a/b.wav", "text": "no", "offset": 1.0}]
     with pytest.raises(AsrtoolError, match=r"x.jsonl:2: ./a/b.wav from 1 s was there before, in .*x.jsonl:1; keep one"):
         prepare_manifest(write_lines(tmp_path / "x.jsonl", *twice), tmp_path / "m", Data(), "own")
@@ -237,7 +228,7 @@ def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_beside_pairs_is_no_manifest(tmp_path: Path) -> None:
-    write_sound(tmp_path / "data" / "a.wav").with_suffix(".txt").write_text("yes")
+    write_wav(tmp_path / "data" / "a.wav").with_suffix(".txt").write_text("yes")
     for name in ("notes.csv", "more.csv"):
         (tmp_path / "data" / name).write_text("x,y\n1,2\n")
     prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
@@ -246,7 +237,7 @@ def test_a_table_beside_pairs_is_no_manifest(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_a_link_finds_audio_beside_both(tmp_path: Path) -> None:
     """As in the cache of HuggingFace, where files are links to blobs."""
-    write_sound(tmp_path / "snapshot" / "a.wav")
+    write_wav(tmp_path / "snapshot" / "a.wav")
     write_lines(tmp_path / "blobs" / "123", {"file_name": "a.wav", "text": "yes"})
     (tmp_path / "snapshot" / "metadata.jsonl").symlink_to("../blobs/123")
     (tmp_path / "corpus").symlink_to(tmp_path / "snapshot")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import unicodedata
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_releases import make_data, supervisions
+from small_releases import make_data, supervisions, write_wav
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
@@ -185,12 +183,6 @@ def test_english_names_the_rules_for_other_languages(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"unknown characters: привет; data.text_rules = unicode takes any letters"):
         prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
     prepare_any(tmp_path / "data", tmp_path / "m", Data(text_rules="unicode"), "own")
-
-
-def write_wav(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.zeros(8000), 8000)
-    return path
 
 
 @pytest.mark.parametrize(

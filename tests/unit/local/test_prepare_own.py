@@ -13,7 +13,7 @@ import soundfile
 from click.testing import CliRunner
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import audio_backend
-from small_releases import dropped, make_data, read_jsonl, supervisions
+from small_releases import dropped, make_data, read_jsonl, supervisions, write_wav
 
 import asrtool
 from asrtool.cli.prepare import prepare
@@ -29,12 +29,6 @@ from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 OWN = make_data(("own",), ("own",), ("own",))
-
-
-def write_wav(path: Path, duration_s: float = 2.0, rate_hz: int = 8000, num_channels: int = 1) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.zeros((int(duration_s * rate_hz), num_channels)), rate_hz)
-    return path
 
 
 def write_pair(stem: Path, text: str = "Hello, world.") -> None:
