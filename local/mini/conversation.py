@@ -21,25 +21,16 @@ PAUSE_S = 0.6  # between two utterances of a turn, at most
 
 
 @dataclass(frozen=True)
-class TimedToken:
-    """A token and when it is heard, in seconds of the recording."""
-
-    token: Token
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
 class Segment:
-    """One utterance of a side; its tokens lie within it."""
+    """One utterance of a side; times in seconds of the recording."""
 
     start_s: float
     end_s: float
-    tokens: tuple[TimedToken, ...]
+    tokens: tuple[Token, ...]
 
     @property
     def has_words(self) -> bool:
-        return any(not timed.token.is_sound for timed in self.tokens)
+        return any(not token.is_sound for token in self.tokens)
 
 
 @dataclass
@@ -179,30 +170,27 @@ class _Talk:
         """Lay `tokens` on the time line of `side` from `start_s` on."""
         margins_s = self.rng.uniform(0.05, 0.15, size=2)
         gain = 10 ** (self.rng.uniform(-2, 2) / 20)
-        timed: list[TimedToken] = []
         at_s = start_s + margins_s[0]
         for run in _runs(tokens):
-            samples, starts_s = self._sound_of(run, side.voice)
-            ends_s = [*starts_s[1:], len(samples) / SAMPLING_RATE_HZ]
-            timed += [TimedToken(t, at_s + s, at_s + e) for t, s, e in zip(run, starts_s, ends_s, strict=True)]
+            samples = self._sound_of(run, side.voice)
             side.sounds.append((round(at_s * SAMPLING_RATE_HZ), gain * samples))
-            at_s += ends_s[-1] + 0.06
-        segment = Segment(start_s, timed[-1].end_s + margins_s[1], tuple(timed))
+            end_s, at_s = at_s + len(samples) / SAMPLING_RATE_HZ, at_s + (len(samples) / SAMPLING_RATE_HZ + 0.06)
+        segment = Segment(start_s, end_s + margins_s[1], tuple(tokens))
         side.segments.append(segment)
         if segment.has_words:
             self.speech_s += segment.end_s - segment.start_s
         return segment
 
-    def _sound_of(self, run: list[Token], voice: Voice) -> tuple[np.ndarray, list[float]]:
-        """Return samples of a sound or of words in one breath, and token starts in s."""
+    def _sound_of(self, run: list[Token], voice: Voice) -> np.ndarray:
+        """Return samples of a sound or of words in one breath."""
         if run[0].is_sound:
-            return make_sound(run[0].kind, self.rng), [0.0]
+            return make_sound(run[0].kind, self.rng)
         samples, starts_s = self.espeak.speak([spoken_form(token) for token in run], voice)
         samples = samples * (0.12 / np.sqrt((samples**2).mean()))
         bounds = [round(start_s * SAMPLING_RATE_HZ) for start_s in starts_s] + [len(samples)]
         for token, first, last in zip(run, bounds, bounds[1:], strict=False):
             samples[first:last] *= _manner(token, last - first)
-        return samples, starts_s
+        return samples
 
 
 def _runs(tokens: list[Token]) -> Iterator[list[Token]]:

@@ -78,6 +78,6 @@ def _hold(root: Path, call: Call) -> Conversation:
 def _pronounce(held: Iterable[Conversation]) -> dict[str, str]:
     """Return the phonemes of every word that was said."""
     segments = (segment for item in held for side in item.sides for segment in side)
-    words = {timed.token.word for segment in segments for timed in segment.tokens} - {""}
+    words = {token.word for segment in segments for token in segment.tokens} - {""}
     with Espeak(seed=0) as espeak:
         return {word: espeak.phonemes(word) for word in sorted(words)}

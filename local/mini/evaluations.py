@@ -73,18 +73,15 @@ RT03_HEADER = """;; CATEGORY "0" "" ""
 ;; CATEGORY "3" "Dialect" ""
 ;; LABEL "STANDARD" "Standard" ""
 """
-CONTRACTIONS = {  # the words that each joins: as written => in full
-    "i'm": "i=>i 'm=>am",
-    "it's": "it=>it 's=>is",
-    "that's": "that=>that 's=>is",
-    "don't": "do=>do n't=>not",
-    "can't": "ca=>can n't=>not",
-    "we're": "we=>we 're=>are",
-    "we've": "we=>we 've=>have",
-    "i've": "i=>i 've=>have",
-}
-WRITTEN_OUT = {
-    word: " ".join(part.partition("=>")[2] for part in parts.split()).upper() for word, parts in CONTRACTIONS.items()
+CONTRACTIONS = {  # as written out in the references
+    "i'm": "I AM",
+    "it's": "IT IS",
+    "that's": "THAT IS",
+    "don't": "DO NOT",
+    "can't": "CAN NOT",
+    "we're": "WE ARE",
+    "we've": "WE HAVE",
+    "i've": "I HAVE",
 }
 OTHER_READINGS = {  # what else a contraction may stand for
     "it's": "IT HAS",
@@ -139,20 +136,19 @@ def plan_calls(parts: Sequence[Part], speech_s: float, seed: int) -> list[Call]:
 
 
 def write_hub5(root: Path, held: Sequence[Conversation]) -> None:
-    """Write transcripts (.txt), references (.stm), rules (.glm), partition (.pem)."""
-    folder = root / HUB5_REFERENCE / "english"
+    """Write the reference (.stm), rules (.glm), and partition (.pem)."""
+    folder = root / HUB5_REFERENCE
     folder.mkdir(parents=True, exist_ok=True)
     stm: list[str] = []
     pem: list[str] = []
     for item in held:
         name = item.name
-        (folder / f"{name}.txt").write_text(format_txt(item))
         for side, letter in enumerate("AB"):
             corpus, sex = name[:2], item.call.voices[side].sex
             stm += stm_lines(item, side, f"{name} {letter} {name}_{letter}", f"<O,{corpus},{sex},{corpus}-{sex}>")
             pem += [f"{name} {letter} unknown_speaker {s.start_s:.2f} {s.end_s:.2f}\n" for s in scored(item, side)]
-    (root / HUB5_REFERENCE / "hub5e00.english.000405.stm").write_text(HUB5_HEADER + "".join(stm))
-    (root / HUB5_REFERENCE / HUB5_GLM).write_text(format_glm(HUB5_GLM))
+    (folder / "hub5e00.english.000405.stm").write_text(HUB5_HEADER + "".join(stm))
+    (folder / HUB5_GLM).write_text(format_glm(HUB5_GLM))
     (root / HUB5_AUDIO / "hub5e_00.pem").write_text("".join(pem))
 
 
@@ -199,7 +195,7 @@ def stm_lines(item: Conversation, side: int, head: str, label: str) -> Iterator[
 
 def format_stm(segment: Segment) -> str:
     """Format a segment as NIST scores it: upper case, no contractions or sounds."""
-    return " ".join(_stm_token(timed.token) for timed in segment.tokens if not timed.token.is_sound)
+    return " ".join(_stm_token(token) for token in segment.tokens if not token.is_sound)
 
 
 def _stm_token(token: Token) -> str:
@@ -207,47 +203,12 @@ def _stm_token(token: Token) -> str:
         return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
     if token.word in ("uh", "um"):
         return "(%HESITATION)"
-    written = {"t._v.": "T. V."}.get(token.word) or WRITTEN_OUT.get(token.word) or token.word.upper()
+    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
     if token.kind == "mispronounced":
         return f"{{{written} / {token.heard.upper()}}}"
     if token.kind == "uncertain":
         return " ".join(f"({word})" for word in written.split())
     return written
-
-
-def format_txt(item: Conversation) -> str:
-    """Format a call's transcript with hesitations, sounds and contractions marked."""
-    begin_s, end_s = item.greeting_end_s, item.duration_s
-    head = [
-        "#Language: eng",
-        f"#File id: {item.name[3:]}",
-        f"#Starting at {begin_s:.0f} Ending at {end_s:.0f}",
-        f"# {begin_s:.0f} {begin_s + 10:.0f} #BEGIN",
-        f"# {end_s - 10:.0f} {end_s:.0f} #END",
-    ]
-    lines = [f"\n{s.start_s:.2f} {s.end_s:.2f} {letter}: {_typed(s)}" for letter, s in item.turns()]
-    return "\n".join([*head, *lines, ""])
-
-
-def _typed(segment: Segment) -> str:
-    return " ".join(_typed_token(timed.token) for timed in segment.tokens).replace("// //", " ")
-
-
-def _typed_token(token: Token) -> str:
-    if token.is_sound:
-        return {"laughter": "{laugh}", "noise": "[noise]", "mumble": "(( ))"}.get(token.kind, f"{{{token.kind}}}")
-    if token.word in ("uh", "um"):
-        return f"%{token.word},"
-    word = "I" if token.word == "i" else token.word
-    if parts := CONTRACTIONS.get(token.word):
-        word = f'<contraction e_form="{"".join(f"[{part}]" for part in parts.split())}">{word}'
-    return {
-        "partial": f"{token.heard}-",
-        "tail": f"-{token.heard}",
-        "mispronounced": f"+{word}+",
-        "uncertain": f"(( {word} ))",
-        "aside": f"//{word}//",
-    }.get(token.kind, word)
 
 
 def format_glm(name: str) -> str:
@@ -267,6 +228,6 @@ def _rules(meaning: str, words: Sequence[str]) -> str:
 
 
 def _contraction_rule(word: str) -> str:
-    readings = [WRITTEN_OUT[word], *filter(None, [OTHER_READINGS.get(word)])]
+    readings = [CONTRACTIONS[word], *filter(None, [OTHER_READINGS.get(word)])]
     target = f"{{{' / '.join(readings)}}}" if len(readings) > 1 else readings[0]
     return f"[{word.upper()}] => [{target}] {CONTEXT}\n"

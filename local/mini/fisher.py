@@ -56,7 +56,7 @@ def format_call(item: Conversation) -> str:
 
 def format_fisher(segment: Segment) -> str:
     """Format a segment in Fisher mark-up; uncertain words in double brackets."""
-    return " ".join(_format_token(timed.token) for timed in segment.tokens).replace(" )) (( ", " ")
+    return " ".join(_format_token(token) for token in segment.tokens).replace(" )) (( ", " ")
 
 
 def _format_token(token: Token) -> str:

@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import welch
 
 from asrtool.local.mini import fisher, swbd
-from asrtool.local.mini.conversation import Segment, TimedToken, hold_conversation
+from asrtool.local.mini.conversation import Segment, hold_conversation
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 from asrtool.local.mini.evaluations import format_stm
 from asrtool.local.mini.grammar import MARKS, Token, add_mark, as_tokens, draw_sentence, spoken_form
@@ -133,7 +133,7 @@ MARK_UPS = [  # token, MS-State, Fisher, stm
 
 @pytest.mark.parametrize(("token", "ms98", "fisher_text", "stm"), MARK_UPS)
 def test_each_corpus_spells_a_token_in_its_own_way(token: Token, ms98: str, fisher_text: str, stm: str) -> None:
-    segment = Segment(0.0, 1.0, (TimedToken(token, 0.1, 0.9),))
+    segment = Segment(0.0, 1.0, (token,))
     assert swbd.format_ms98(segment.tokens) == ms98
     assert fisher.format_fisher(segment) == fisher_text
     assert format_stm(segment) == stm
@@ -178,6 +178,4 @@ def test_a_conversation_has_two_sides_that_overlap_at_times() -> None:
     assert overlaps
     for side in (a, b):
         assert all(before.end_s <= after.start_s for before, after in pairwise(side))
-        for segment in side:
-            times = [segment.start_s, *(t for k in segment.tokens for t in (k.start_s, k.end_s)), segment.end_s]
-            assert times == sorted(times)
+        assert all(segment.start_s < segment.end_s for segment in side)
