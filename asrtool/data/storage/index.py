@@ -60,7 +60,6 @@ class Utterance:
 NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
 _NAMES = [each.name for each in dataclasses.fields(Utterance)]
 _DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}  # those of lines that lack them
-_NEEDED = set(_NAMES) - _DEFAULTS.keys()
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
@@ -75,7 +74,7 @@ def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
 def format_line(utterance: Utterance) -> str:
     """Its line in the index."""
     values = {name: getattr(utterance, name) for name in _NAMES}
-    stated = {name: value for name, value in values.items() if name in _NEEDED or value != _DEFAULTS[name]}
+    stated = {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     return json.dumps(stated, ensure_ascii=False) + "\n"
 
 
@@ -110,15 +109,13 @@ def parse_line(line: str, where: str) -> Utterance:
     """Parse a line of the index; AsrtoolError naming `where`."""
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise AsrtoolError(f"{where}: not JSON: {error.msg}", RERUN) from error
-    if not isinstance(fields, dict) or not _NEEDED <= fields.keys() <= set(_NAMES):
-        found = sorted(fields) if isinstance(fields, dict) else fields
-        raise AsrtoolError(f"{where}: found {found}, expected the keys {', '.join(_NAMES)}", RERUN)
-    if fields["channel"] not in ("A", "B") or not (type(fields["num_frames"]) is int and fields["num_frames"] > 0):
-        found = f"channel {fields['channel']!r}, num_frames {fields['num_frames']}"
-        raise AsrtoolError(f"{where}: {found}, expected channel A or B, one frame or more", RERUN)
-    return Utterance(**{"text": None, **fields, "corpus": sys.intern(fields.get("corpus", ""))})
+        utterance = Utterance(**{"text": None, **fields, "corpus": sys.intern(fields.get("corpus", ""))})
+        if utterance.channel not in ("A", "B") or not utterance.num_frames >= 1:
+            found = f"channel {utterance.channel}, num_frames {utterance.num_frames}"
+            raise ValueError(f"{found}, expected channel A or B, one frame or more")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise AsrtoolError(f"{where}: no utterance: {error}", RERUN) from error
+    return utterance
 
 
 def write_feature_settings(directory: Path, features: Features) -> None:

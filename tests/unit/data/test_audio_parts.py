@@ -66,22 +66,31 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", FORMATS, ids="-".join)
-def test_all_parts_of_a_joined_file_are_heard(kind: tuple[str, str], folder: Path, tmp_path: Path) -> None:
-    parts = [audio(1, kind), audio(1.5, kind)]
-    path = folder / f"a.{kind[0].lower()}"
+def test_all_parts_of_a_joined_file_are_heard_if_they_are_alike(kind: tuple[str, str], tmp_path: Path) -> None:
+    parts = [audio(1, kind), audio(1.5, kind), audio(0, kind)][: 2 if kind[1] == "OPUS" else 3]  # the last is empty
+    path = tmp_path / "a.bin"
     path.write_bytes(b"".join(parts))
-    expected = np.concatenate([decoded(part) for part in parts])
-    assert np.allclose(heard(path), expected, atol=1e-6)
+    assert np.allclose(heard(path), np.concatenate([decoded(part) for part in parts[:2]]), atol=1e-6)
+    for rate_hz, channels in ((8000, 1), (16000, 2)):
+        path.write_bytes(parts[0] + audio(1, kind, rate_hz, channels))
+        with pytest.raises(AsrtoolError, match=r"its 2 joined parts differ: 16000 Hz with 1 channels"):
+            heard(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_any_bytes_have_parts_and_what_follows_the_audio_is_none(kind: tuple[str, str]) -> None:
+    whole = audio(0.1, kind)
+    for rest in (b"", bytes(500), b"TAG" + b"a" * 125):
+        assert [part.fault for part in parts_in(whole + rest)] == [""]
+    draw = random.Random(0)
+    for size in (*range(0, 64, 3), *(draw.randrange(len(whole)) for _ in range(10))):
+        for content in (whole[:size], whole[:4] + draw.randbytes(size), whole + whole[:size]):
+            assert all(0 <= part.begin <= part.end <= len(content) for part in parts_in(content))
 
 
 def name_in_folder(path: Path, _: Recording) -> Path:
     path.with_suffix(".txt").write_text("hello\n")
     return path.parent
-
-
-def name_in_table(path: Path, _: Recording) -> Path:
-    (path.parent / "x.csv").write_text(f"path,text\n{path},hello\n")
-    return path.parent / "x.csv"
 
 
 def name_in_pipe(path: Path, _: Recording) -> Path:
@@ -117,7 +126,7 @@ def hello(recording: Recording) -> SupervisionSegment:
     return SupervisionSegment("a", recording.id, 0.0, recording.duration, 0, "hello", speaker="ann")
 
 
-LAYOUTS = (name_in_folder, name_in_table, name_in_pipe, name_in_manifests, name_in_cuts, name_in_shar)
+LAYOUTS = (name_in_folder, name_in_pipe, name_in_cuts, name_in_shar)
 
 
 @pytest.mark.parametrize("declared_s", [1.0, 2.5])
@@ -125,7 +134,7 @@ LAYOUTS = (name_in_folder, name_in_table, name_in_pipe, name_in_manifests, name_
     ("kind", "layout"),
     [
         *((kind, name_in_manifests) for kind in FORMATS if kind[0] != "AU"),
-        *((FORMATS[0], layout) for layout in LAYOUTS if layout != name_in_manifests),
+        *((FORMATS[0], layout) for layout in LAYOUTS),
     ],
 )
 def test_each_layout_has_the_audio_of_all_parts(
@@ -188,12 +197,6 @@ def test_a_file_that_is_cut_off_is_set_aside_and_heard_with_a_warning(
         assert f"{path}: cut off: " in dropped
 
 
-@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
-def test_what_follows_the_audio_is_no_part_and_no_fault(kind: tuple[str, str]) -> None:
-    for rest in (b"", bytes(500), b"TAG" + b"a" * 125):
-        assert [part.fault for part in parts_in(audio(1, kind) + rest)] == [""]
-
-
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("rate_hz", [8000, 16000, 44100])
 def test_tags_are_passed_over_and_parts_without_a_heading_are_found(rate_hz: int, channels: int) -> None:
@@ -205,39 +208,10 @@ def test_tags_are_passed_over_and_parts_without_a_heading_are_found(rate_hz: int
     assert len(parts_in(frames)) == 1
 
 
-@pytest.mark.parametrize(("rate_hz", "channels"), [(8000, 1), (16000, 2)])
-@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
-def test_parts_of_other_rates_or_channels_are_refused(
-    kind: tuple[str, str], rate_hz: int, channels: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(audio(1, kind) + audio(1, kind, rate_hz, channels))
-    with pytest.raises(AsrtoolError, match=r"its 2 joined parts differ: 16000 Hz with 1 channels"):
-        heard(path)
-
-
-@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
-def test_any_bytes_have_parts(kind: tuple[str, str]) -> None:
-    whole = audio(0.1, kind)
-    draw = random.Random(0)
-    for size in (*range(0, 64, 3), *(draw.randrange(len(whole)) for _ in range(10))):
-        for content in (whole[:size], whole[:4] + draw.randbytes(size), whole + whole[:size]):
-            assert all(0 <= part.begin <= part.end <= len(content) for part in parts_in(content))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[1] != "OPUS"], ids="-".join)
-def test_an_empty_second_part_adds_nothing(kind: tuple[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes((whole := audio(1, kind)) + audio(0, kind))
-    assert np.allclose(heard(path), decoded(whole), atol=1e-6)
-
-
-@pytest.mark.parametrize("layout", [name_in_manifests, name_in_cuts])
-@pytest.mark.parametrize("role", ["train", "test"])  # of training, and of decode
+@pytest.mark.parametrize(("layout", "role"), [(name_in_manifests, "train"), (name_in_cuts, "test")])
 @pytest.mark.parametrize(
     "transform",
     [
-        lambda recording: recording.perturb_volume(0.5),
         lambda recording: recording.perturb_speed(1.1),
         lambda recording: recording.perturb_speed(0.9).perturb_volume(3.0),
         lambda recording: recording.resample(8000),
@@ -268,9 +242,10 @@ def test_a_transform_that_cannot_be_applied_is_named(tmp_path: Path, monkeypatch
         prepare_any(tmp_path, tmp_path / "m", Data(), "own")
 
 
-def test_a_file_without_a_byte_is_set_aside_and_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / "a.wav").touch()
+def test_a_file_without_a_byte_is_set_aside_and_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").touch()
+    (tmp_path / "a.txt").write_text("hello\n")
     with pytest.raises(AsrtoolError, match=r"a.wav: no readable audio"):
-        prepare_folder(folder, tmp_path / "m", Data(), "own")
+        prepare_folder(tmp_path, tmp_path / "m", Data(), "own")
     with pytest.raises(AsrtoolError, match=r"a.wav: no .*audio"):
-        heard(folder / "a.wav")
+        heard(tmp_path / "a.wav")
