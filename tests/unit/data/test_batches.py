@@ -81,19 +81,6 @@ def test_an_utterance_longer_than_a_batch_is_named() -> None:
         list(plan_epoch(Lengths.of(index), MAX_FRAMES, 1, 0))
 
 
-def padding_fraction(batches: Sequence[Batch], lengths: Sequence[int]) -> float:
-    frames = [[lengths[i] for i in batch.indices] for batch in batches]
-    return 1 - sum(map(sum, frames)) / sum(len(lengths) * max(lengths) for lengths in frames)
-
-
-def test_batches_of_like_length_pad_little() -> None:
-    lengths = np.random.default_rng(3).integers(50, 1200, 2000).tolist()
-    batches = list(plan_epoch(Lengths.of(make_index(lengths, shard_size=500)), 12000, 1, 0))
-    in_storage_order = [Batch(n, tuple(range(n, min(n + 16, 2000)))) for n in range(0, 2000, 16)]
-    assert padding_fraction(batches, lengths) < 0.08
-    assert padding_fraction(in_storage_order, lengths) > 0.4
-
-
 class Features:
     """Stands in for a FeatureReader: utterance i is all i + 1; counts what was read."""
 

@@ -56,13 +56,6 @@ utterances = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.lists(utterances, min_size=1, max_size=5))
-def test_what_is_written_is_read_back(tmp_path: Path, index: list[Utterance]) -> None:
-    assert write_index(tmp_path, index) == len(index)
-    assert read_index(tmp_path) == index
-
-
 def test_an_index_written_before_corpora_were_known_is_read_without_them(tmp_path: Path) -> None:
     old = {name: value for name, value in dataclasses.asdict(UTTERANCE).items() if name not in ("corpus", "fields")}
     (tmp_path / "index.jsonl").write_text(json.dumps(old) + "\n")
@@ -140,7 +133,7 @@ def test_an_index_read_by_shards_has_the_same_utterances(
     index = [dataclasses.replace(u, shard=shard) for u, shard in zip(index, sorted(shards), strict=False)]
     write_index(tmp_path, index)
     found = ShardIndex(tmp_path, open_index_columns(tmp_path).shards)
-    assert list(found) == found[:] == index
+    assert list(found) == found[:] == read_index(tmp_path) == index
     assert [found[i] for i in reversed(range(len(index)))] == index[::-1]
     assert found.num_frames == sum(utterance.num_frames for utterance in index)
     assert found.numbers[:-1].tolist() == sorted({utterance.shard for utterance in index})
@@ -171,13 +164,6 @@ def parse(directory: Path) -> IndexColumns:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(directory / "index.jsonl", folder)
         return open_index_columns(Path(folder))
-
-
-@pytest.fixture
-def own(corpus: Path, tmp_path: Path) -> Path:
-    """A copy of a set."""
-    shutil.copytree(corpus / "lilcom" / "train", tmp_path / "train")
-    return tmp_path / "train"
 
 
 def write_set(directory: Path, shards: list[list[Utterance]]) -> None:

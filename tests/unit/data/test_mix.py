@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -100,44 +99,6 @@ def test_numbers_add_up_and_those_of_the_largest_remainders_are_raised(total: in
     raised, left = ([value for value in excess.values() if (value > 0) == is_raised] for is_raised in (True, False))
     # The remainder of one that was raised is 1 - its excess, that of another -excess.
     assert not raised or min(1 - value for value in raised) >= max((-value for value in left), default=0) - 1e-6
-
-
-@st.composite
-def corpora(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """The corpus of each utterance, three at most and each with one or more; and where shards begin."""
-    of_each = [0, 1, 2, *draw(st.lists(st.integers(0, 2), max_size=60))]
-    of_each = draw(st.permutations(of_each))
-    size = draw(st.integers(1, 25))
-    return np.array(of_each, dtype=np.uint16), np.arange(0, len(of_each), size)
-
-
-mixes = st.sampled_from(["hours", "temperature:2", "temperature:9", "a:1,b:1,c:1", "a:5,b:0,c:0.3", "a:0,b:0,c:2"])
-
-
-@given(corpora(), mixes, st.integers(0, 2**40), st.integers(1, 9))
-def test_each_corpus_has_its_part_of_each_epoch_and_none_is_repeated_before_all_were_heard(
-    made: tuple[np.ndarray, np.ndarray], text: str, seed: int, num_windows: int
-) -> None:
-    of_each, first = made
-    frames = 100 + np.arange(len(of_each), dtype=np.uint32)
-    mixture = Mixture(Mix.parse(text), ["a", "b", "c"], of_each, frames, first, seed)
-    num = {name: int((of_each == i).sum()) for i, name in enumerate("abc")}
-    sums = {name: int(frames[of_each == i].sum()) for i, name in enumerate("abc")}
-    expected = apportion(len(of_each), fractions_of(Mix.parse(text), num, sums))
-    heard = Counter[int]()
-    for epoch in range(5):
-        windows = list(mixture.windows(epoch, num_windows))
-        rows = np.concatenate(windows)
-        counts = np.bincount(of_each[rows], minlength=3)
-        assert dict(zip("abc", counts.tolist(), strict=True)) == expected
-        heard.update(rows.tolist())
-        for i in range(3):
-            times = [heard[row] for row in np.flatnonzero(of_each == i).tolist()]
-            assert max(times) - min(times) <= 1
-        for window in windows:  # of each corpus a like part
-            parts = np.bincount(of_each[window], minlength=3)
-            assert (abs(parts - counts / num_windows) < 1).all()
-        assert sorted(rows.tolist()) == sorted(np.concatenate(list(mixture.windows(epoch, 1))).tolist())
 
 
 def written_out(

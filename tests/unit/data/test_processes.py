@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.data.workers.processes import TRIES, process_map
+from asrtool.data.workers.processes import TRIES, process_context, process_map
 from asrtool.errors import AsrtoolError
 
 
@@ -57,6 +57,12 @@ def test_a_piece_that_fails_each_time_is_named_with_the_cause(tmp_path: Path, fa
         list(map_pieces(work, jobs))
     assert "\n" not in str(raised.value)
     assert len(list(tmp_path.glob("1.*"))) == TRIES
+
+
+def test_a_long_name_of_the_folder_of_temporary_files_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process_context(__name__).get_start_method() == "forkserver"
+    monkeypatch.setattr("tempfile.tempdir", "/" + "long" * 40)
+    assert process_context(__name__).get_start_method() == "spawn"
 
 
 def test_pieces_are_read_a_little_ahead_of_the_results_and_processes_end_with_the_reader(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
 from asrtool.data.storage.shard_offsets import TABLE
-from asrtool.errors import AsrtoolError
-from asrtool.files import write_in_parts
 
 MakeManifests = Callable[..., Path]
 SMALL = dataclasses.replace(PLAIN, shard_cuts=6, bad_fraction=0.5)
@@ -226,13 +224,3 @@ def test_of_a_file_with_a_changed_shard_the_others_are_taken(
     compute_features(manifests, out, settings, code="c")
     assert computed == [("train", 2)]
     assert read_all(out) == read_all(tmp_path / "fresh")
-
-
-def test_two_commands_at_once_are_one_too_many(make_manifests: MakeManifests, tmp_path: Path) -> None:
-    manifests, out = make_manifests(), tmp_path / "features"
-    out.mkdir()
-    with (
-        write_in_parts(out / "train", "index.jsonl"),
-        pytest.raises(AsrtoolError, match=r"another command is running there \(process \d+\); wait for it"),
-    ):
-        compute_features(manifests, out, SMALL, code="c")
