@@ -22,6 +22,11 @@ NO_RULES_GLM = """\
 * case_sensitive = 'F'
 %HESITATION => %HESITATION / [ ] __ [ ]
 """
+HEADING = """\
+;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "Overall"
+;; CATEGORY "1" "Corpus" ""
+"""
 HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 
 
@@ -31,9 +36,9 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_
     Tags are left out. In other languages nothing is optional, since er or ha may be words. `corpus_of` (recording id
     -> corpus) labels utterances, so each corpus is scored separately too. Times are in the recording.
     """
-    entries = list(entries)
-    corpora = {corpus_of[entry["recording_id"]] for entry in entries}
-    return _heading(corpora) + _segments(entries, corpus_of.__getitem__, is_english)
+    reference = Reference(corpus_of.__getitem__, is_english)
+    reference.add(entries)
+    return b"".join(reference.read()).decode()
 
 
 class Reference:
@@ -50,16 +55,22 @@ class Reference:
         self._pieces: list[bytes] = []
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Add the utterances of a recording, in any order."""
-        entries = list(entries)
-        self._corpora.update(self._corpus_of(entry["recording_id"]) for entry in entries)
-        piece = self._compressor.compress(_segments(entries, self._corpus_of, self._is_english).encode())
-        if piece:
-            self._pieces.append(piece)
+        """Add utterances, in any order."""
+        lines = []
+        for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
+            said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
+            words = " ".join(map(_reference_word, said) if self._is_english else said)
+            corpus = self._corpus_of(entry["recording_id"])
+            self._corpora.add(corpus)
+            times = f"{entry['start']:.3f} {round(entry['start'] + entry['duration'], 8):.3f}"
+            file, speaker = file_of(entry["recording_id"], entry["id"]), escape(str(entry.get("speaker")))
+            lines.append(f"{file} {'AB'[entry['channel']]} {speaker} {times} <O,{corpus}> {words}".rstrip() + "\n")
+        self._pieces.append(self._compressor.compress("".join(lines).encode()))
 
     def read(self) -> Iterator[bytes]:
         """Yield the content of ref.stm; call it once, after all utterances are added."""
-        yield _heading(self._corpora).encode()
+        labels = (f';; LABEL "{corpus}" "{corpus}" "{corpus}"\n' for corpus in sorted(self._corpora))
+        yield (MARK + HEADING + "".join(labels)).encode()
         decompressor = zlib.decompressobj()
         for piece in (*self._pieces, self._compressor.flush()):
             yield decompressor.decompress(piece)
@@ -70,29 +81,6 @@ def set_name(name: str) -> str:
     """Return `name` as the name of a set and an stm label, without blanks and signs."""
     safe = re.sub(r"[^\w.:+-]+", "-", name).strip(".-")
     return safe if safe.lower() not in ("", "o") else f"set-{safe}".strip("-")  # O is the label of all that is scored
-
-
-def _heading(corpora: Iterable[str]) -> str:
-    lines = [
-        ';; CATEGORY "0" "" ""',
-        ';; LABEL "O" "Overall" "Overall"',
-        ';; CATEGORY "1" "Corpus" ""',
-        *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in sorted(corpora)),
-    ]
-    return MARK + "\n".join(lines) + "\n"
-
-
-def _segments(entries: Iterable[Entry], corpus_of: Callable[[str], str], is_english: bool) -> str:
-    lines = []
-    for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
-        said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
-        words = " ".join(map(_reference_word, said) if is_english else said)
-        end_s = round(entry["start"] + entry["duration"], 8)
-        times = f"{entry['start']:.3f} {end_s:.3f}"
-        file, speaker = file_of(entry["recording_id"], entry["id"]), escape(str(entry.get("speaker")))
-        place = f"{file} {'AB'[entry['channel']]} {speaker}"
-        lines.append(f"{place} {times} <O,{corpus_of(entry['recording_id'])}> {words}".rstrip() + "\n")
-    return "".join(lines)
 
 
 def reference_rules(glm: str) -> str:

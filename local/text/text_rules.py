@@ -7,6 +7,7 @@ Normalised text is lower case: words of a-z and ', partial words that end or beg
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ class Rules:
         return replace(self, acronyms=acronyms, known={})
 
 
-# Custom text, after strip_punctuation.
+# Custom text, after symbols are taken off.
 PLAIN = Rules(word=((r"^'(.+)'$", r"\1"),))
 # Marks of custom text and of Kaldi's; Kaldi's recipes give <unk> the phone of spoken noise.
 _MARK = re.compile(r"[\[<]+[^\[\]<>\s]*[\]>]+")
@@ -102,14 +103,13 @@ def normalise(text: str, rules: Rules) -> str:
             raise Unusable(reason, text)
     for pattern, replacement in rules.line:
         text = re.sub(pattern, replacement, text)
-    known = rules.known
     words: list[str] = []
     for word in text.split():
-        found = known.get(word)
+        found = rules.known.get(word)
         if found is None:
             found = _normalise_word(word, rules)
-            if len(known) < MAX_KNOWN:
-                known[word] = found
+            if len(rules.known) < MAX_KNOWN:
+                rules.known[word] = found
         words += found
     return " ".join(words)
 
@@ -175,11 +175,14 @@ def _split_hyphens(word: str) -> list[str]:
 
 
 def normalise_plain(text: str) -> str:
-    """Normalise custom text: lower case, without punctuation.
+    """Normalise custom text: lower case, without punctuation and symbols but ' and -.
 
-    Raises Unusable for letters or digits outside a-z, and for an unknown mark in brackets, [so] or <so>.
+    Raises Unusable for letters or digits outside a-z, for bytes that are not UTF-8, and for an unknown mark in
+    brackets, [so] or <so>.
     """
-    plain = strip_punctuation(text)
+    refuse_broken(text)
+    words = text.lower().translate(TYPOGRAPHIC).split()
+    plain = " ".join(itertools.chain.from_iterable(map(_without_symbols, words)))
     try:
         return normalise(plain, PLAIN)
     except Unusable as error:
@@ -193,18 +196,6 @@ def _rules_for(text: str) -> str:
     if any(unicodedata.name(character, "").startswith(NO_BLANKS) for character in text):
         return "characters makes each character a word, for scripts without blanks between words"
     return "unicode takes any letters and digits"
-
-
-def strip_punctuation(text: str) -> str:
-    """Remove punctuation and symbols but apostrophe, hyphen and tags.
-
-    Raises Unusable for an unknown mark in brackets, and for bytes that are not UTF-8.
-    """
-    refuse_broken(text)
-    words: list[str] = []
-    for word in text.lower().translate(TYPOGRAPHIC).split():
-        words += _without_symbols(word)
-    return " ".join(words)
 
 
 def refuse_broken(text: str) -> None:
