@@ -49,35 +49,35 @@ def test_without_any_path_the_mini_corpus_is_asked_for_what_the_settings_name(tm
     assert made == [(tmp_path / "corpus", ["swbd", "fisher", "hub5", "rt03"])]
 
 
-def test_some_paths_without_the_others_are_an_error_that_names_these(releases: Path, tmp_path: Path) -> None:
-    paths = swbd_paths(releases) | {"ldc2002t43": ""}
-    message = r"no path is configured for paths.ldc2002t43 \(Hub5'00 references\); .*leave all of them empty"
+@pytest.mark.parametrize(
+    ("changed", "extra_text", "message"),
+    [
+        (
+            {"ldc2002t43": ""},
+            [],
+            r"no path is configured for paths.ldc2002t43 \(Hub5'00(?!.*extra_text).*leave all",
+        ),
+        ({}, ["fisher"], r"paths.ldc2004t19 .*--set lm.extra_text=\[\]"),
+        (
+            {"ldc97s62": "nowhere"},
+            [],
+            r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file of",
+        ),
+        ({"ldc97s62": "LDC2002S09"}, [], r"paths.ldc97s62: .*LDC2002S09 holds no sw\[0-9\]\*.sph, expected the layout"),
+        ({"ldc97s62": ("LDC97S62", "nowhere")}, [], r"paths.ldc97s62: .*nowhere does not exist, expected a folder or"),
+        ({"ldc97s62": ("LDC2002S09", "LDC2002T43")}, [], r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
+    ],
+)
+def test_a_release_that_is_not_where_its_path_says_is_named_with_its_key(
+    changed: dict[str, str | tuple[str, ...]], extra_text: list[str], message: str, releases: Path, tmp_path: Path
+) -> None:
+    def place(name: str) -> str:
+        return str(releases / name) if name else ""
+
+    places = {key: place(name) if isinstance(name, str) else tuple(map(place, name)) for key, name in changed.items()}
     with pytest.raises(AsrtoolError, match=message):
-        collect_corpora(tmp_path / "c", SWBD, paths, fail)
-
-
-def test_without_the_releases_of_further_text_the_hint_leaves_it_out(releases: Path, tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"paths.ldc2004t19 .*--set lm.extra_text=\[\]"):
-        collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases), fail, ["fisher"])
-    with pytest.raises(AsrtoolError, match=r"paths.ldc2002t43 \((?!.*extra_text)"):
-        collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases) | {"ldc2002t43": ""}, fail)
-
-
-def test_a_path_that_does_not_exist_is_named_with_its_key(releases: Path, tmp_path: Path) -> None:
-    paths = swbd_paths(releases) | {"ldc97s62": str(tmp_path / "nowhere")}
-    message = r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file of LDC97S62 \(Switch"
-    with pytest.raises(AsrtoolError, match=message):
-        collect_corpora(tmp_path / "c", SWBD, paths, fail)
+        collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases) | places, fail, extra_text)
     assert not (tmp_path / "c").exists()
-
-
-def test_a_path_to_another_release_is_an_error_that_says_what_was_expected(releases: Path, tmp_path: Path) -> None:
-    paths = swbd_paths(releases)
-    paths["ldc97s62"], paths["ldc2002s09"] = paths["ldc2002s09"], paths["ldc97s62"]
-    with pytest.raises(
-        AsrtoolError, match=r"paths.ldc97s62: .*LDC2002S09 holds no sw\[0-9\]\*.sph, expected the layout"
-    ):
-        collect_corpora(tmp_path / "c", SWBD, paths, fail)
 
 
 @pytest.mark.parametrize(("train", "key"), [("an4", "paths.an4"), ("own", "paths.own_train")])
@@ -117,13 +117,6 @@ def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> N
 
 
 def test_discs_of_a_release_may_lie_in_several_places(releases: Path, tmp_path: Path) -> None:
-    for places, message in (
-        (("LDC97S62", "nowhere"), r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file"),
-        (("LDC2002S09", "LDC2002T43"), r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
-    ):
-        paths = {**swbd_paths(releases), "ldc97s62": tuple(str(releases / disc) for disc in places)}
-        with pytest.raises(AsrtoolError, match=message):
-            collect_corpora(tmp_path / "c", SWBD, paths, fail)
     write_sound(tmp_path / "elsewhere" / "swb1_d2" / "sw02003.sph")
     discs = (str(releases / "LDC97S62" / "swb1_d1"), str(tmp_path / "elsewhere" / "swb1_d2"))
     collect_corpora(tmp_path / "corpus", SWBD, {**swbd_paths(releases), "ldc97s62": discs}, fail)
