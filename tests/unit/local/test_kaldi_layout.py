@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 import shlex
 import string
 from collections.abc import Sequence
@@ -43,13 +42,15 @@ def stereo(tmp_path: Path) -> Path:
     (data / "wav.scp").write_text(
         "".join(f"x-{s} sph2pipe -f wav -p -c {c} {path} |\n" for s, c in (("A", 1), ("B", 2)))
     )
-    (data / "segments").write_text("u1 x-A 0 1\nu2 x-B 1 2\n")
+    (data / "segments").write_text("u1\tx-A 0 1\nu2\tx-B\t1 2\n")
     (data / "text").write_text("u1 t._v.'s on\nu2 yes\n")
     (data / "utt2spk").write_text("u1 a\nu2 b\n")
     return data
 
 
-def test_two_pipes_of_a_file_are_the_channels_of_one_recording(stereo: Path, tmp_path: Path) -> None:
+def test_two_pipes_of_a_file_are_the_channels_of_one_recording(
+    stereo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
     found = [(s["recording_id"], s["channel"], s["text"]) for s in supervisions(tmp_path / "m")]
     assert found == [("sw02001", 0, "t v's on"), ("sw02001", 1, "yes")]
@@ -57,22 +58,10 @@ def test_two_pipes_of_a_file_are_the_channels_of_one_recording(stereo: Path, tmp
     assert recording["channel_ids"] == [0, 1]
     assert recording["sources"][0]["source"].endswith("SW02001.SPH")
     assert (tmp_path / "m" / "ref.stm").read_text().splitlines()[-1] == "sw02001/u2 B b 1.000 2.000 <O,x> yes"
-
-
-def test_tables_may_have_tabs(stereo: Path, tmp_path: Path) -> None:
-    for name in ("wav.scp", "segments", "text", "utt2spk"):
-        (stereo / name).write_text(re.sub(r"(?m)^(\S+) ", r"\1\t", (stereo / name).read_text()))
-    prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
-    assert [s["text"] for s in supervisions(tmp_path / "m")] == ["t v's on", "yes"]
-
-
-def test_a_side_of_a_file_of_one_channel_has_no_advice_to_mix_channels(
-    stereo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     write_sound(tmp_path / "audio" / "SW02001.SPH", num_channels=1)
     with pytest.raises(AsrtoolError, match=r"SW02001.SPH: 1 channel, expected 2 channels; fix what"):
         prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
-    assert "several channels" not in caplog.text
+    assert "several channels" not in caplog.text  # which could be mixed
 
 
 @pytest.mark.parametrize(
@@ -191,7 +180,7 @@ def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
         data = write_directory(tmp_path / str(num_recordings), 60, names)
         return peak_bytes(lambda: prepare_kaldi(data, tmp_path / "m", Data(), "x"))
 
-    assert (peak(24) - peak(12)) / (12 * 60) < 400
+    assert (peak(18) - peak(9)) / (9 * 60) < 400
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -63,15 +62,9 @@ def model_of(text: Path, arpa: Path) -> NgramLm:
     return NgramLm(read_arpa(arpa))
 
 
-def test_back_channels_are_as_probable_as_they_are_frequent(spoken: Path, tmp_path: Path) -> None:
-    lm = model_of(spoken / "train", tmp_path / "G.arpa")
-    raw = Counter((spoken / "raw.txt").read_text().splitlines())
-    for word in BACKCHANNELS:
-        assert raw[word] > 3 * MAX_DUPLICATES
-        assert math.exp(lm.log_prob([word])) == pytest.approx(raw[word] / raw.total(), rel=0.03)
-
-
 def test_the_model_is_that_of_the_raw_text(spoken: Path, tmp_path: Path) -> None:
+    counts = Counter((spoken / "raw.txt").read_text().splitlines())
+    assert min(counts[word] for word in BACKCHANNELS) > 3 * MAX_DUPLICATES
     ours, raw = model_of(spoken / "train", tmp_path / "G.arpa"), model_of(spoken / "raw.txt", tmp_path / "raw.arpa")
     for sentence in (spoken / "dev" / "sentences.txt").read_text().splitlines():
         assert ours.log_prob(sentence.split()) == pytest.approx(raw.log_prob(sentence.split()), abs=1e-5)

@@ -62,4 +62,4 @@ def test_an_utterance_is_there_once(write: Callable[[Path, int], Prepare], tmp_p
         prepare = write(tmp_path / str(num), num)
         return peak_bytes(lambda: prepare(tmp_path / "out"))
 
-    assert (peak(24) - peak(12)) / (12 * EACH) < 1000
+    assert (peak(16) - peak(8)) / (8 * EACH) < 1000

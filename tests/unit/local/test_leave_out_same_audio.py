@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +13,10 @@ from lhotse import AudioSource, Recording, SupervisionSegment
 from memory import peak_bytes
 from small_releases import make_data
 
-from asrtool.cli.line import find_entry
 from asrtool.cli.main import cli
-from asrtool.data.duplicates import fingerprint_index, same_audio
+from asrtool.data.duplicates import fingerprint_index
 from asrtool.data.manifests.manifest import (
     Drop,
-    audio_files_below,
     read_drops,
     read_manifests,
     read_report,
@@ -27,13 +24,8 @@ from asrtool.data.manifests.manifest import (
 )
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.local.sets.duplicates import check_same_audio, report_same_text
-from asrtool.recipe import engine
-from asrtool.recipe.recipe import Recipe
-from asrtool.recipe.request import Request
 from asrtool.recipe.stages import PREPARE
-from asrtool.recipe.state import Run, stage_state
 from asrtool.settings.data import Features
-from asrtool.settings.toml_files import load_config
 
 
 @pytest.fixture
@@ -103,6 +95,7 @@ def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> N
     assert found(manifests) == {*LEAKED, WITHIN}
     assert "1 pairs of utterances of train and hub5 are one sound" in done.output
     assert {path: path.read_bytes() for path in before} == before
+    assert {"features.num_jobs", "features.executor"} <= set(PREPARE.settings)  # which the stage hands over
 
 
 def write_set(folder: Path, *texts: str | None) -> None:
@@ -209,33 +202,3 @@ def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> No
     (manifests / "hub50.wav").unlink()
     check_same_audio(manifests, make_data(same_audio="ignore"), Features(num_jobs=1))
     assert not list(manifests.glob("same_*.tsv"))
-
-
-def test_the_stage_uses_the_executor_and_its_processes_which_make_nothing_stale(
-    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command line of the stage, with the settings that the engine writes for it, in this process."""
-    work = tmp_path / "work"
-    work.mkdir()
-    (work / "manifests").symlink_to(manifests)
-    seen: list[Features] = []
-    open_executor = same_audio.open_executor
-    monkeypatch.setattr(
-        same_audio, "open_executor", lambda features, module: seen.append(features) or open_executor(ONE, module)
-    )
-    monkeypatch.setattr(engine, "run_logged", lambda words, _: CliRunner().invoke(cli, words).exit_code)
-    stage = dataclasses.replace(PREPARE, needs=(), run=PREPARE.run[-1:], makes=("manifests/same_audio.tsv",))
-    overrides = ["data.same_audio=report", "features.num_jobs=3", "features.executor=dask:a:1"]
-    run = Run(
-        Recipe(work, "", (stage,)),
-        load_config(overrides=overrides),
-        work,
-        find_entry,
-        audio_files_below,
-        Request(None, [], []),
-    )
-    engine.run_stages(run, range(1))
-    assert [(features.num_jobs, features.executor) for features in seen] == [(3, "dask:a:1")]
-    for changed, word in ((overrides[:1], "done"), (["data.same_audio=drop"], "stale")):
-        again = dataclasses.replace(run, config=load_config(overrides=changed))
-        assert stage_state(again, stage).word == word

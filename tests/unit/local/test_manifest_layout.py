@@ -251,28 +251,26 @@ TIMES = st.none() | st.floats(0, 1e6)
 ROWS = st.lists(st.tuples(PATHS, CELL, CELL, TIMES, TIMES), min_size=1, max_size=5)
 
 
-def expected(file: Path, rows: list[tuple[Any, ...]], first_line: int) -> list[Row]:
-    return [Row(f"{file}:{i}", path, text, speaker.strip(), begin, length) for i, (path, text, speaker, begin, length)
-            in enumerate(rows, start=first_line)]  # fmt: skip
-
-
-@given(rows=ROWS, names=st.tuples(*(st.sampled_from(COLUMNS[what]) for what in COLUMNS)))
-def test_lines_of_json_are_read_as_they_were_written(
-    rows: list[tuple[Any, ...]], names: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("x") / "x.jsonl"
-    write_lines(path, *(dict(zip(names, row, strict=True)) for row in rows))
-    assert list(read_rows(path)) == expected(path, rows, 1)
-
-
-@given(rows=ROWS, names=st.tuples(*(st.sampled_from(COLUMNS[what]) for what in COLUMNS)), mark=st.sampled_from(",;|"))
-def test_tables_are_read_as_they_were_written(
+@given(
+    rows=ROWS,
+    names=st.tuples(*(st.sampled_from(COLUMNS[what]) for what in COLUMNS)),
+    mark=st.sampled_from([",", ";", "|", ""]),
+)
+def test_lines_of_json_and_tables_are_read_as_they_were_written(
     rows: list[tuple[Any, ...]], names: tuple[str, ...], mark: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.mktemp("x") / "x.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=mark).writerows([names, *(["" if c is None else c for c in row] for row in rows)])
-    assert list(read_rows(path)) == expected(path, rows, 2)
+    path = tmp_path_factory.mktemp("x") / ("x.csv" if mark else "x.jsonl")
+    if mark:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            lines = [["" if cell is None else cell for cell in row] for row in rows]
+            csv.writer(file, delimiter=mark).writerows([names, *lines])
+    else:
+        write_lines(path, *(dict(zip(names, row, strict=True)) for row in rows))
+    expected = [
+        Row(f"{path}:{number}", audio, text, speaker.strip(), begin_s, length_s)
+        for number, (audio, text, speaker, begin_s, length_s) in enumerate(rows, start=2 if mark else 1)
+    ]
+    assert list(read_rows(path)) == expected
 
 
 @given(content=st.binary(max_size=60) | st.text('{}[]",:path text\n\t0.5-', max_size=60).map(str.encode),

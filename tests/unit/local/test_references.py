@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,7 +17,7 @@ from asrtool.cli.results import score
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.local.text.references import NO_RULES_GLM, Reference, format_reference
+from asrtool.local.text.references import NO_RULES_GLM, format_reference
 from asrtool.score.align import align_words
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import score_all
@@ -26,22 +25,6 @@ from asrtool.score.segments import read_segments
 from asrtool.score.utterances import file_of
 
 SCTK = Path("/usr/lib/sctk/bin")
-
-
-def test_a_reference_that_is_made_a_recording_at_a_time_is_that_of_all() -> None:
-    draw = random.Random(1)
-    corpus_of = {f"r{number:03d}": draw.choice(["swbd", "fisher"]) for number in range(200)}
-    reference, entries = Reference(corpus_of.__getitem__, is_english=True), []
-    for name in corpus_of:
-        said = [" ".join(draw.choices(["uh", "yes", "th-", "[noise]"], k=9)) for _ in range(20)]
-        some = [
-            SupervisionSegment(f"{name}-{i}", name, draw.random(), 1.0, i % 2, text, speaker=name).to_dict()
-            for i, text in enumerate(said)
-        ]
-        reference.add(some)
-        entries += some
-    draw.shuffle(entries)
-    assert b"".join(reference.read()).decode() == format_reference(entries, corpus_of)
 
 
 @pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="Debian's package sctk is not installed")
