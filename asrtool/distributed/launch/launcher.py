@@ -167,18 +167,14 @@ def _watch(processes: Sequence[int], stops: Sequence[int]) -> list[tuple[int, in
 
 
 def _environment(rank: int, num_learners: int, port: int) -> dict[str, str]:
-    """Return the variables that torchrun documents."""
+    """Return the variables that a learner reads, as torchrun sets them."""
     values = {
-        **dict.fromkeys(("LOCAL_RANK", "RANK", "ROLE_RANK"), rank),
-        **dict.fromkeys(("LOCAL_WORLD_SIZE", "WORLD_SIZE", "ROLE_WORLD_SIZE"), num_learners),
-        "GROUP_RANK": 0,
-        "GROUP_WORLD_SIZE": 1,
-        "ROLE_NAME": "learner",
+        **dict.fromkeys(("RANK", "LOCAL_RANK"), rank),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), num_learners),
         "MASTER_ADDR": HOST,
         "MASTER_PORT": port,
-        "TORCHELASTIC_RESTART_COUNT": 0,
-        "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_RUN_ID": "asrtool",
+        "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }

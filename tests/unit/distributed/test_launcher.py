@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -48,31 +47,6 @@ def test_a_learner_has_a_name_and_no_socket_of_its_launcher() -> None:
     act = f"own = {sockets}; os.write(1, f\"{{own}} {{open('/proc/self/comm').read()}}\".encode())"
     ended = run_script(f"import os\nbefore = {sockets}\n" + LAUNCH.format(act=act), WAIT_S)
     assert sorted(ended.stdout.splitlines()) == ["0 learner 0", "0 learner 1"], ended.stderr
-
-
-@pytest.mark.slow
-def test_learners_have_the_variables_that_torchrun_gives(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if "TORCH" not in name}
-    torchrun = [
-        Path(sys.executable).with_name("torchrun"),
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "0",
-    ]
-    show = "import json, os; open(os.environ['RANK'], 'w').write(json.dumps(dict(os.environ)))"
-    subprocess.run([*torchrun, "--no-python", sys.executable, "-c", show], cwd=tmp_path, env=env, check=True)
-    expected = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    subprocess.run([sys.executable, "-c", LAUNCH.format(act=show)], cwd=tmp_path, env=env, check=True)
-    found = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    of_torchrun = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}  # between it and its agent
-    differ = {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR", "ROLE_NAME"}
-    for rank in range(2):
-        for name in expected[rank].keys() - env.keys() - of_torchrun:
-            assert name in found[rank]
-            assert name in differ or found[rank][name] == expected[rank][name], name
-        assert found[rank]["MASTER_ADDR"] == "localhost"
 
 
 def test_the_learner_that_failed_is_named_and_the_others_are_ended_also_where_they_do_not_stop() -> None:

@@ -19,7 +19,7 @@ from asrtool.distributed.transport.exchange import Exchanger, Message, map_messa
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.settings import registry
 
-NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
+NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 120, 70_001  # more than a chunk
 ANSWER_S = 120  # bounds a hang
 
 Connect = Callable[[list[View]], list[Exchanger]]
@@ -98,7 +98,7 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays_also_as_recorde
 
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
-        cuts = {20 + 60 * cut + int(random.integers(30)): cut + 1 for cut in range(3)}
+        cuts = {10 + 36 * cut + int(random.integers(20)): cut + 1 for cut in range(3)}
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             if step in cuts:

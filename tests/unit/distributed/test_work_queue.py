@@ -213,7 +213,7 @@ def test_whatever_the_speeds_all_rounds_are_drawn(seconds: list[float], num_roun
 
 @pytest.mark.parametrize(("group_size", "slowness"), [(1, 10.0), (8, 1.0)])
 def test_the_shards_of_a_window_are_read_by_about_one_of_64_learners(group_size: int, slowness: float) -> None:
-    window, num_windows = 16, 400
+    window, num_windows = 16, 200
     seconds = np.random.default_rng(1).uniform(0.8, 1.2, 64 // group_size)
     seconds[0] *= slowness
     _, drawn = ends_in_virtual_time(seconds, window * num_windows // group_size, group_size=group_size, window=window)
