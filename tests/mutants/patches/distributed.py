@@ -27,6 +27,7 @@ TEST_ASYNCHRONOUS = "tests/unit/train/many_learners/test_asynchronous.py"
 TEST_JOINING = "tests/unit/distributed/test_joining.py"
 TEST_TRANSFERS = "tests/unit/train/many_learners/test_transfers.py"
 TEST_MEMBERS = "tests/unit/distributed/test_members.py"
+TEST_LOST = "tests/unit/train/test_lost_learners.py"
 TEST_LOST_BATCHES = "tests/unit/distributed/test_lost_batches.py"
 TEST_LAUNCHER = "tests/unit/distributed/test_launcher.py"
 TEST_SUPERVISOR = "tests/unit/distributed/test_supervisor.py"
@@ -99,28 +100,28 @@ PATCHES = (
         LOST_BATCHES,
         "[] if STOPPED in states else self.find_missing()",
         "[]",
-        (TEST_LOST_BATCHES,),
+        (TEST_LOST,),
     ),
     Patch(
         "training-ends-while-some-are-assigned-again",
         LOST_BATCHES,
         "if not states <= {STOPPED, str(len(self.members.lost_batches))}:",
         'if "" in states:',
-        (TEST_LOST_BATCHES,),
+        (TEST_LOST,),
     ),
     Patch(
         "learner-0-alone-ends-a-training",
         LOST_BATCHES,
         "if self.world.rank != live[0]:",
         "if self.world.rank != 0:",
-        (TEST_LOST_BATCHES,),
+        (TEST_LOST,),
     ),
     Patch(
         "others-of-a-node-get-other-batches",
         "asrtool/distributed/work/lost_batches.py",
         "        if self.member:\n            return",
         "        if self.member and False:\n            return",
-        (TEST_LOST_BATCHES,),
+        (TEST_LOST,),
     ),
     # Losses and joins through the command
     Patch(
@@ -136,7 +137,7 @@ PATCHES = (
         "asrtool/distributed/work/lost_batches.py",
         'f"group{self.number}/{next(self._counts)}"',
         'f"group/{next(self._counts)}"',
-        (TEST_LOST_BATCHES,),
+        (TEST_LOST,),
     ),
     Patch(
         "one-that-stops-takes-what-is-left",

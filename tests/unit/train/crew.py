@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -25,7 +25,12 @@ import torch
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import Members, TrainingEnded
+from asrtool.distributed.members.members import Members, TrainingEnded, node_of
+from asrtool.distributed.strategies.replica import LocalReplica, NoMixing
+from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
+from asrtool.distributed.weights.flat import FlatWeights
+from asrtool.distributed.work import lost_batches
+from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
@@ -44,6 +49,7 @@ from asrtool.train.loop.straggler import InjectionOptions
 
 NUM_BATCHES, NUM_EPOCHS = 11, 3
 WAIT_S = 120  # bounds a hang
+MAX_REQUESTS = 20_000  # far more than a learner needs
 KILLED = "was ended by SIGKILL"
 
 
@@ -70,7 +76,7 @@ class LetterBatches(BatchSource):
 
 
 class FaultyStore:
-    """The store of a learner that dies at its `dies_at`-th request."""
+    """The store of a learner that dies at its `dies_at`-th request: before it, or at an odd one right after it."""
 
     def __init__(self, store: HashStore, dies_at: float) -> None:
         self.store, self.dies_at, self.num, self.lock = store, dies_at, itertools.count(1), threading.Lock()
@@ -78,11 +84,15 @@ class FaultyStore:
     def kill(self) -> None:
         self.dies_at = 0
 
-    def request(self) -> None:
+    def request(self, act: Callable[[], Any] = lambda: None) -> Any:
         with self.lock:
-            if next(self.num) >= self.dies_at:
-                self.kill()
-                raise Killed
+            num, dies_at = next(self.num), self.dies_at
+        assert num < MAX_REQUESTS, "all wait for one another"
+        found = act() if num < dies_at or (num == dies_at and num % 2) else None
+        if num >= dies_at:
+            self.kill()
+            raise Killed
+        return found
 
     def get(self, key: str) -> bytes:
         while not self.check([key]):
@@ -91,8 +101,7 @@ class FaultyStore:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        request = getattr(self.store, name)
-        return lambda *args: (self.request(), request(*args))[1]
+        return lambda *args: self.request(lambda: getattr(self.store, name)(*args))
 
 
 class Member(World):
@@ -135,12 +144,14 @@ class Attempt:
     crew: Crew
     size: int
     kills: Mapping[int, int]  # rank -> request
+    node_size: int = 1  # learners that step together, and are lost together
     num_join: int = 0
     store: HashStore = field(default_factory=HashStore)
     given: dict[Any, dict[int, Any]] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
     worlds: dict[int, Member] = field(default_factory=dict)
     errors: list[BaseException] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.Lock)
     final: State | None = None
 
     def run(self) -> State | None:
@@ -158,15 +169,18 @@ class Attempt:
         try:
             if joins and not self.wait_for_beginning():
                 return
-            world = self.worlds[rank] = Member(self, rank, joins, self.kills.get(rank, float("inf")))
-            training = build_training(self.crew.job, self.crew.components(), world)
+            world = Member(self, rank, joins, self.kills.get(rank, float("inf")))
+            with self.lock:
+                self.worlds[rank] = world
+                if self.dead & {*node_of(rank, self.node_size)}:
+                    world.store.kill()
+            training = build_training(self.crew.job(self.node_size), self.crew.components(), world)
             training.train()
             self.crew.check_end(training)
             if world.index == 0:
                 self.final = training.state
         except Killed:
-            self.dead.add(rank)
-            Members(self.size).lose(self.store, examine_lost(self.crew.job.out, rank, KILLED))
+            self.lose(rank)
         except TrainingEnded:
             assert joins
         except ConnectionError:  # of one at the end, where all are needed: the launcher ends them
@@ -179,20 +193,55 @@ class Attempt:
             for other in self.worlds.values():
                 other.store.kill()
 
+    def lose(self, rank: int) -> None:
+        """Kill the others of the node; the last of them to end has all of it lost."""
+        node = node_of(rank, self.node_size)
+        for other in node:
+            if other in self.worlds:
+                self.worlds[other].store.kill()
+        with self.lock:
+            self.dead.add(rank)
+            if self.dead >= {*node}:
+                losses = [examine_lost(self.crew.out, other, KILLED) for other in node]
+                Members(self.size).lose(self.store, *losses)
+
     def wait_for_beginning(self) -> bool:
         """Return whether there is a training to join."""
-        while not rendezvous_path(self.crew.job.out).exists():
+        while not rendezvous_path(self.crew.out).exists():
             if len(self.dead) == self.size:
                 return False
             time.sleep(0.001)
         return True
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Of `in_nodes`."""
+
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
+    node_size: int = 1
+
+
+def in_nodes(context: StrategyContext) -> Strategy:
+    """Exchange nothing; learners of a node take batches together."""
+    flat = FlatWeights(context.model)
+    mixing = NoMixing(flat.weights_P)
+    return LocalReplica(context, flat, mixing, AssignmentRule(context.settings.node_size), context.task)
+
+
+in_nodes.Settings = Settings  # type: ignore[attr-defined]
+
+
 class Crew:
     """A training in `out`, begun again with new learners until it is finished."""
 
-    def __init__(self, out: Path, strategy: str = "none") -> None:
+    def __init__(self, out: Path) -> None:
         out.mkdir(exist_ok=True)
+        self.out, self.num_restarts = out, 0
+
+    def job(self, node_size: int) -> Job:
         optimisation = Optimisation(
             num_epochs=NUM_EPOCHS,
             optimizer=Choice.of("optimizer", "sgd", momentum=0.0, weight_decay=0.0),
@@ -202,11 +251,10 @@ class Crew:
             save_every_steps=2,
             keep_last=1000,
         )
-        distributed = Distributed(strategy=Choice.of("strategy", strategy))
+        distributed = Distributed(strategy=Choice.of("strategy", f"{__name__}:in_nodes", node_size=node_size))
         inputs: Any = None
         injection = InjectionOptions(compute_ms=0.2)
-        self.job = Job(out, inputs, optimisation, distributed, lambda _: self.components(), injection=injection)
-        self.num_restarts = 0
+        return Job(self.out, inputs, optimisation, distributed, lambda _: self.components(), injection=injection)
 
     def components(self) -> Components:
         model: Any = torch.nn.Linear(2, 2)
@@ -220,7 +268,7 @@ class Crew:
             attempt = begin(self)
             with quiet(), patch.dict("os.environ", {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}):
                 final = attempt.run()
-            rendezvous_path(self.job.out).unlink(missing_ok=True)
+            rendezvous_path(self.out).unlink(missing_ok=True)
             self.check_checkpoints()
             if final:
                 return final
@@ -239,7 +287,7 @@ class Crew:
 
     def records(self, lengths: list[int]) -> list[tuple[int, int]]:
         """What learners have recorded in these lengths of their files: epoch and batch, each from 0."""
-        parts = [self.job.out / "learners" / f"{rank}.jsonl" for rank in range(len(lengths))]
+        parts = [self.out / "learners" / f"{rank}.jsonl" for rank in range(len(lengths))]
         texts = [path.read_bytes()[:length] for path, length in zip(parts, lengths, strict=True) if path.exists()]
         lines = [json.loads(line) for text in texts for line in text.splitlines()]
         return [(line["epoch"] - 1, line["batch"]) for line in lines]
@@ -250,7 +298,7 @@ class Crew:
         All weights of a learner move alike, from where they began; and the mean moves by the updates alone.
         """
         begin = self.components().model.weight
-        for path in sorted((self.job.out / "checkpoints").glob("step-????????.pt")):
+        for path in sorted((self.out / "checkpoints").glob("step-????????.pt")):
             content, state = load_checkpoint(path)
             moved = (content["weights"]["weight"] - begin).detach()
             assert moved.max() - moved.min() < 1e-5, path
@@ -258,7 +306,7 @@ class Crew:
             left = {(epoch, i) for epoch, first, end in state.untrained for i in range(first, end)}
             assert sorted(self.records(state.record_bytes)) == [batch for batch in before if batch not in left], path
             assert state.samples == len(before) - len(left)
-        metrics = self.job.out / "metrics.jsonl"
+        metrics = self.out / "metrics.jsonl"
         lines = map(json.loads, metrics.read_text().splitlines() if metrics.exists() else ())
         assert max([line["drift"] for line in lines if "drift" in line], default=0.0) < 1e-5
 
@@ -273,6 +321,7 @@ def quiet() -> Iterator[None]:
     losses = Sums(1.0, 1)
     with (
         patch.object(Stop, "__enter__", lambda self: self),
+        patch.object(lost_batches, "POLL_S", 0.002),
         patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
         patch.object(Evaluation, "alone", lambda self, _: (time.sleep(0.01), self.world.store.request(), losses)[2]),
         patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),

@@ -44,10 +44,12 @@ NUM_REQUESTS = 300  # about as many as a learner makes
 def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]]:
     """Some in which learners are killed at any request, and one join of another; then one without."""
     for _ in range(random.randrange(1, 4)):
-        size, num_join = random.randint(2, 4), random.randrange(2)
-        who = random.sample(range(size + num_join), random.randint(1, size))
+        node_size = random.choice([1, 1, 2])
+        size = node_size * random.randint(2, 4 if node_size == 1 else 3)
+        num_join = random.randrange(2) if node_size == 1 else 0
+        who = random.sample(range(size + num_join), random.randint(1, size // node_size))
         kills = {rank: random.randrange(1, NUM_REQUESTS) for rank in who}
-        yield functools.partial(Attempt, size=size, kills=kills, num_join=num_join)
+        yield functools.partial(Attempt, size=size, kills=kills, node_size=node_size, num_join=num_join)
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
 
