@@ -47,9 +47,10 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
     _check_threads()
-    dual = socket.has_dualstack_ipv6()  # all interfaces: learners of other machines may join
-    family = socket.AF_INET6 if dual else socket.AF_INET
-    listening = socket.create_server(("", 0), family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    try:  # on all interfaces: learners of other machines may join
+        listening = socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    except (OSError, ValueError):  # no IPv6 here
+        listening = socket.create_server(("", 0), backlog=BACKLOG)
     port = listening.getsockname()[1]
     processes = _fork(num_learners)
     if not processes:
