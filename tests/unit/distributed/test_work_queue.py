@@ -223,7 +223,7 @@ def test_the_shards_of_a_window_are_read_by_about_one_of_64_learners(group_size:
         for one in mine
         for member, batch in enumerate(one.group)
     }
-    assert num_windows <= len(readers) <= 1.2 * num_windows
+    assert num_windows <= len(readers) <= num_windows + 64  # each helps another with a window in the end
 
 
 def test_learners_that_all_seem_slow_leave_one_that_draws_the_rest() -> None:
