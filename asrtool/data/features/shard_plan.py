@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -68,20 +68,14 @@ def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> 
             logging.info("%s: %d of %d recordings have %d Hz, resampled to %d", where, num, total, rate, rate_hz)
 
 
-class Group(NamedTuple):
-    """Recordings of a shard with their utterances, as compressed lines."""
-
-    packed: bytes
-    digest: str  # of what `made_of` knows of each utterance
-
-
 @dataclass(frozen=True)
 class ShardJob:
     """The part of a set that becomes one shard, all at one speed."""
 
     number: int
     speed: float
-    group: Group
+    packed: bytes  # recordings with their utterances, as compressed lines
+    of_utterances: str  # digest of what `made_of` knows of each
     data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
     keeps_audio: bool = False
 
@@ -93,13 +87,13 @@ class ShardJob:
     @property
     def digest(self) -> str:
         """Digest of the shard's content, without settings."""
-        return f"{self.group.digest} {self.speed:g} {self.keeps_audio:d}"
+        return f"{self.of_utterances} {self.speed:g} {self.keeps_audio:d}"
 
     def sources(self, rate_hz: int) -> list[tuple[Recording, list[SupervisionSegment]]]:
         """Return recordings with their segments; other rates are resampled."""
         from lhotse import Recording, SupervisionSegment
 
-        recordings, utterances = json.loads(zlib.decompress(self.group.packed))
+        recordings, utterances = json.loads(zlib.decompress(self.packed))
         sources: dict[str, tuple[Recording, list[SupervisionSegment]]] = {}
         for entry in recordings:
             recording = Recording.from_dict(entry)
@@ -133,7 +127,7 @@ def plan_shards(
     jobs = []
     for number, (speed, (k, group)) in enumerate(itertools.product(speeds, enumerate(groups)), first):
         data_of = first + k if shares_audio else number
-        jobs.append(ShardJob(number, speed, group, data_of, features.keep_audio))
+        jobs.append(ShardJob(number, speed, *group, data_of, features.keep_audio))
     return jobs, digests
 
 
@@ -143,7 +137,7 @@ class _Grouping:
     def __init__(self, where: Path, features: Features) -> None:
         self._where, self._features = where, features
         self.num_by_rate: Counter[int] = Counter()  # of recordings
-        self.groups: list[Group] = []
+        self.groups: list[tuple[bytes, str]] = []  # as ShardJob has them
         self._seen: set[str] = set()  # recordings
         self._recordings: list[Entry] = []  # of the next group, as what follows
         self._utterances: list[Entry] = []
@@ -183,7 +177,7 @@ class _Grouping:
         if self._utterances:
             packed = zlib.compress(json.dumps([self._recordings, self._utterances]).encode(), 1)
             digest = hashlib.blake2b(json.dumps(self._digests).encode(), digest_size=16).hexdigest()
-            self.groups.append(Group(packed, digest))
+            self.groups.append((packed, digest))
             self._recordings, self._utterances, self._digests = [], [], []
 
 

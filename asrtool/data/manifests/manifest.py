@@ -229,7 +229,13 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
     Raises AsrtoolError as `read_manifests`, of utterances while they are read.
     """
     recordings = _read_recordings(directory)
-    return recordings, _counted(directory, Tally(recordings, directory))
+    tally = Tally(recordings, directory)
+
+    def utterances() -> Iterator[tuple[Entry, str]]:
+        yield from _read_utterances(directory, tally.add)
+        tally.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
+
+    return recordings, utterances()
 
 
 def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
@@ -242,15 +248,8 @@ def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
 
 
 def _read_recordings(directory: Path) -> list[Entry]:
-    report = read_report(directory)
-    recordings = list(read_lines(directory / RECORDINGS, Entry))
-    _check_number(directory / RECORDINGS, len(recordings), report.get("num_recordings"))
-    return recordings
-
-
-def _counted(directory: Path, tally: Tally) -> Iterator[tuple[Entry, str]]:
-    yield from _read_utterances(directory, tally.add)
-    tally.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
+    num = read_report(directory).get("num_recordings")
+    return list(_counted(directory / RECORDINGS, read_lines(directory / RECORDINGS, Entry), num))
 
 
 def _read_utterances(directory: Path, check: Callable[[Entry], object]) -> Iterator[tuple[Entry, str]]:
@@ -259,16 +258,12 @@ def _read_utterances(directory: Path, check: Callable[[Entry], object]) -> Itera
         check(entry)
         return entry, line
 
-    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
-    for item in _read(path, parse):
-        yield item
-        number += 1
-    _check_number(path, number, report.get("num_utterances"))
+    path = directory / SUPERVISIONS
+    return _counted(path, _read(path, parse), read_report(directory).get("num_utterances"))
 
 
 def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[list[Entry]]:
-    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
-    lines = read_again(directory)
+    number, lines = 0, read_again(directory)
     while some := list(itertools.islice(lines, 500)):
         try:
             entries = _DECODER.decode(f"[{','.join(some)}]")
@@ -281,12 +276,21 @@ def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[list
             raise
         yield entries
         number += len(entries)
-    _check_number(path, number, report.get("num_utterances"))
+    _check_number(directory / SUPERVISIONS, number, read_report(directory).get("num_utterances"))
 
 
 def read_again(directory: Path) -> Iterator[str]:
     """The lines of the utterances of a folder, as they are, for who has checked them."""
     return _read(directory / SUPERVISIONS, str)
+
+
+def _counted(path: Path, items: Iterable[Item], expected: int | None) -> Iterator[Item]:
+    """Yield `items` of a file; AsrtoolError if they were not as many as expected."""
+    number = 0
+    for item in items:
+        yield item
+        number += 1
+    _check_number(path, number, expected)
 
 
 def _check_number(path: Path, found: int, expected: int | None) -> None:

@@ -198,8 +198,8 @@ def _get(url: str, begin: int, end: int | None) -> Response:
     if _is_s3(url):
         return _s3().get(url, begin, end)
     body = _request(url, "GET", byte_range(begin, end))
-    known = 0 if body.status == 206 else begin  # what comes first, of a server that knows no ranges
-    return Response(_version(url, body), _blocks(body, known, end if end is None else end - begin), body)
+    skipped = 0 if body.status == 206 else begin  # of a server that knows no ranges
+    return Response(_version(url, body), _blocks(body, skipped, end if end is None else end - begin), body)
 
 
 def _request(url: str, method: str, headers: dict[str, str] | None = None) -> Any:

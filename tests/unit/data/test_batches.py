@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asrtool.data.batches import LENGTH_JITTER, Batch, Lengths, load_batches, plan_epoch, plan_eval
@@ -50,6 +50,8 @@ def written_out(lengths: Sequence[int], shard_size: int, window_shards: int, epo
 
 
 @given(lengths_lists, st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))
+@example(np.random.default_rng(1).integers(980, 1020, 2000).tolist(), 100, 8, 0)  # the longest of a batch may be first
+@example(np.random.default_rng(1).integers(0, 3, 400).tolist(), 50, 8, 0)  # many are equal
 def test_the_batches_of_an_epoch_are_those_that_trainings_have_always_had(
     lengths: list[int], shard_size: int, window_shards: int, epoch: int
 ) -> None:
