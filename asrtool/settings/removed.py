@@ -20,6 +20,9 @@ REMOVED: dict[str, tuple[Any, str]] = {
     "lm.weights": ((), "held-out text tunes the weights"),
     "model.lf-mmi.ngram_order": (4, _UNUSED),
     "model.lf-mmi.tolerance_rows": (2, _UNUSED),
+    "slow.phase_every_h": (0.0, "slow.learners and slow.step_probability simulate stragglers"),
+    "slow.phase_factor": (None, _UNUSED),
+    "slow.phase_s": (None, _UNUSED),
     **{
         f"{section}.{key}": left
         for section in ("train", "nnlm")

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.scenario import HINT, Scenario
-from asrtool.predict.simulate.settings import Slow, check_ranks
+from asrtool.predict.simulate.scenario import HINT, Scenario, Slow
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int
 Floats = NDArray[np.float64]
 PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
 GBIT = 1e9 / 8
-COMPUTE, LOADING, PHASES, LOSSES = range(4)  # what is drawn, each from seeds of its own
+COMPUTE, LOADING, LOSSES = 0, 1, 3  # what is drawn, each from seeds of its own
 
 
 @dataclass(frozen=True)
@@ -161,28 +161,26 @@ class Cluster:
         return int(-(-self.scenario.job.num_samples // self.batch))
 
     @property
-    def num_drawn(self) -> int:
-        """Learners, with those that join."""
-        return len(self.compute_LK)
-
-    @property
     def mix_s(self) -> float:
         """Seconds of a step that exchanges take from the thread that computes."""
         return self.scenario.network.mix_ms / 1000
 
-    def message_bytes(self, message_type: str) -> int:
-        """Bytes of the weights, or of their gradients, in a message."""
-        return self.model_bytes // 2 if message_type == "bf16" else self.model_bytes
+    def message_bytes(self, settings: Any) -> int:
+        """Return the bytes of weights or gradients in a message of a strategy."""
+        return self.model_bytes // 2 if getattr(settings, "message_type", "fp32") == "bf16" else self.model_bytes
+
+    def super_learner_size(self, settings: Any) -> int:
+        """Return the learners of a super-learner; AsrtoolError if not a divisor."""
+        size: int = settings.node_size or self.links.node_size
+        if self.num_learners % size:
+            what = f"{self.num_learners} learners in super-learners of distributed.h-adpsgd.node_size = {size}"
+            raise AsrtoolError(what, "choose one that divides the number of learners")
+        return size
 
     def host_s(self, num_bytes: float) -> float:
         """Return the seconds in which a receiver reads so many bytes."""
         rate = self.scenario.network.host_gbyte_per_s * 1e9
         return num_bytes / rate if rate else 0.0
-
-    def phases(self) -> SlowPhases | None:
-        """Return new slow phases from second 0 on, or None."""
-        slow = self.scenario.slow
-        return SlowPhases(self) if slow.phase_every_h and slow.phase_factor != 1 else None
 
     def losses(self) -> Iterator[tuple[float, int]]:
         """Yield time and learner of losses in order, maybe without end."""
@@ -210,11 +208,12 @@ def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Clust
             f"{num_learners} learners in nodes of network.learners_per_node = {node_size}",
             "choose numbers of which one divides the other",
         )
-    try:
-        check_ranks("slow.learners", list(slow.factors()), num_learners)
-        check_ranks("faults.lost", [learner for _, learner in scenario.faults.lost_at()], num_learners)
-    except ValueError as error:
-        raise AsrtoolError(str(error), HINT) from error
+    lost = [learner for _, learner in scenario.faults.lost_at()]
+    for name, ranks in (("slow.learners", list(slow.factors())), ("faults.lost", lost)):
+        for rank in ranks:
+            if rank >= num_learners:
+                what = f"{name} names learner {rank}, but there are {num_learners}: 0 to {num_learners - 1}"
+                raise AsrtoolError(what, HINT)
     batch = scenario.job.global_batch / num_learners or scenario.job.batch
     links = Links(
         Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
@@ -313,29 +312,3 @@ def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:
         return None
     rngs = (np.random.default_rng((seed, LOADING, learner)) for learner in range(num_learners))
     return np.array([loading.ms / 1000 * draw(rng, "lognormal", loading.spread) for rng in rngs])
-
-
-class SlowPhases:
-    """Slow phases of learners, drawn as they come."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        slow = cluster.scenario.slow
-        self._every_s, self._length_s, self._factor = 3600 * slow.phase_every_h, slow.phase_s, slow.phase_factor
-        seeds = [(cluster.scenario.job.seed, PHASES, learner) for learner in range(cluster.num_drawn)]
-        self._rngs = [np.random.default_rng(seed) for seed in seeds]
-        self._slow = np.zeros(cluster.num_drawn, dtype=bool)
-        self._until = np.array([rng.exponential(self._every_s) for rng in self._rngs])  # second of the next change
-
-    def factor(self, learner: int, at: float) -> float:
-        """Return the slowdown of a step that begins at `at`, which never decreases."""
-        while self._until[learner] <= at:
-            self._slow[learner] ^= True
-            mean_s = self._length_s if self._slow[learner] else self._every_s
-            self._until[learner] += self._rngs[learner].exponential(mean_s)
-        return self._factor if self._slow[learner] else 1.0
-
-    def factors(self, at_L: Floats) -> Floats:
-        """Return the factors of the first learners, by which their steps take longer."""
-        for learner in np.flatnonzero(self._until[: len(at_L)] <= at_L):
-            self.factor(int(learner), float(at_L[learner]))
-        return np.where(self._slow[: len(at_L)], self._factor, 1.0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +11,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 PARTS = ("compute_s", "comm_s", "wait_s", "data_s", "between_s")
 COUNTS = ("steps", "bytes", "staleness", "exchanges", "skipped")
+SUMS = (*PARTS, "blamed_s", *COUNTS)
 
 
 @dataclass
@@ -32,30 +31,21 @@ class Outcome:
     num_repeated: int = 0  # batches trained once more after a loss
     num_joined: int = 0
     lost_s: float = 0.0  # of training, that was done once more
-    compute_s: Floats = field(default_factory=lambda: np.zeros(0))
-    comm_s: Floats = field(default_factory=lambda: np.zeros(0))
-    wait_s: Floats = field(default_factory=lambda: np.zeros(0))  # for other learners, and for messages
-    data_s: Floats = field(default_factory=lambda: np.zeros(0))
-    between_s: Floats = field(default_factory=lambda: np.zeros(0))
-    blamed_s: Floats = field(default_factory=lambda: np.zeros(0))  # that others waited for this learner, summed
-    steps: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    bytes: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    staleness: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # summed
-    exchanges: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    skipped: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    compute_s: Floats = field(init=False)
+    comm_s: Floats = field(init=False)
+    wait_s: Floats = field(init=False)  # for other learners, and for messages
+    data_s: Floats = field(init=False)
+    between_s: Floats = field(init=False)
+    blamed_s: Floats = field(init=False)  # that others waited for this learner, summed
+    steps: Counts = field(init=False)
+    bytes: Counts = field(init=False)
+    staleness: Counts = field(init=False)  # summed
+    exchanges: Counts = field(init=False)
+    skipped: Counts = field(init=False)
 
-    @classmethod
-    def empty(cls, strategy: str, num_learners: int) -> Outcome:
-        """Make the outcome of learners that have not started."""
-        outcome = cls(strategy, num_learners)
-        for name in (*PARTS, *COUNTS, "blamed_s"):
-            setattr(outcome, name, np.zeros(num_learners, dtype=getattr(outcome, name).dtype))
-        return outcome
-
-    def add(self, sums: Mapping[str, Any]) -> None:
-        """Set the arrays to these; learners that joined are at their end."""
-        for name in (*PARTS, *COUNTS, "blamed_s"):
-            setattr(self, name, np.array(sums[name], dtype=getattr(self, name).dtype))
+    def __post_init__(self) -> None:
+        for name in SUMS:
+            setattr(self, name, np.zeros(self.num_learners, dtype=np.int64 if name in COUNTS else np.float64))
 
     @property
     def samples_per_s(self) -> float:

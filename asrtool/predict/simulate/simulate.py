@@ -11,10 +11,9 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.asynchronous import simulate_asynchronous
 from asrtool.predict.simulate.cluster import make_cluster
 from asrtool.predict.simulate.events import Emit
+from asrtool.predict.simulate.lock_step import simulate_lock_step
 from asrtool.predict.simulate.outcome import PARTS, Outcome
-from asrtool.predict.simulate.scenario import Scenario
-from asrtool.predict.simulate.settings import Faults, Slow, Uncertain
-from asrtool.predict.simulate.synchronous import simulate_lock_step
+from asrtool.predict.simulate.scenario import Faults, Scenario, Slow, Uncertain
 from asrtool.report.markdown import Table
 from asrtool.settings.schema import Choice
 

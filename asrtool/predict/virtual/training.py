@@ -21,8 +21,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.predict.simulate.events import Event
-from asrtool.predict.simulate.scenario import Scenario
-from asrtool.predict.simulate.settings import Faults
+from asrtool.predict.simulate.scenario import Faults, Scenario
 from asrtool.predict.simulate.simulate import cases, simulate
 from asrtool.predict.virtual.events import Placed, epoch_sizes, replay
 from asrtool.predict.virtual.learners import Evaluated, VirtualLearners

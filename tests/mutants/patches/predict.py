@@ -30,15 +30,15 @@ PATCHES = (
     Patch(
         "exchange-skipped-twice",
         "asrtool/predict/simulate/asynchronous.py",
-        "            state.sums[learner].skipped += 1\n        return 0.0",
-        "            state.sums[learner].skipped += 2\n        return 0.0",
+        "        state.sums[learner].skipped += 1",
+        "        state.sums[learner].skipped += 2",
         ("tests/unit/predict/test_cluster_model.py",),
     ),
     Patch(
         "server-serves-all-at-once",
         "asrtool/predict/simulate/asynchronous.py",
-        "max(seconds, unit.busy_s) + state.given.host_s",
-        "seconds + state.given.host_s",
+        "max(seconds, unit.busy_s) + state.setup.host_s",
+        "seconds + state.setup.host_s",
         ("tests/unit/predict/test_cluster_model.py",),
     ),
     Patch(
@@ -156,9 +156,9 @@ PATCHES = (
     ),
     Patch(
         "messages-within-a-node-take-no-core",
-        "asrtool/predict/simulate/queue_clients.py",
-        "gather_s + _wait_for_core_s(cluster, rule.all_s + gather_s)",
-        "gather_s",
+        "asrtool/predict/simulate/clients.py",
+        "within_s = gather_s + waits_s",
+        "within_s = gather_s",
         ("tests/unit/predict/test_simulate_command.py",),
     ),
     Patch(
@@ -184,10 +184,17 @@ PATCHES = (
     ),
     Patch(
         "a-server-answers-all-at-once",
-        "asrtool/predict/simulate/synchronous_rules.py",
-        "self.step_s + self.answered_L",
-        "self.step_s + self.answered_L.max()",
+        "asrtool/predict/simulate/lock_step.py",
+        "step_s + answered_L +",
+        "step_s + answered_L.max() +",
         (TEST_MODEL,),
+    ),
+    Patch(
+        "one-learner-reads-no-batches",
+        "asrtool/predict/simulate/lock_step.py",
+        "            loaded_s = begin_s + loading_K[number % PERIOD]",
+        "            loaded_s = begin_s",
+        (f"{TEST_MODEL}::test_one_learner_alone_has_the_bits_of_rounds_that_are_logged",),
     ),
     Patch(
         "a-server-is-measured-by-all-weights",

@@ -15,8 +15,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate import asynchronous
 from asrtool.predict.simulate.cluster import PERIOD, make_cluster
 from asrtool.predict.simulate.events import Answer, Begin, End, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.lock_step import answers_s, server_waits
 from asrtool.predict.simulate.outcome import COUNTS, PARTS, Outcome
-from asrtool.predict.simulate.synchronous_rules import ServerRule, answers_s
 
 FREE = ("network.latency_us=0", "network.inner_latency_us=0", "network.gbit_per_s=1e9", "network.inner_gbit_per_s=1e9")
 
@@ -121,9 +121,9 @@ def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> N
 
 def test_a_learner_of_ps_sync_waits_for_its_own_answer() -> None:
     answered_L = np.array([0.004, 0.009, 0.012])
-    rule = ServerRule(4e6, in_s=0.003, step_s=0.01, answered_L=answered_L, latency_s=0.0, comm_s=0.0)
+    waits = server_waits(in_s=0.003, step_s=0.01, answered_L=answered_L, latency_s=0.0)
     came_L = np.zeros(3)
-    assert rule.waits(0, came_L, came_L, came_L) == pytest.approx(0.019 + answered_L)
+    assert waits(came_L, came_L, came_L) == pytest.approx(0.019 + answered_L)
 
 
 def shared_in_small_steps(num: int, host_s: float, link_s: float) -> np.ndarray:
@@ -216,7 +216,7 @@ def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
             "saving.start_s=5",
             "saving.evaluation_s=1",
         ),
-        ("slow.phase_every_h=0.001", "slow.phase_s=2", "slow.step_probability=0.1", "job.num_epochs=3"),
+        ("slow.step_probability=0.1", "job.num_epochs=3"),
         (
             "faults.lost=2:0.0004",
             "faults.join_h=0.0002",
@@ -263,9 +263,20 @@ def test_compiled_events_have_the_bits_of_python(name: str, monkeypatch: pytest.
         same(run(of, name, num_learners), run(of, name, num_learners, []))
 
 
+@pytest.mark.parametrize("name", ["allreduce", "bmuf"])
+def test_one_learner_alone_has_the_bits_of_rounds_that_are_logged(name: str) -> None:
+    for loading in (("loading.ms=0.9", "loading.spread=0.5"), ()):
+        of = scenario(
+            1, 9000, "compute.distribution=lognormal", "compute.spread=0.5", "compute.ms=1", "compute.update_ms=0.1",
+            "network.mix_ms=0.2", "saving.every_steps=7", "saving.checkpoint_s=0.3", "saving.start_s=5",
+            "saving.evaluation_s=1", "saving.end_s=2", "job.num_epochs=2", "faults.lost=0:0.01", *loading,
+        )  # fmt: skip
+        same(run(of, name, 1), run(of, name, 1, []))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_same_scenario_gives_the_same_twice_and_another_seed_something_else(name: str) -> None:
-    drawn = ("compute.distribution=lognormal", "compute.spread=0.4", "slow.phase_every_h=0.001", "slow.phase_s=1")
+    drawn = ("compute.distribution=lognormal", "compute.spread=0.4", "slow.step_probability=0.1")
     one, again, other = ([], [], [])
     for seed, events in ((1, one), (1, again), (2, other)):
         run(scenario(4, 20, f"job.seed={seed}", *drawn), name, 4, events)

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.calibrate import server_message_s, settings_of, shortest_wait_s
+from asrtool.predict.simulate.clients import make_setup
 from asrtool.predict.simulate.cluster import make_cluster, shared_cpu_s
-from asrtool.predict.simulate.queue_clients import make_units
+from asrtool.predict.simulate.lock_step import server_waits
 from asrtool.predict.simulate.records import MAX_STEPS, shorten
 from asrtool.predict.simulate.scenario import load_scenario
-from asrtool.predict.simulate.synchronous_rules import ServerRule
 from asrtool.report.figures.training_figures import plot_training
 from asrtool.report.training import read_training
 from asrtool.settings.distributed import Hierarchical
@@ -153,9 +153,9 @@ def test_of_those_who_wait_for_one_another_the_last_to_come_waits_for_the_messag
 
 @pytest.mark.parametrize("spread_s", [0.0, 0.002, 0.05])
 def test_messages_of_a_server_take_what_makes_learners_wait_as_they_did(spread_s: float) -> None:
-    rule = ServerRule(4e6, in_s=0.004, step_s=0.004, answered_L=0.004 * np.arange(1, 6), latency_s=0, comm_s=0)
+    waits = server_waits(in_s=0.004, step_s=0.004, answered_L=0.004 * np.arange(1, 6), latency_s=0)
     came_KL = spread_s * np.random.default_rng(3).random((30, 5))
-    waits_KL = np.array([rule.waits(0, came_L, came_L, came_L) for came_L in came_KL])
+    waits_KL = np.array([waits(came_L, came_L, came_L) for came_L in came_KL])
     assert server_message_s(list(waits_KL.T)) == pytest.approx(0.004, rel=1e-6)
 
 
@@ -188,9 +188,9 @@ def test_messages_within_super_learners_take_cores() -> None:
     """Eight learners on four cores, nearly all of whose steps are messages: as if these were computed."""
     sets = ["network.cores_per_node=4", "compute.ms=10", "compute.cpu_ms=0.001", "network.node_gbit_per_s=0.16"]
     sets += ["network.efficiency=1", "job.parameters_m=1", "network.learners_per_node=0"]
-    units = make_units(make_cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
+    setup, _ = make_setup(make_cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
     message_s = 12e6 / (0.16e9 / 8)
-    waited_s = units.tail_s - 4e6 / (0.16e9 / 8)
+    waited_s = setup.tail_s - 4e6 / (0.16e9 / 8)
     assert waited_s == pytest.approx(shared_cpu_s(message_s, 0.01, 8, 4, False) - message_s, rel=1e-3)
     assert waited_s == pytest.approx(message_s, rel=0.1)  # half of the cores that they want
 
