@@ -1,4 +1,4 @@
-"""Public corpora, which lhotse's preparers read, but for Common Voice.
+"""Public corpora; lhotse's preparers read three of them.
 
 LibriSpeech (PART/SPEAKER/CHAPTER/*.flac, *.trans.txt), Multilingual LibriSpeech (mls_english/SET/audio/SPEAKER/BOOK),
 TED-LIUM 3 (legacy/SET/sph, stm), The People's Speech (SET/PART.json and SET/PART/*.flac), and Common Voice (en/SET.tsv
@@ -12,10 +12,11 @@ import io
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asrtool.data.manifests.manifest import read_lines
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import ROLES, Corpus, Release
@@ -46,7 +47,7 @@ class _Set:
 
 
 class _ReadByLhotse(Corpus):
-    """Corpus of which lhotse reads each part, such as test-other."""
+    """Corpus that lhotse reads part by part; a part is test-other, for example."""
 
     roles = ROLES
 
@@ -171,18 +172,22 @@ class PeoplesSpeech(_ReadByLhotse):
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield the parts of train, validation and test that are there."""
-        from lhotse.recipes import peoples_speech
+        from lhotse import Recording, SupervisionSegment
 
         sessions = set()
         for path in find_files(corpus / PEOPLES_SPEECH.name, "*.json"):
-            part = f"{path.parent.name}/{path.stem}"
-            # Its public function reads all parts or none.
-            recordings, segments = peoples_speech._prepare_subset(part, path.parents[1])
-            speakers = [str((s.custom or {})["session_id"]).replace(" ", "_") for s in segments]
-            sessions |= set(speakers)
-            named = [replace(s, speaker=name, custom=None) for s, name in zip(segments, speakers, strict=True)]
-            manifests = {"recordings": recordings, "supervisions": named}
-            yield part.replace("/", "-"), ROLE_OF[path.parent.name], manifests
+            recordings, segments = [], []
+            for session in read_lines(path, dict):
+                speaker = str(session["identifier"]).replace(" ", "_")
+                sessions.add(speaker)
+                for _, text, name in zip(*session["training_data"].values(), strict=True):
+                    audio = path.with_suffix("") / name
+                    recording = Recording.from_file(audio, audio.stem)
+                    recordings.append(recording)
+                    where = (recording.id, recording.id, 0.0, recording.duration, 0)
+                    segments.append(SupervisionSegment(*where, text, "English", speaker))
+            manifests = {"recordings": recordings, "supervisions": segments}
+            yield f"{path.parent.name}-{path.stem}", ROLE_OF[path.parent.name], manifests
         warn_of_unknown(sessions, (), self.name, ADVICE)
 
 

@@ -114,7 +114,7 @@ PATCHES = (
         "local/layouts/finish.py",
         'one_word(entry.get("speaker") or "")',
         '(entry.get("speaker") or "")',
-        ("tests/unit/local/test_prepare_own.py",),
+        ("tests/unit/local/test_kaldi_layout.py",),
     ),
     Patch(
         "times-far-past-the-end-are-trimmed",

@@ -191,7 +191,7 @@ def kaldi(tmp_path: Path) -> Path:
     (root / "wav.scp").write_text(f"r1 {tmp_path}/audio/rec 1.wav\nr2 local.wav\n")
     (root / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 2.0 4.5\nu3 r2 0.5 -1\n")
     (root / "text").write_text("u1 Hello, there\nu2 [noise] YES\nu3 no\n")
-    (root / "utt2spk").write_text("u1 s1\nu2 s1\nu3 s2\n")
+    (root / "utt2spk").write_text("u1 s 1\nu2 s 1\nu3 s2\n")
     return root
 
 
@@ -202,8 +202,8 @@ def test_a_kaldi_directory_with_segments_becomes_manifests(kaldi: Path, tmp_path
         for s in supervisions(tmp_path / "m")
     ]
     assert found == [
-        ("u1", "r1", 0.0, 2.0, "s1", "hello there"),
-        ("u2", "r1", 2.0, 2.5, "s1", "[noise] yes"),
+        ("u1", "r1", 0.0, 2.0, "s-1", "hello there"),
+        ("u2", "r1", 2.0, 2.5, "s-1", "[noise] yes"),
         ("u3", "r2", 0.5, 2.5, "s2", "no"),
     ]
     paths = [r["sources"][0]["source"] for r in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
