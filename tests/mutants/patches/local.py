@@ -79,7 +79,7 @@ PATCHES = (
         "local/layouts/wav_scp.py",
         'set("|&;<>()$`*?',
         'set("|&;<>()$`',
-        ("tests/unit/local/test_pipes.py",),
+        ("tests/unit/local/test_kaldi_layout.py",),
     ),
     Patch(
         "exit-codes-of-pipes-not-looked-at",

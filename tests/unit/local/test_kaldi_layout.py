@@ -91,6 +91,7 @@ def test_files_that_contradict_each_other_are_named(stereo: Path, tmp_path: Path
     [
         "sph2pipe -f wav -p -c 1 x.sph | sox -t wav - -r 8000 - |",
         "sph2pipe -f wav -t 0:10 x.sph |",
+        "sph2pipe -f wav *.sph |",
         "sph2pipe -c 3 x.sph |",
         "sph2pipe -f wav x.sph out.wav |",
         "sph2pipe -f wav 'x.sph |",
