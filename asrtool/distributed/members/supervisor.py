@@ -98,9 +98,9 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
         return
     on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
     code = _wait(out, rank, child)
-    if _is_survived(out, rank, code, len(node) > 1):
+    if why := _how_survived(out, rank, code, len(node) > 1):
         on_stop(signal.SIG_DFL)
-        _report_end(out, rank, code)
+        report_lost(out, rank, why)
         if code < 0:
             report_node(out, rank, node)
         while any(map(_is_locked, (out / "learners").glob("*.lock"))):
@@ -139,8 +139,8 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
         number = pipe.read()
     rank = int(number or NONE)
     code = _wait(out, rank, child)
-    if rank != NONE and _is_survived(out, rank, code, in_node=False):
-        _report_end(out, rank, code, "left" if stopped else "")
+    if rank != NONE and (why := _how_survived(out, rank, code, in_node=False)):
+        report_lost(out, rank, "left" if stopped else why)
     _exit(128 + stopped[0] if stopped else 0 if code == LOST and final.exists() else code)
 
 
@@ -151,22 +151,18 @@ def _wait(out: Path, rank: int, child: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _report_end(out: Path, rank: int, code: int, why: str = "") -> None:
-    report_lost(
-        out, rank, why or (f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others of its node")
-    )
-
-
-def _is_survived(out: Path, rank: int, code: int, in_node: bool) -> bool:
-    """Return whether others may train on after the child ended with `code`.
+def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
+    """Return how the child ended with `code`, if others may train on; else ''.
 
     They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as
     well: the same error would come to them. A child that lost others of its node is lost with the
     node.
     """
-    crashed = code < 0 and -code not in STOPS
-    fenced = code == LOST and (in_node or lost_path(out, rank).exists())
-    return _lock_path(out, rank).exists() and (crashed or fenced)
+    if not _lock_path(out, rank).exists():
+        return ""
+    if code < 0 and -code not in STOPS:
+        return f"was ended by {signal.Signals(-code).name}"
+    return "lost the others of its node" if code == LOST and (in_node or lost_path(out, rank).exists()) else ""
 
 
 def _signal_for_child(number: int, launcher: int) -> int:

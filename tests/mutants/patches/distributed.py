@@ -164,8 +164,8 @@ PATCHES = (
     Patch(
         "learner-that-was-stopped-is-lost",
         SUPERVISOR,
-        "crashed = code < 0 and -code not in STOPS",
-        "crashed = code < 0",
+        "if code < 0 and -code not in STOPS:",
+        "if code < 0:",
         (TEST_SUPERVISOR,),
     ),
     Patch(

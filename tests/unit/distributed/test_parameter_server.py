@@ -236,30 +236,6 @@ def test_the_step_is_that_of_torch_on_the_mean_of_all_gradients(num_servers: int
                 np.testing.assert_array_equal(weights_of(model), weights_of(models[0]))
 
 
-@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
-@pytest.mark.parametrize("num_servers", [1, 2])
-def test_a_learner_sends_its_gradient_and_the_servers_the_weights_to_each(num_servers: int, message_type: str) -> None:
-    """P values of a learner, and P of the servers together for each of L learners: 2 P L in a step."""
-    models = [Net() for _ in range(NUM_SYNCHRONOUS)]
-    padded = [-(-parameter.numel() // 16) * 16 for parameter in models[0].parameters()]  # up to 64 bytes
-    message, pulled = sum(padded) * (2 if message_type == "bf16" else 4), sum(padded) * 4
-    with running(models, {"num_servers": num_servers, "message_type": message_type}) as learners:
-        total = 0
-        for step in range(4):
-            random = np.random.default_rng(step)
-            for model in models:
-                give_gradients(model, random)
-            sent = [cost.num_bytes for _, cost in at_once(lambda learner: learner.step(), learners)]
-            assert sent[num_servers:] == [message] * (NUM_SYNCHRONOUS - num_servers)
-            total += sum(sent)
-        assert total >= (4 + 3) * NUM_SYNCHRONOUS * message  # answers of the last step may be counted later
-        synchronise(learners)  # a server counts an answer before it sends it: all are counted now
-        total += answered_since(learners)
-    assert (
-        total == 4 * 2 * NUM_SYNCHRONOUS * message + 2 * NUM_SYNCHRONOUS * pulled
-    )  # pulled before the first and at the end
-
-
 def test_in_whatever_order_gradients_come_they_are_added_in_the_order_of_ranks() -> None:
     random = torch.Generator().manual_seed(1)
     gradients = torch.randn((4, 16), generator=random) * 10 ** torch.arange(4.0)[:, None]
