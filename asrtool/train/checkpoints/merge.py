@@ -67,37 +67,29 @@ class Result:
     behind: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
 
 
+@dataclass
 class Assembly:
-    """Thread of learner 0 that merges the parts."""
+    """Thread of the first learner that merges the parts, from the resumed `state` on."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        model: AcousticModel,
-        checkpointer: Checkpointer,
-        state: State,
-        settings: Optimisation,
-        reports: Reports,
-        evaluate: Callable[[AcousticModel], Sums],
-        dev_losses: DevLosses,
-    ) -> None:
-        """Start from the resumed `state`; `evaluate` returns dev losses or raises Stopped."""
-        self.dev_losses = dev_losses
-        self.strategy = strategy
-        self.checkpointer = checkpointer
-        self.world = checkpointer.world
-        self.resumed = state
-        self.ledger = Ledger(state)
-        self.saved, self.unevaluated = list(state.saved), list(state.unevaluated)
+    strategy: Strategy
+    model: AcousticModel
+    checkpointer: Checkpointer
+    state: State
+    settings: Optimisation
+    reports: Reports
+    evaluate: Callable[[AcousticModel], Sums]  # returns dev losses or raises Stopped
+    dev_losses: DevLosses
+
+    def __post_init__(self) -> None:
+        self.world = self.checkpointer.world
+        self.ledger = Ledger(self.state)
+        self.saved, self.unevaluated = list(self.state.saved), list(self.state.unevaluated)
         self.out = self.checkpointer.directory.parent
-        self.settings = settings
-        self.reports = reports
-        self.evaluate = evaluate
-        self.mean = MeanOfParts(strategy, model, checkpointer.world.size)
+        self.mean = MeanOfParts(self.strategy, self.model, self.world.size)
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
         self.skipped = False  # whether there was a cut without a checkpoint
-        self.trained = {rank: Trained(length) for rank, length in enumerate(state.record_bytes)}  # by learner
+        self.trained = {rank: Trained(length) for rank, length in enumerate(self.state.record_bytes)}  # by learner
 
     def take_over(self, newest: State) -> None:
         """Continue from the checkpoint of the state `newest`, made by another learner."""
@@ -185,9 +177,9 @@ class Assembly:
         lengths = [self.trained.get(rank, Trained(0)).record_bytes for rank in range(max(self.trained) + 1)]
         state = dataclasses.replace(
             self.ledger.reach(cut.state, spans),
-            samples=self.resumed.samples + sum(one.samples for one in of_all),
-            frames=self.resumed.frames + sum(one.frames for one in of_all),
-            padded_frames=self.resumed.padded_frames + sum(one.padded_frames for one in of_all),
+            samples=self.state.samples + sum(one.samples for one in of_all),
+            frames=self.state.frames + sum(one.frames for one in of_all),
+            padded_frames=self.state.padded_frames + sum(one.padded_frames for one in of_all),
             record_bytes=lengths,
             learners=list(parts),
             mark=mark,

@@ -8,7 +8,6 @@ different times.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,13 +16,9 @@ from asrtool.distributed.strategies.strategy import Snapshot, Strategy
 from asrtool.distributed.weights.flat import counters
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
-from asrtool.settings.train import Optimisation
 from asrtool.train.checkpoints.checkpoint import State, load_newest
 from asrtool.train.checkpoints.checkpointer import POLL_S, Background, Checkpointer, Memory
 from asrtool.train.checkpoints.merge import Assembly, Cut, announced, mark_of
-from asrtool.train.loop.evaluation import DevLosses
-from asrtool.train.loop.loss import Sums
-from asrtool.train.loop.metrics import Reports
 
 NONE = -1  # in place of a step: the checkpoint is that of the cut before
 
@@ -37,12 +32,9 @@ class Snapshots:
         model: AcousticModel,
         checkpointer: Checkpointer,
         state: State,
-        settings: Optimisation,
-        reports: Reports,
-        evaluate: Callable[[AcousticModel], Sums],
-        dev_losses: DevLosses,
+        make_assembly: Callable[[], Assembly],
     ) -> None:
-        """Start from the resumed `state`; `evaluate` returns dev losses or raises Stopped.
+        """Start from the resumed `state`; the first learner calls `make_assembly`.
 
         Raises AsrtoolError if the learners neither step together nor take snapshots.
         """
@@ -57,10 +49,8 @@ class Snapshots:
         self.model = model
         self.assembler = Background("assemble")
         self._begin = state
-        self._assemble = functools.partial(
-            Assembly, strategy, model, checkpointer, state, settings, reports, evaluate, dev_losses
-        )
-        self.assembly = self._assemble() if self.world.is_first else None
+        self._make_assembly = make_assembly
+        self.assembly = make_assembly() if self.world.is_first else None
 
     def lead(self, num_cuts: int) -> State:
         """Make the checkpoints from here on; return the state of the newest one.
@@ -69,7 +59,7 @@ class Snapshots:
         """
         newest = load_newest(self.checkpointer.directory)
         state = newest[1] if newest else self._begin
-        self.assembly = self._assemble()
+        self.assembly = self._make_assembly()
         self.assembly.take_over(state)
         for number in range(1, num_cuts + 1):
             self.world.store.compare_set(f"cut/{number}", "", str(NONE))

@@ -32,6 +32,7 @@ from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.coordinator import Cuts, Pace, Reached
+from asrtool.train.checkpoints.merge import Assembly
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import Ledger, find_missing
@@ -85,8 +86,9 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
     evaluation = Evaluation(components.dev_set, precision, world, state.num_threads, stop, checkpointer.closing)
     snapshots = None
     if not together:
-        evaluate = evaluation.alone
-        snapshots = Snapshots(strategy, model, checkpointer, state, settings, reports, evaluate, dev_losses)
+        what = strategy, model, checkpointer, state
+        make_assembly = functools.partial(Assembly, *what, settings, reports, evaluation.alone, dev_losses)
+        snapshots = Snapshots(*what, make_assembly)
     saving = snapshots or checkpointer
 
     def ends_early() -> bool:

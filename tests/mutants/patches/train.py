@@ -237,7 +237,7 @@ PATCHES = (
     Patch(
         "samples-of-the-rounds-not-of-the-batches",
         ASSEMBLY,
-        "            samples=self.resumed.samples + sum(one.samples for one in of_all),\n",
+        "            samples=self.state.samples + sum(one.samples for one in of_all),\n",
         "",
         (TEST_ASYNCHRONOUS,),
     ),

@@ -73,7 +73,7 @@ def test_learner_0_finds_the_cuts_of_many_epochs_that_others_trained_meanwhile()
 def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() -> None:
     unused: Any = None
     with pytest.raises(AsrtoolError, match=r"SimpleNamespace: its learners do not step together.*lockstep=True"):
-        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 7)  # type: ignore[arg-type]
+        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 4)  # type: ignore[arg-type]
 
 
 def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an_evaluation(
