@@ -51,7 +51,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         _leave_out_copies(db, directory, drops)
         _load_places(db, directory / "segments")
         wanted = {name for (name,) in db.execute("SELECT DISTINCT recording FROM place")}
-        entries = _run_commands(_wanted(entries, wanted, drops), out, drops)
+        entries = _wanted(entries, wanted, drops)
         recordings = _usable_recordings(entries, out, drops)
         for id_, entry in entries.items():
             if found := recordings.get(entry.recording):
@@ -149,28 +149,20 @@ def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[D
     return {id_: entry for id_, entry in entries.items() if id_ in wanted}
 
 
-def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, Entry]:
-    """Return file entries, and the files that commands of the others wrote."""
+def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
+    """Return recording -> its audio file, which a command may write, and number of channels."""
     commands = {id_: entry.command for id_, entry in entries.items() if entry.command}
     written = run_pipes(commands, out / "audio", drops)
-    return {
-        id_: dataclasses.replace(entry, path=written.get(id_, entry.path))
-        for id_, entry in entries.items()
-        if not entry.command or id_ in written
-    }
-
-
-def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
-    """Return recording -> its audio file and number of channels."""
+    there = {id_: entry for id_, entry in entries.items() if not entry.command or id_ in written}
     recordings = {}
     for num_channels in (1, 2):
-        files = {entry.recording: entry.path for entry in entries.values() if entry.num_channels == num_channels}
+        of_it = {id_: entry for id_, entry in there.items() if entry.num_channels == num_channels}
+        files = {entry.recording: written.get(id_, entry.path) for id_, entry in of_it.items()}
         for id_, sound in (usable_audio(files, None, num_channels, out, drops) if files else {}).items():
             recordings[id_] = (sound, num_channels)
-    piped = {entry.recording: entry for entry in entries.values() if entry.command}
     for number, drop in enumerate(drops):
-        if entry := piped.get(drop.id):  # the file that it wrote says nothing to a user, and may be gone soon
-            detail = drop.detail.replace(str(entry.path), command_line(entry.command))
+        if path := written.get(drop.id):  # the file says nothing to a user, and may be gone soon
+            detail = drop.detail.replace(str(path), command_line(commands[drop.id]))
             drops[number] = dataclasses.replace(drop, detail=detail)
     return recordings
 
