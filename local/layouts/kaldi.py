@@ -150,7 +150,7 @@ def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[D
 
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
-    """Return recording -> its audio file, which a command may write, and number of channels."""
+    """Run commands; return recording -> its audio file and number of channels."""
     commands = {id_: entry.command for id_, entry in entries.items() if entry.command}
     written = run_pipes(commands, out / "audio", drops)
     there = {id_: entry for id_, entry in entries.items() if not entry.command or id_ in written}

@@ -80,3 +80,11 @@ def test_a_copy_without_its_original_is_refused(tmp_path: Path) -> None:
             assert [s["id"] for s in supervisions(tmp_path / "m")] == ["sp0.9-a"]
     with pytest.raises(AsrtoolError, match=r"m: utterance sp0.9-a of speaker sp0.9-b is called as a copy.*; rename"):
         prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
+
+
+def test_an_error_behind_copies_names_its_line(tmp_path: Path) -> None:
+    data = write_kaldi(tmp_path / "data", ("", "sp0.9-"), with_segments=False)
+    with (data / "wav.scp").open("a") as file:
+        file.write("last cat x | cat |\n")
+    with pytest.raises(AsrtoolError, match=r"wav.scp, line 5: last is the command"):
+        prepare_any(data, tmp_path / "m", Data(), "own")

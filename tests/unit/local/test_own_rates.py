@@ -13,6 +13,7 @@ import soundfile
 from small_releases import read_jsonl
 
 from asrtool.data.features.compute_sets import compute_features
+from asrtool.data.features.shard_plan import say_resampled
 from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader
@@ -81,3 +82,13 @@ def test_without_resampling_another_rate_is_an_error_that_names_the_setting(
     manifests, config = prepared
     with pytest.raises(AsrtoolError, match=r"samples a second, expected \d+; .*set features.resample=true"):
         compute_features(manifests, tmp_path / "features", dataclasses.replace(config.features, resample=False))
+
+
+def test_only_the_lowest_of_several_rates_would_make_all_alike(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    say_resampled(Path("train"), {8000: 1, 11025: 2, 16000: 5}, 16000)
+    lowest, middle = caplog.messages
+    assert "1 of 8 recordings have 8000 Hz" in lowest
+    assert "features.sampling_rate_hz=8000 would make all alike" in lowest
+    assert "2 of 8 recordings have 11025 Hz" in middle
+    assert "alike" not in middle

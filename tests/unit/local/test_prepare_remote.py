@@ -162,6 +162,16 @@ def test_a_file_of_another_rate_or_fewer_samples_is_refused_or_set_aside(web: We
         features_of(tmp_path / "m", tmp_path / "f")
 
 
+def test_a_server_that_is_down_is_one_line(web: WebServer, tmp_path: Path) -> None:
+    web.faults["/lhotse/audio/r2.flac"] = [503] * 2
+    with pytest.raises(AsrtoolError, match=r"r2.flac: 503 Service Unavailable, 2 times within 0.001 s; see whether"):
+        prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "m", Data(), "own")
+    prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "m", Data(), "own")
+    web.faults["/lhotse/audio/r2.flac"] = [403]
+    with pytest.raises(AsrtoolError, match=r"r2.flac: the server refuses access \(403 Forbidden\)"):
+        features_of(tmp_path / "m", tmp_path / "f")
+
+
 def test_a_tar_that_is_missing_or_cut_short_costs_its_utterances(original: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shar"
     shutil.copytree(original / "shar", folder)

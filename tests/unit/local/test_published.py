@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from asrtool.local.corpora.public import CommonVoice, LibriSpeech, Mls, PeoplesS
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import Corpus
 from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.utterances import staging
 from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
@@ -127,3 +129,8 @@ def test_mls_in_opus_is_read_as_that_in_flac(tmp_path: Path) -> None:
         Mls().prepare(tmp_path / suffix, tmp_path / suffix / "out", Data())
         found.append(supervisions(tmp_path / suffix / "out" / "train"))
     assert found[0] == found[1]
+
+
+def test_a_full_temporary_disk_is_reported() -> None:
+    with pytest.raises(AsrtoolError, match="no room for temporary files; free some space, or set TMPDIR"), staging():
+        raise OSError(errno.ENOSPC, "No space left on device")

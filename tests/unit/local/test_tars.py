@@ -128,3 +128,11 @@ def test_a_folder_of_tars_says_so(tmp_path: Path) -> None:
     message = r"paths.ldc97s62: .*tars holds no sw.*; it holds tar files: set paths.ldc97s62 to a list of them"
     with pytest.raises(AsrtoolError, match=message):
         collect_corpora(tmp_path / "c", make_data(("swbd",)), paths, lambda *_: None)
+
+
+def test_the_progress_of_a_tar_counts_what_is_read_of_it(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        unpack(pack(folder, tmp_path / "a.tgz"), tmp_path / "unpacked")
+    assert caplog.messages[-1].startswith("unpack a.tgz: 1/1 MiBs, ")
