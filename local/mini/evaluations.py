@@ -32,22 +32,21 @@ class Part:
     number: int
     audio: str  # folder
     prefix: str  # of its calls' names
-    label: str  # in references
     first_call: int
     pool: Pool
     quality: LineQuality
 
 
 HUB5 = (
-    Part(3, HUB5_AUDIO, "en", "en", 4101, CALLHOME, LineQuality((-36, -29), (15, 20), (-44, -36), (-58, -48))),
-    Part(4, HUB5_AUDIO, "sw", "sw", 4601, SWITCHBOARD, LineQuality((-29, -23), (21, 30), (-55, -42), (-65, -55))),
+    Part(3, HUB5_AUDIO, "en", 4101, CALLHOME, LineQuality((-36, -29), (15, 20), (-44, -36), (-58, -48))),
+    Part(4, HUB5_AUDIO, "sw", 4601, SWITCHBOARD, LineQuality((-29, -23), (21, 30), (-55, -42), (-65, -55))),
 )
 # Cellular lines, and calls between strangers on any line. The voices are those of Hub5'00, which no training set has.
 RT03 = (
-    Part(5, RT03_AUDIO, "sw", "SW", 45001, SWITCHBOARD, LineQuality((-33, -24), (14, 22), (-50, -40), (-65, -55))),
-    Part(6, RT03_AUDIO, "fsh", "FI", 60201, CALLHOME, LineQuality((-31, -23), (17, 30), (-55, -38), (-65, -52))),
+    Part(5, RT03_AUDIO, "sw", 45001, SWITCHBOARD, LineQuality((-33, -24), (14, 22), (-50, -40), (-65, -55))),
+    Part(6, RT03_AUDIO, "fsh", 60201, CALLHOME, LineQuality((-31, -23), (17, 30), (-55, -38), (-65, -52))),
 )
-RT03_LABELS = {part.prefix: part.label for part in RT03}
+RT03_LABELS = {"sw": "SW", "fsh": "FI"}
 HUB5_HEADER = """;; CATEGORY "0" "" ""
 ;; LABEL "O" "Overall" "All segments of the synthetic test set"
 ;; CATEGORY "1" "Corpus" ""
