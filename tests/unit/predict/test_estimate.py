@@ -135,16 +135,6 @@ def test_a_corpus_of_unknown_size_is_prepared_first(tmp_path: Path) -> None:
     assert "how much speech own has is not known" in str(result.exception)
 
 
-def test_every_stage_that_trains_has_a_row(tmp_path: Path) -> None:
-    small = ["--set", "specaugment.max_freq_bins=5", "--set", "train.batch_s=20"]
-    hybrid = estimate(tmp_path / "work", "--config", "mini", "--config", "hybrid", *small)
-    assert {"features", "aligner", "hybrid", "train", "decode"} <= set(hybrid)
-    plain = estimate(tmp_path / "work", "--config", "mini", *small)
-    assert {"aligner", "hybrid"}.isdisjoint(plain)
-    for row in (hybrid["aligner"], hybrid["train"], plain["train"]):
-        assert all(float(cell) > 0 for cell in row)
-
-
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
 
 

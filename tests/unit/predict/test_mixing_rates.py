@@ -11,14 +11,11 @@ import pytest
 from systems import ALL, system_of
 
 from asrtool.distributed.strategies.topology import mixing_matrix, passive_partner, random_ring, right_neighbour
-from asrtool.errors import AsrtoolError
 from asrtool.predict.theory.mixing import (
     mixing_in_rounds,
     mixing_one_by_one,
     moments_of_step,
-    rate_of_any_ring,
     rate_of_step,
-    redrawn,
 )
 from asrtool.predict.theory.system import System
 
@@ -68,16 +65,6 @@ def test_a_step_at_its_own_time_has_the_mean_of_all_exchanges(name: str, slow: d
     assert mixing.rate == pytest.approx(rate_of_step(system) ** system.speeds_N.sum())
 
 
-def test_a_slow_learner_is_mixed_less_and_with_pairs_better_one_that_answers() -> None:
-    rates = {}
-    for slow in ({}, {0: 10.0}, {1: 10.0}):
-        mixing = mixing_one_by_one(system_of("adpsgd-pairs", 8, slow))
-        assert mixing
-        rates[tuple(slow)] = mixing.rate
-    assert rates[(1,)] == pytest.approx(rates[()], abs=0.01)
-    assert rates[(0,)] > rates[()] + 0.1
-
-
 @pytest.mark.parametrize("num", [4, 7])
 def test_partners_are_as_often_the_ones_that_training_draws(num: int) -> None:
     steps = 4000
@@ -111,19 +98,6 @@ def test_the_slowest_disagreement_is_a_tenth_after_the_steps_said() -> None:
     assert left[math.floor(mixing.steps_to_tenth)] > 0.1 > left[math.ceil(mixing.steps_to_tenth)]
 
 
-def test_a_ring_redrawn_is_as_near_in_the_mean_as_its_rate_says_from_any_start() -> None:
-    """The distance of all orders of five learners in the mean, after a step; so a tenth is where rho^k is 0.01."""
-    mixing = mixing_in_rounds(system_of("adpsgd-random", 5))
-    assert mixing
-    matrices = [mixing_matrix(order) for order in itertools.permutations(range(5))]
-    for seed in range(3):
-        weights_LP = np.random.default_rng(seed).standard_normal((5, 2))
-        apart_LP = weights_LP - weights_LP.mean(axis=0)
-        left = np.mean([np.square(matrix.T @ apart_LP).sum() for matrix in matrices])
-        assert left / np.square(apart_LP).sum() == pytest.approx(mixing.rate, rel=1e-9)
-    assert mixing.rate**mixing.steps_to_tenth == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize("name", ["adpsgd-fixed", "adpsgd-random"])
 def test_a_mean_of_all_leaves_nothing_and_super_learners_mix_as_so_many_learners(name: str) -> None:
     mean = mixing_in_rounds(system_of("adpsgd-d1", 6))
@@ -136,30 +110,3 @@ def test_a_mean_of_all_leaves_nothing_and_super_learners_mix_as_so_many_learners
     assert mean.rate == pytest.approx(0, abs=1e-12)
     np.testing.assert_allclose(nodes.matrix_NN, learners.matrix_NN, atol=1e-12)
     assert nodes.rate == pytest.approx(learners.rate)
-
-
-def test_no_order_of_a_ring_mixes_slower_than_another() -> None:
-    for step in range(5):
-        matrix = mixing_matrix(random_ring(9, step, 1))
-        assert np.linalg.eigvalsh(matrix @ matrix.T)[-2] == pytest.approx(rate_of_any_ring(9))
-
-
-def test_redrawn_keeps_the_sum_and_the_trace() -> None:
-    matrix = np.random.default_rng(0).random((4, 4))
-    found = redrawn(matrix)
-    assert (found.sum(), np.trace(found)) == pytest.approx((matrix.sum(), np.trace(matrix)))
-
-
-@pytest.mark.parametrize(
-    ("name", "num", "settings", "slow", "words"),
-    [
-        ("single", 2, {}, {}, "--num-learners 1"),
-        ("h-adpsgd", 6, {"node_size": 4}, {}, "choose one of 1, 2, 3, 6"),
-        ("allreduce", 2, {}, {2: 3.0}, "--slow 2: there are 2 learners"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    name: str, num: int, settings: dict[str, object], slow: dict[int, float], words: str
-) -> None:
-    with pytest.raises(AsrtoolError, match=words):
-        system_of(name, num, slow, **settings)

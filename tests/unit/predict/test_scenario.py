@@ -19,25 +19,6 @@ def test_a_scenario_of_the_toolkit_can_be_simulated(name: str) -> None:
     assert all(row.outcome.seconds > 0 for row in rows)
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_scenario_says_where_published_hours_are_from(name: str) -> None:
-    published = load_scenario([find(name)]).published
-    assert bool(published.hours) == bool(published.source)
-    of = load_scenario([find(name)]).distributed
-    for strategy, number in published.by_case():
-        assert strategy in [chosen.name for chosen in of.strategy]
-        assert number in of.num_learners
-
-
-def test_published_hours_change_nothing() -> None:
-    few = ["job.num_epochs=1", "job.num_samples=100000", "distributed.num_learners=32"]
-    one = compare(load_scenario([find("swb2000-v100")], few))
-    other = compare(
-        load_scenario([find("swb2000-v100")], [*few, "published.hours=adpsgd-fixed:32:1", "published.source=me"])
-    )
-    assert [row.hours for row in one] == [row.hours for row in other]
-
-
 def test_all_settings_are_printed_as_a_file_that_says_the_same(tmp_path: Path) -> None:
     scenario = load_scenario([], ["slow.learners=0:10", "distributed.h-adpsgd.outer=adpsgd-d1", "faults.join_h=1,2"])
     path = tmp_path / "mine.toml"

@@ -49,14 +49,6 @@ def test_it_says_in_words_who_waits_for_whom() -> None:
     assert "4 learners: adpsgd-random takes" in output
 
 
-def test_json_has_what_the_table_has() -> None:
-    rows = json.loads(simulate(*SMALL, "--num-learners", "2,4", "--strategy", "allreduce", "--json"))
-    assert [(row["strategy"], row["num_learners"]) for row in rows] == [("allreduce", 2), ("allreduce", 4)]
-    for row in rows:
-        assert sum(row["fractions"].values()) == pytest.approx(1)
-        assert sum(row["learners"]["steps"]) == row["batches"] == 800
-
-
 @pytest.mark.parametrize("numbers", ["4", "2,4"])
 def test_it_draws(numbers: str, tmp_path: Path) -> None:
     path = tmp_path / "hours.svg"

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from systems import ALL, system_of
+from systems import system_of
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.theory.staleness import TIMES, of_all, recorded_staleness, steps_of_others
+from asrtool.predict.theory.staleness import TIMES, recorded_staleness, steps_of_others
 from asrtool.predict.theory.system import System
 
 MOST = 60
@@ -82,21 +82,6 @@ def test_a_staleness_that_nobody_sees_is_not_said_to_be_the_largest() -> None:
     first, fractions = recorded_staleness(system, "constant")[0], scipy.stats.binom.sf(np.arange(128), 127, 1 / 127)
     assert first.bound == 128
     assert first.largest - 1 == np.flatnonzero(fractions < 1e-9)[0]
-
-
-@pytest.mark.parametrize("times", TIMES)
-def test_the_mean_of_the_steps_of_others_does_not_depend_on_speeds(times: str) -> None:
-    system = system_of("ps-async", 6, {0: 10.0, 2: 1.7})
-    staleness = of_all(steps_of_others(system, times), system.speeds_N)
-    assert staleness.mean == pytest.approx(5, abs=1e-6)
-    assert staleness.fractions.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("name", "settings"), ALL)
-def test_only_the_asynchronous_are_stale(name: str, settings: dict[str, object]) -> None:
-    system = system_of(name, 8, **settings)
-    means = [one.mean for one in recorded_staleness(system, "constant")]
-    assert (max(means) > 0) == system.asynchronous
 
 
 def test_equal_learners_on_a_fixed_ring_have_two_exchanges_a_step() -> None:
