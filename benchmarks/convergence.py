@@ -24,7 +24,9 @@ from typing import Any
 
 import torch
 
-from asrtool.predict.virtual.events import in_lock_step
+from asrtool.predict.simulate.events import Event
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.virtual.events import epoch_sizes, follow_simulation
 from asrtool.predict.virtual.learners import Diverged, Evaluated, VirtualLearners
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
@@ -117,8 +119,11 @@ def train(cell: Trained, options: argparse.Namespace) -> Trained:
 def losses_of(learners: VirtualLearners) -> Iterator[float]:
     """Yield the loss on dev of the mean weights after each epoch, until it diverges."""
     distributed, settings = learners.job.distributed, learners.job.optimisation
-    rule, num_learners = learners.rule.assignment_rule, len(learners.epochs)
-    events = in_lock_step(distributed.strategy, rule, learners.assigned.plan, num_learners, settings.seed)
+    num_learners, events = len(learners.epochs), list[Event]()
+    sizes = epoch_sizes(learners.assigned.plan, settings.num_epochs)
+    round_size = learners.rule.assignment_rule.round_size(num_learners)
+    equal = load_scenario([], [f"job.seed={settings.seed}", "network.learners_per_node=0"])
+    follow_simulation(equal, distributed.strategy, num_learners, sizes, round_size, events.append)
     lowest = math.inf
     try:
         for found in learners.follow(events):

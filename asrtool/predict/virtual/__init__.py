@@ -1,6 +1,6 @@
 """Virtual learners: all learners of a strategy, trained on one device.
 
-- events: order of the steps, from equal learners, a simulation or the log of a training
+- events: order of the steps, from a simulation or the log of a training
 - replica: batches of a step and the weights of a learner
 - rule: interface of a strategy
 - synchronous, gossip, shared_weights: the strategies

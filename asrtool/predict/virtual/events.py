@@ -1,19 +1,20 @@
-"""Sources of events for virtual learners: equal learners, cluster model, log."""
+"""Events for virtual learners, from a simulation or the log of a training."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from asrtool.distributed.strategies.topology import Partner, on_ring, passive_partner
 from asrtool.distributed.transport.event_log import events_path
-from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.events import Answer, Begin, End, Event, Push, Receive, Round, Send, Take, Update
-from asrtool.settings import registry
+from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.scenario import Scenario
+from asrtool.predict.simulate.simulate import simulate
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Plan
@@ -60,75 +61,21 @@ class Placed:
         return event._replace(number=self.first[epoch] + place, epoch=epoch, position=position)
 
 
-ROUND_S = 1.0
+def follow_simulation(
+    scenario: Scenario, strategy: Choice, num_learners: int, sizes: Sequence[int], round_size: int, take: Emit
+) -> float:
+    """Simulate a training, pass its events to `take`, and return its seconds.
 
+    Its epochs have `sizes` batches, in rounds of `round_size`.
+    """
+    placed, batch = Placed(sizes, round_size), scenario.job.global_batch / num_learners or scenario.job.batch
+    job = dataclasses.replace(scenario.job, num_samples=math.floor(max(sizes) * batch), num_epochs=len(sizes))
 
-def in_lock_step(strategy: Choice, rule: AssignmentRule, plan: Plan, num_learners: int, seed: int) -> Iterator[Event]:
-    """All of a training."""
-    for step in itertools.count():
-        begun = list(_begin(rule, plan, num_learners, step))
-        if not begun:
-            return
-        end_s = (step + 1) * ROUND_S
-        yield from begun
-        yield from _end(strategy, rule, [begin.learner for begin in begun], end_s)
-        yield from (End(end_s, begin.learner, step * ROUND_S, ROUND_S) for begin in begun)
-        if partner := partner_of(strategy):
-            yield from _exchange(partner, rule.group_size, begun, num_learners, seed, step + 1)
+    def emit(event: Event) -> None:
+        if (found := placed.place(event)) is not None:
+            take(found)
 
-
-def _begin(rule: AssignmentRule, plan: Plan, num_learners: int, step: int) -> Iterator[Begin]:
-    """Yield the beginning of a step for each learner that still has a round."""
-    size = rule.round_size(num_learners)
-    for learner in range(num_learners):
-        number = step * (num_learners // size) + learner // size
-        found = plan.round(number)
-        if found:
-            batches = plan.batches(found.epoch, found.slots)
-            place = learner % size
-            epoch, position = batches[place] if place < len(batches) else (found.epoch, None)
-            yield Begin(step * ROUND_S, learner, number, epoch, position)
-
-
-def _end(strategy: Choice, rule: AssignmentRule, learners: Sequence[int], at_s: float) -> Iterator[Event]:
-    if rule.lockstep:
-        yield Round(at_s)
-    elif strategy.name == "ps-async":
-        for learner in learners:
-            yield from (Push(at_s, learner, server) for server in range(strategy.settings.num_servers))
-    else:
-        yield from (Update(at_s, learner) for learner in learners)
-        if strategy.name != "hogwild":
-            yield from (Take(at_s, learner) for learner in learners)
-
-
-def partner_of(strategy: Choice) -> Partner | None:
-    """Return the function of partners of learners or nodes; None without exchanges."""
-    name, settings = strategy.name, strategy.settings
-    if name == "adpsgd-pairs":
-        return passive_partner
-    ring = {
-        "adpsgd": getattr(settings, "ring", ""),
-        "adpsgd-fixed": "fixed",
-        "adpsgd-random": "random",
-        "h-adpsgd": getattr(settings, "outer", "").removeprefix("adpsgd-").replace("d1", ""),
-    }.get(name)
-    return on_ring(registry.load("ring", ring)) if ring else None
-
-
-def _exchange(
-    partner: Partner, node_size: int, begun: Sequence[Begin], num_learners: int, seed: int, step: int
-) -> Iterator[Event]:
-    at_s, num_nodes = step * ROUND_S, num_learners // node_size
-    pairs = []
-    for learner in (begin.learner for begin in begun):
-        node = partner(num_nodes, step, seed, learner // node_size)
-        if node is not None and node != learner // node_size:
-            pairs.append((learner, node * node_size + learner % node_size))
-    for at_once in [[pair] for pair in pairs] if partner is passive_partner else [pairs]:
-        yield from (Send(at_s, one, other) for one, other in at_once)
-        yield from (Answer(at_s, other, one) for one, other in at_once)
-        yield from (Receive(at_s, one, other) for one, other in at_once)
+    return simulate(dataclasses.replace(scenario, job=job), strategy, num_learners, emit).seconds
 
 
 AGAIN = "train again with asrtool train --events"

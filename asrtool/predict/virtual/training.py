@@ -6,10 +6,8 @@ WORK is a work folder of `asrtool run` with features. The training is its stage 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,10 +18,10 @@ from asrtool.data.manifests.sets import with_pieces
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.models.objectives.topology import uses_tree
-from asrtool.predict.simulate.events import Event
+from asrtool.predict.simulate.events import Emit, Event
 from asrtool.predict.simulate.scenario import Faults, Scenario
-from asrtool.predict.simulate.simulate import cases, simulate
-from asrtool.predict.virtual.events import Placed, epoch_sizes, replay
+from asrtool.predict.simulate.simulate import cases
+from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
 from asrtool.predict.virtual.learners import Evaluated, VirtualLearners
 from asrtool.predict.virtual.records import VirtualRecords
 from asrtool.settings.config import Config, to_table
@@ -34,7 +32,6 @@ from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.train import acoustic_job
 
 REPLAYED = ("model", "augment", "specaugment", "train", "distributed")  # sections that inputs.json has
-Take = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -102,21 +99,13 @@ def train_by_model(
         size = min(scenario.network.learners_per_node or num_learners, num_learners)
         strategy = dataclasses.replace(strategy, settings=dataclasses.replace(strategy.settings, node_size=size))
     distributed = dataclasses.replace(config.distributed, strategy=strategy, num_learners=num_learners)
-    learners = functools.partial(_simulate, scenario, strategy, num_learners)
-    return _train(work, dataclasses.replace(config, distributed=distributed), num_learners, learners, out)
 
+    def follow(learners: VirtualLearners, take: Emit) -> float:
+        sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
+        round_size = learners.rule.assignment_rule.round_size(num_learners)
+        return follow_simulation(scenario, strategy, num_learners, sizes, round_size, take)
 
-def _simulate(scenario: Scenario, strategy: Choice, num_learners: int, learners: VirtualLearners, take: Take) -> float:
-    sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
-    placed = Placed(sizes, learners.rule.assignment_rule.round_size(num_learners))
-    batch = scenario.job.global_batch / num_learners or scenario.job.batch
-    job = dataclasses.replace(scenario.job, num_samples=math.floor(max(sizes) * batch), num_epochs=len(sizes))
-
-    def emit(event: Event) -> None:
-        if (found := placed.place(event)) is not None:
-            take(found)
-
-    return simulate(dataclasses.replace(scenario, job=job), strategy, num_learners, emit).seconds
+    return _train(work, dataclasses.replace(config, distributed=distributed), num_learners, follow, out)
 
 
 def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Result:
@@ -134,7 +123,7 @@ def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Resu
     num_learners = inputs["num_learners"]
     events = replay(logged, config.distributed, num_learners)
 
-    def follow(learners: VirtualLearners, take: Take) -> float:
+    def follow(learners: VirtualLearners, take: Emit) -> float:
         if other := learners.job.inputs.differ_from(logged / INPUTS):
             raise AsrtoolError(
                 f"{logged}: trained with another {other} than {work} has", "name its work directory for --train"
@@ -149,7 +138,7 @@ def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Resu
 
 
 def _train(
-    work: Path, config: Config, num_learners: int, follow: Callable[[VirtualLearners, Take], float], out: Path
+    work: Path, config: Config, num_learners: int, follow: Callable[[VirtualLearners, Emit], float], out: Path
 ) -> Result:
     import torch
 

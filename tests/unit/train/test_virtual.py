@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from learners import Learners
 from toy_task import last_weights
 
 from asrtool.predict.simulate.events import Event
-from asrtool.predict.virtual.events import in_lock_step, replay
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
 from asrtool.predict.virtual.learners import Evaluated, Stepped, VirtualLearners
 from asrtool.settings.toml_files import load_config
 from asrtool.train.run import train
@@ -60,9 +60,13 @@ def virtual(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> V
     return VirtualLearners(job, job.build(NUM_LEARNERS), NUM_LEARNERS)
 
 
-def lock_step(learners: VirtualLearners) -> Iterator[Event]:
-    rule, plan = learners.rule.assignment_rule, learners.assigned.plan
-    return in_lock_step(learners.job.distributed.strategy, rule, plan, NUM_LEARNERS, learners.job.optimisation.seed)
+def lock_step(learners: VirtualLearners) -> list[Event]:
+    events: list[Event] = []
+    sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
+    round_size = learners.rule.assignment_rule.round_size(NUM_LEARNERS)
+    strategy = learners.job.distributed.strategy
+    follow_simulation(load_scenario(), strategy, NUM_LEARNERS, sizes, round_size, events.append)
+    return events
 
 
 def assert_trained_alike(learners: VirtualLearners, found: list[Stepped | Evaluated], real: Path) -> None:

@@ -12,10 +12,9 @@ import torch
 from equations import NUM_INPUTS, RATE, SEED
 
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.distributed.work.work_queue import BatchNumber, Round
-from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Send, Take, Update
-from asrtool.predict.simulate.events import Round as RoundEnds
-from asrtool.predict.virtual.events import in_lock_step
+from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.learners import rule_of
 from asrtool.predict.virtual.replica import Replica, SharedModel, Trained
@@ -31,8 +30,6 @@ NUM_STEPS = 8
 class Regressions:
     """The batches of equations.py, in the place of Assigned and Pieces: batch = (learner, step)."""
 
-    num_steps = NUM_STEPS
-
     def rate(self, trained: Trained) -> float:
         return RATE
 
@@ -47,20 +44,6 @@ class Regressions:
         loss = replica.task(tuple(torch.from_numpy(part).float() for part in batch))
         loss.backward()
         return Computed(loss.detach(), {})
-
-
-class Rounds:
-    """A plan in which each learner has batch k of its own in step k."""
-
-    def __init__(self, num_learners: int, rule_size: int) -> None:
-        self.num_learners, self.size = num_learners, rule_size
-
-    def round(self, number: int) -> Round | None:
-        step = number * self.size // self.num_learners
-        return Round(0, range(step, step + 1)) if step < NUM_STEPS else None
-
-    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
-        return (BatchNumber(epoch, slots[0]),) * self.size
 
 
 def shared_model(model: torch.nn.Module, slices: int = 1) -> SharedModel:
@@ -83,11 +66,14 @@ def train(name: str, model: torch.nn.Module, num_learners: int) -> Iterator[tupl
     strategy, node_size = strategy_of(name)
     shared = shared_model(model, node_size)
     rule = rule_of(strategy, shared, num_learners, node_size)
-    plan: Any = Rounds(num_learners, rule.assignment_rule.round_size(num_learners))
+    round_size, events = rule.assignment_rule.round_size(num_learners), list[Event]()
+    steps = f"job.num_samples={NUM_STEPS * num_learners}", "job.batch=1", f"job.seed={SEED}", "job.parameters_m=1"
+    simulate(load_scenario([], [*steps, "network.learners_per_node=0"]), strategy, num_learners, events.append)
     ended = 0
-    for event in in_lock_step(strategy, rule.assignment_rule, plan, num_learners, SEED):
+    for event in events:
         if isinstance(event, Begin):
-            rule.steps[event.learner] = Trained(event, None)  # type: ignore[arg-type]
+            step = event.number * round_size // num_learners
+            rule.steps[event.learner] = Trained(event._replace(position=step), None)  # type: ignore[arg-type]
             rule.begin(event.learner)
         elif hasattr(event, "begin_s"):
             ended += 1
@@ -140,7 +126,7 @@ def test_a_learner_without_a_batch_mixes_and_keeps_its_momentum() -> None:
         for learner, position in enumerate(positions):
             rule.steps[learner] = Trained(Begin(0.0, learner, step, 0, position), None)  # type: ignore[arg-type]
         before = [replica.weights_P.clone() for replica in rule.replicas]
-        rule.follow(RoundEnds(0.0))
+        rule.follow(Round(0.0))
         state = rule.replicas[1].optimizer.state[rule.replicas[1].parameters[0]]
         momenta.append(state["momentum_buffer"].clone())
     assert torch.equal(rule.replicas[1].weights_P, (before[0] + before[1]) / 2)
