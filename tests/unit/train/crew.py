@@ -30,7 +30,7 @@ from asrtool.distributed.strategies.replica import LocalReplica, NoMixing
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work import lost_batches
-from asrtool.distributed.work.work_queue import AssignmentRule
+from asrtool.distributed.work.work_queue import COUNTER, AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
@@ -76,19 +76,25 @@ class LetterBatches(BatchSource):
 
 
 class FaultyStore:
-    """The store of a learner that dies at its `dies_at`-th request: before it, or at an odd one right after it."""
+    """The store of a learner that dies at its `dies_at`-th request: before it, or at an odd one right after it.
+
+    If that is negative, it dies once it has drawn so many tickets, so that nobody knows the last.
+    """
 
     def __init__(self, store: HashStore, dies_at: float) -> None:
-        self.store, self.dies_at, self.num, self.lock = store, dies_at, itertools.count(1), threading.Lock()
+        self.store, self.dies_at, self.lock = store, dies_at, threading.Lock()
+        self.num, self.num_tickets = itertools.count(1), itertools.count(1)
 
     def kill(self) -> None:
         self.dies_at = 0
 
-    def request(self, act: Callable[[], Any] = lambda: None) -> Any:
+    def request(self, act: Callable[[], Any] = lambda: None, draws: bool = False) -> Any:
         with self.lock:
             num, dies_at = next(self.num), self.dies_at
         assert num < MAX_REQUESTS, "all wait for one another"
-        found = act() if num < dies_at or (num == dies_at and num % 2) else None
+        if dies_at < 0:
+            dies_at = num if draws and next(self.num_tickets) == -dies_at else float("inf")
+        found = act() if num < dies_at or (num == dies_at and (draws or num % 2)) else None
         if num >= dies_at:
             self.kill()
             raise Killed
@@ -101,7 +107,7 @@ class FaultyStore:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.request(lambda: getattr(self.store, name)(*args))
+        return lambda *args: self.request(lambda: getattr(self.store, name)(*args), args == (COUNTER, 1))
 
 
 class Member(World):
@@ -143,7 +149,7 @@ class Attempt:
 
     crew: Crew
     size: int
-    kills: Mapping[int, int]  # rank -> request
+    kills: Mapping[int, int]  # rank -> request or, if negative, ticket
     node_size: int = 1  # learners that step together, and are lost together
     num_join: int = 0
     store: HashStore = field(default_factory=HashStore)

@@ -48,7 +48,7 @@ def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]
         size = node_size * random.randint(2, 4 if node_size == 1 else 3)
         num_join = random.randrange(2) if node_size == 1 else 0
         who = random.sample(range(size + num_join), random.randint(1, size // node_size))
-        kills = {rank: random.randrange(1, NUM_REQUESTS) for rank in who}
+        kills = {rank: random.choice([random.randrange(1, NUM_REQUESTS), -random.randint(1, 9)]) for rank in who}
         yield functools.partial(Attempt, size=size, kills=kills, node_size=node_size, num_join=num_join)
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
