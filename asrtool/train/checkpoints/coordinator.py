@@ -178,7 +178,7 @@ class Cuts:
         if cut == self.reached.cut:
             return
         if self.snapshots:
-            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.assembly else []
+            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.merger else []
             self._pass(epoch)
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
             self.reached.trained = []
@@ -188,7 +188,7 @@ class Cuts:
 
     def _lead(self) -> None:
         """Take over checkpoints and reports if all learners before this one are lost."""
-        if self.snapshots and self.world.is_first and not self.snapshots.assembly:
+        if self.snapshots and self.world.is_first and not self.snapshots.merger:
             logging.getLogger().setLevel(logging.INFO)
             logging.info("learner %d makes the checkpoints from here on", self.world.rank)
             with contextlib.suppress(AsrtoolError):  # the lock of a lost machine may stay for a while
@@ -285,8 +285,8 @@ class Cuts:
             _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
             self.reach(epoch, 0, num_cuts)  # cuts after the last step of this learner
             self.snapshots.finish()
-            assembly = self.snapshots.assembly
-            result = self.world.gather(assembly.result() if assembly else None)[0]
+            merger = self.snapshots.merger
+            result = self.world.gather(merger.result() if merger else None)[0]
             assert result
             self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
             self.state.dev_losses = self.dev_losses.found = result.dev_losses

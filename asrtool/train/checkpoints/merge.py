@@ -68,7 +68,7 @@ class Result:
 
 
 @dataclass
-class Assembly:
+class CheckpointMerger:
     """Thread of the first learner that merges the parts, from the resumed `state` on."""
 
     strategy: Strategy
@@ -114,7 +114,7 @@ class Assembly:
             self.mean.model.load_state_dict(final_weights(content))
             self._evaluate(state, self.mean.model)
 
-    def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
+    def merge(self, cut: Cut, part: dict[str, Any]) -> None:
         """Write the checkpoint of `cut` once all parts exist; evaluate at an epoch's end.
 
         `part` is learner 0's. No checkpoint is written after the epoch that triggers early stopping.

@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.checkpoints.checkpoint import State, load_newest
 from asrtool.train.checkpoints.checkpointer import POLL_S, Background, Checkpointer, Memory
-from asrtool.train.checkpoints.merge import Assembly, Cut, announced, mark_of
+from asrtool.train.checkpoints.merge import CheckpointMerger, Cut, announced, mark_of
 
 NONE = -1  # in place of a step: the checkpoint is that of the cut before
 
@@ -32,9 +32,9 @@ class Snapshots:
         model: AcousticModel,
         checkpointer: Checkpointer,
         state: State,
-        make_assembly: Callable[[], Assembly],
+        make_merger: Callable[[], CheckpointMerger],
     ) -> None:
-        """Start from the resumed `state`; the first learner calls `make_assembly`.
+        """Start from the resumed `state`; the first learner calls `make_merger`.
 
         Raises AsrtoolError if the learners neither step together nor take snapshots.
         """
@@ -47,10 +47,10 @@ class Snapshots:
         self.checkpointer = checkpointer
         self.world = checkpointer.world
         self.model = model
-        self.assembler = Background("assemble")
+        self.merging = Background("merge")
         self._begin = state
-        self._make_assembly = make_assembly
-        self.assembly = make_assembly() if self.world.is_first else None
+        self._make_merger = make_merger
+        self.merger = make_merger() if self.world.is_first else None
 
     def lead(self, num_cuts: int) -> State:
         """Make the checkpoints from here on; return the state of the newest one.
@@ -59,17 +59,17 @@ class Snapshots:
         """
         newest = load_newest(self.checkpointer.directory)
         state = newest[1] if newest else self._begin
-        self.assembly = self._make_assembly()
-        self.assembly.take_over(state)
+        self.merger = self._make_merger()
+        self.merger.take_over(state)
         for number in range(1, num_cuts + 1):
             self.world.store.compare_set(f"cut/{number}", "", str(NONE))
-        self.assembler.submit(self.assembly.evaluate_left)
+        self.merging.submit(self.merger.evaluate_left)
         return state
 
     def keep(self, state: State) -> None:
         """Keep the checkpoints that `state` names, with their dev losses."""
-        if self.assembly:
-            self.assembly.saved, self.assembly.unevaluated = list(state.saved), list(state.unevaluated)
+        if self.merger:
+            self.merger.saved, self.merger.unevaluated = list(state.saved), list(state.unevaluated)
 
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
         """Take this learner's parts of the cuts `numbers`, between two of its steps.
@@ -78,8 +78,8 @@ class Snapshots:
         """
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
         known = {cut.number: cut for cut in cuts}
-        if self.assembly and not cuts:
-            self.assembler.submit(self.assembly.skip)
+        if self.merger and not cuts:
+            self.merging.submit(self.merger.skip)
         for number in numbers:  # where others share weights with this learner, they may have changed them in between
             self._take(number, known.get(number), more)
             more["trained"] = []  # is in the part before
@@ -88,33 +88,33 @@ class Snapshots:
         snapshot = self.strategy.take_snapshot(number)
         more = {**more, "weight": snapshot.weight, "updates_S": snapshot.updates_S}
         part, memory = self.checkpointer.stage(snapshot, "", more)
-        if self.assembly:
+        if self.merger:
             self.world.store.set(f"cut/{number}", str(cut.state.step if cut else NONE))
-        self.checkpointer.background.submit(self._write, number, part, snapshot.settled, not self.assembly)
-        if self.assembly and cut:
-            self.assembler.submit(self.assembly.assemble, cut, part)
-        last = self.assembler if self.assembly else self.checkpointer.background
+        self.checkpointer.background.submit(self._write, number, part, snapshot.settled, not self.merger)
+        if self.merger and cut:
+            self.merging.submit(self.merger.merge, cut, part)
+        last = self.merging if self.merger else self.checkpointer.background
         last.submit(self._release, memory, snapshot)
 
     def check(self) -> None:
         """Raise AsrtoolError if a checkpoint could not be written."""
         self.checkpointer.check()
-        self.assembler.check()
+        self.merging.check()
 
     def finish(self) -> None:
         """Wait until all are written, after the last step of all learners."""
         self.checkpointer.drain()
-        self.assembler.drain()
+        self.merging.drain()
 
     def close(self) -> None:
         """End the threads; an unfinished checkpoint stays unfinished."""
         self.checkpointer.closing.set()
-        self.assembler.close()
+        self.merging.close()
 
     @property
     def busy(self) -> bool:
         """True while any is being written."""
-        return self.checkpointer.busy or self.assembler.busy
+        return self.checkpointer.busy or self.merging.busy
 
     def _write(self, number: int, part: dict[str, Any], settled: Callable[[], bool] | None, is_file: bool) -> None:
         key = f"cut/{number}"

@@ -32,7 +32,7 @@ from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.coordinator import Cuts, Pace, Reached
-from asrtool.train.checkpoints.merge import Assembly
+from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import Ledger, find_missing
@@ -87,8 +87,8 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
     snapshots = None
     if not together:
         what = strategy, model, checkpointer, state
-        make_assembly = functools.partial(Assembly, *what, settings, reports, evaluation.alone, dev_losses)
-        snapshots = Snapshots(*what, make_assembly)
+        make_merger = functools.partial(CheckpointMerger, *what, settings, reports, evaluation.alone, dev_losses)
+        snapshots = Snapshots(*what, make_merger)
     saving = snapshots or checkpointer
 
     def ends_early() -> bool:

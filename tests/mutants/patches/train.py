@@ -2,10 +2,9 @@
 
 from . import Patch
 
-TESTIMONY = "asrtool/train/ledger.py"
-PLAN = "asrtool/train/batches/plan.py"
 LEDGER = "asrtool/train/ledger.py"
-ASSEMBLY = "asrtool/train/checkpoints/merge.py"
+PLAN = "asrtool/train/batches/plan.py"
+MERGE = "asrtool/train/checkpoints/merge.py"
 RUN = "asrtool/train/run.py"
 LOOP = "asrtool/train/loop/loop.py"
 CUTS = "asrtool/train/checkpoints/coordinator.py"
@@ -67,14 +66,14 @@ PATCHES = (
     # Learners that join
     Patch(
         "part-of-one-that-joined-meanwhile-left-out",
-        ASSEMBLY,
+        MERGE,
         "if there and ranks == with_part():",
         "if there:",
         (TEST_LOST,),
     ),
     Patch(
         "batch-trained-behind-the-cut-counts-before-it",
-        TESTIMONY,
+        LEDGER,
         "if members and members.joined.get(rank, 0) < cut:",
         "if members:",
         (TEST_LOST,),
@@ -133,7 +132,7 @@ PATCHES = (
     ),
     Patch(
         "what-was-given-to-a-cut-without-a-checkpoint-in-no-ledger",
-        ASSEMBLY,
+        MERGE,
         "{rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None",
         "None",
         (TEST_LOST,),
@@ -148,7 +147,7 @@ PATCHES = (
     Patch(
         "unevaluated-checkpoints-of-the-first-before-forgotten",
         "asrtool/train/checkpoints/snapshots.py",
-        "        self.assembler.submit(self.assembly.evaluate_left)\n",
+        "        self.merging.submit(self.merger.evaluate_left)\n",
         "",
         (TEST_LOST,),
     ),
@@ -162,51 +161,51 @@ PATCHES = (
     Patch("current-directory-searched", RUN, "        sys.path.pop(0)  # a", "        pass  # a", (TEST_PRELOAD,)),
     Patch(
         "step-before-a-cut-left-out",
-        TESTIMONY,
+        LEDGER,
         'line["step"] > last_step',
         'line["step"] >= last_step',
         (TEST_LOST,),
     ),
     Patch(
         "records-of-before-count",
-        TESTIMONY,
+        LEDGER,
         "begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0",
         "0",
         (TEST_LOST,),
     ),
-    Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(parts)", "scale = 1.0", (TEST_LOST,)),
+    Patch("mean-over-those-that-began", MERGE, "scale = self.size / len(parts)", "scale = 1.0", (TEST_LOST,)),
     Patch(
         "distance-without-the-weights-of-learners",
-        ASSEMBLY,
+        MERGE,
         "square += weight * float(",
         "square += float(",
         (TEST_LOST,),
     ),
     Patch(
         "statistics-of-learners-of-servers-forgotten",
-        ASSEMBLY,
+        MERGE,
         '        average_statistics(self.model, [part["learner"] for part in parts])\n',
         "",
         (TEST_LOST,),
     ),
-    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_LOST,)),
+    Patch("drift-over-a-loss", MERGE, "if now != self.before:", "if not ranks:", (TEST_LOST,)),
     Patch(
         "checkpoint-waits-for-a-lost-learner",
-        ASSEMBLY,
+        MERGE,
         "        return world.members.at(number)\n",
         "        return range(world.size)\n",
         (TEST_LOST,),
     ),
     Patch(
         "checkpoint-without-what-lost-learners-trained",
-        ASSEMBLY,
+        MERGE,
         "        add_lost(self.trained, self.world.members, self.out, cut.state.step, cut.number)\n",
         "",
         (TEST_LOST,),
     ),
     Patch(
         "batches-of-cuts-not-made-forgotten",
-        ASSEMBLY,
+        MERGE,
         'self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]',
         'part["trained"]',
         (TEST_LOST,),
@@ -236,7 +235,7 @@ PATCHES = (
     ),
     Patch(
         "samples-of-the-rounds-not-of-the-batches",
-        ASSEMBLY,
+        MERGE,
         "            samples=self.state.samples + sum(one.samples for one in of_all),\n",
         "",
         (TEST_ASYNCHRONOUS,),
@@ -281,7 +280,7 @@ PATCHES = (
     # Strategies
     Patch(
         "drift-of-a-snapshot-without-updates",
-        ASSEMBLY,
+        MERGE,
         "(mean_S - before_S.cpu() - updates_S)",
         "(mean_S - before_S.cpu())",
         (f"{TEST_ASYNCHRONOUS}::test_the_mean_moves_by_the_updates_alone",),

@@ -18,7 +18,7 @@ from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Train
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.checkpoints.merge import Assembly
+from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.optimisation.learning_rate import LearningRates, learning_rate
 
@@ -111,12 +111,12 @@ def test_one_that_tells_in_place_of_a_lost_learner_goes_on_behind_what_that_has_
 def test_who_takes_over_knows_what_the_one_before_has_found() -> None:
     store = HashStore()
     DevLosses(World(0, 2, store=store), [], 1).publish(1, 3.0)
-    assembly = object.__new__(Assembly)
-    assembly.dev_losses = DevLosses(World(1, 2, store=store), [], 1)
-    assembly.checkpointer = SimpleNamespace()  # type: ignore[assignment]
-    assembly.trained = {}
-    assembly.take_over(State())
-    assert assembly.dev_losses.found == [(1, 3.0)]
+    merger = object.__new__(CheckpointMerger)
+    merger.dev_losses = DevLosses(World(1, 2, store=store), [], 1)
+    merger.checkpointer = SimpleNamespace()  # type: ignore[assignment]
+    merger.trained = {}
+    merger.take_over(State())
+    assert merger.dev_losses.found == [(1, 3.0)]
 
 
 @pytest.mark.parametrize(
