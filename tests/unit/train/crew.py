@@ -158,6 +158,7 @@ class Attempt:
     worlds: dict[int, Member] = field(default_factory=dict)
     errors: list[BaseException] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
+    num_ended: int = 0
     final: State | None = None
 
     def run(self) -> State | None:
@@ -191,13 +192,14 @@ class Attempt:
             assert joins
         except ConnectionError:  # of one at the end, where all are needed: the launcher ends them
             self.dead.add(rank)
-            for other in self.worlds.values():
-                other.store.kill()
+            self.kill_all()
         except BaseException as error:
             self.dead.add(rank)
             self.errors.append(error)
-            for other in self.worlds.values():
-                other.store.kill()
+            self.kill_all()
+        finally:
+            with self.lock:
+                self.num_ended += 1
 
     def lose(self, rank: int) -> None:
         """Kill the others of the node; the last of them to end has all of it lost."""
@@ -209,12 +211,19 @@ class Attempt:
             self.dead.add(rank)
             if self.dead >= {*node}:
                 losses = [examine_lost(self.crew.out, other, KILLED) for other in node]
-                Members(self.size).lose(self.store, *losses)
+                members = Members(self.size)
+                members.lose(self.store, *losses)
+                if rank in members.live:  # at the end, where all are needed: their heartbeats end them
+                    self.kill_all()
+
+    def kill_all(self) -> None:
+        for world in self.worlds.values():
+            world.store.kill()
 
     def wait_for_beginning(self) -> bool:
-        """Return whether there is a training to join."""
+        """Return whether there is a training to join; none is if the first one was lost as it began."""
         while not rendezvous_path(self.crew.out).exists():
-            if len(self.dead) == self.size:
+            if self.num_ended == self.size:
                 return False
             time.sleep(0.001)
         return True
