@@ -29,7 +29,8 @@ from asrtool.settings.data import Data
 SIDES = "reco2file_and_channel"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 COPIES = """SELECT id FROM "{0}" AS copy
-WHERE EXISTS (SELECT 1 FROM "{0}" WHERE id IN (original(copy.id), 'sp1.0-' || original(copy.id)))"""
+WHERE id GLOB 'sp[0-9.]*' AND EXISTS (
+SELECT 1 FROM "{0}" WHERE id IN (original(copy.id), 'sp1.0-' || original(copy.id)))"""
 UTTERANCES = """SELECT id, audio.recording, start_s, end_s, channel, duration_s, text.value, utt2spk.value
 FROM place JOIN audio ON audio.name = place.recording JOIN text USING (id) LEFT JOIN utt2spk USING (id)
 ORDER BY audio.recording, place.rowid"""
