@@ -121,7 +121,7 @@ def simulate(
     from asrtool.predict.simulate.calibrate import settings_of
     from asrtool.predict.simulate.records import write_records
     from asrtool.predict.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
-    from asrtool.predict.simulate.simulate import compare, describe, rows_to_plot
+    from asrtool.predict.simulate.simulate import compare, describe
     from asrtool.predict.virtual.training import train_cases
     from asrtool.report.figures.simulated import draw_rows
 
@@ -155,7 +155,7 @@ def simulate(
     else:
         click.echo(describe(rows, scenario.uncertain))
     if plot:
-        draw_rows(rows_to_plot(rows), plot)
+        draw_rows([row.to_dict() for row in rows], plot)
     for path in write_records(scenario, out) if out else ():
         click.echo(path, err=True)
 

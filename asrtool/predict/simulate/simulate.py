@@ -117,11 +117,6 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     return rows
 
 
-def rows_to_plot(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the data that asrtool.report.figures.simulated draws."""
-    return [row.to_dict() for row in rows]
-
-
 def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
     """Yield strategies and numbers of learners; impossible ones are left out.
 
@@ -195,26 +190,12 @@ def table(rows: Sequence[Row]) -> Table:
     return Table(head, cells)
 
 
-def duration(seconds: float) -> str:
-    """Format seconds for people."""
-    unit, length = _unit(seconds)
-    return f"{seconds / length:.3g} {unit}"
-
-
 def interval(row: Row) -> str:
     """Format the time of the training; a range if it is uncertain."""
     low_s, high_s = row.interval_s
-    unit, length = _unit(high_s)
-    found = [f"{seconds / length:.3g}" for seconds in dict.fromkeys((low_s, high_s))]
-    return f"{' to '.join(found)} {unit}"
-
-
-def _unit(seconds: float) -> tuple[str, int]:
-    """Return the unit of a duration and its seconds."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length or (unit == "h" and seconds >= length):
-            return unit, length
-    return "s", 1
+    units = (("days", 2 * 86400, 86400), ("h", 3600, 3600), ("min", 120, 60), ("s", 0, 1))
+    unit, length = next((unit, length) for unit, least_s, length in units if high_s >= least_s)
+    return f"{' to '.join(f'{seconds / length:.3g}' for seconds in dict.fromkeys((low_s, high_s)))} {unit}"
 
 
 def answer(rows: Sequence[Row]) -> str:

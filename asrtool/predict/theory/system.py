@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.distributed.strategies.topology import (
-    EDGE_WEIGHT,
-    PAIR_WEIGHT,
-    Ring,
-    check_ring,
-    fixed_ring,
-    random_ring,
-)
+from asrtool.distributed.strategies.topology import EDGE_WEIGHT, PAIR_WEIGHT, check_ring
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 from asrtool.settings.schema import Choice
@@ -62,7 +55,7 @@ class System:
             sizes = [str(n) for n in range(1, self.num_learners + 1) if self.num_learners % n == 0]
             raise AsrtoolError(what, f"choose one of {', '.join(sizes)}, or another --num-learners")
         if name == "adpsgd":
-            check_ring(self.ring, self._load_ring(), self.num_learners, self.seed)
+            check_ring(self.ring, registry.load("ring", self.ring), self.num_learners, self.seed)
 
     @property
     def name(self) -> str:
@@ -129,12 +122,7 @@ class System:
 
     def ring_at(self, step: int) -> list[int]:
         """The order of one step."""
-        return list(self._load_ring()(self.num_replicas, step, self.seed))
-
-    def _load_ring(self) -> Ring:
-        known: dict[str, Ring] = {"fixed": fixed_ring, "random": random_ring}
-        ring: Ring = known.get(self.ring) or registry.load("ring", self.ring)
-        return ring
+        return list(registry.load("ring", self.ring)(self.num_replicas, step, self.seed))
 
     @functools.cached_property
     def partners_NN(self) -> Floats:

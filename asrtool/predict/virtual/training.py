@@ -21,13 +21,13 @@ from asrtool.models.objectives.topology import uses_tree
 from asrtool.predict.simulate.events import Emit, Event
 from asrtool.predict.simulate.scenario import Faults, Scenario
 from asrtool.predict.simulate.simulate import cases
+from asrtool.predict.theory.measure import read_config
 from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
 from asrtool.predict.virtual.learners import Evaluated, VirtualLearners
 from asrtool.predict.virtual.records import VirtualRecords
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
-from asrtool.settings.toml_files import load_config, load_section
-from asrtool.train.derived_settings import begin_with_hybrid, last_settings
+from asrtool.settings.toml_files import load_section
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.train import acoustic_job
 
@@ -58,17 +58,6 @@ class Result:
         return {**dataclasses.asdict(self), "steps_per_s": self.num_steps / self.computed_s}
 
 
-def config_of(work: Path, overrides: Iterable[str]) -> Config:
-    """Load the settings of the training of `work`; AsrtoolError if it is missing."""
-    file = work / "config" / "train.toml"
-    if not file.is_file():
-        raise AsrtoolError(
-            f"{file} is missing: {work} is no work directory with a training",
-            f"asrtool run --work {work} --stop-stage train",
-        )
-    return last_settings(begin_with_hybrid(load_config([file], overrides), work / "start" / "model.pt"))
-
-
 def train_cases(
     work: Path, overrides: Iterable[str], scenario: Scenario, is_chosen: bool, logged: Path | None, out: Path
 ) -> Iterator[Result]:
@@ -76,7 +65,7 @@ def train_cases(
 
     Without a chosen strategy, the training of `work` has its own.
     """
-    config = config_of(work, overrides)
+    config = read_config(work, [], list(overrides))
     if logged:
         yield train_as_logged(work, config, logged, out)
         return

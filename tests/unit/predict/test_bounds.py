@@ -41,6 +41,14 @@ def test_no_quadratic_with_a_straggler_is_above_its_bound(name: str) -> None:
     assert (course.mean_gradient_K() <= [bound.value(bound.largest_rate, k) for k in range(1, 3001)]).all()
 
 
+def test_the_consensus_of_theorem_1_is_above_that_of_a_quadratic() -> None:
+    for name in ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"):
+        bound = bounds(name, 6)[0]
+        rate = bound.largest_rate
+        course = predict(system_of(name, 6), CONSTANTS, rate, 2000, in_rounds=True)
+        assert course.distance_K.max() <= bound.extra * rate**2 / CONSTANTS.smoothness**2
+
+
 @pytest.mark.parametrize("of_largest", [1.0, 0.1])
 def test_the_consensus_of_theorem_4_is_above_that_of_a_quadratic(of_largest: float) -> None:
     settings = {"block_momentum": 0.0, "block_steps": 4}
@@ -143,6 +151,14 @@ def test_the_speed_up_begins_where_its_two_conditions_are_met(name: str, setting
         assert not is_met(0.9999 * bound.speed_up_from)
 
 
+def test_in_the_regime_twice_the_learners_need_half_the_rounds() -> None:
+    few, many = bounds("adpsgd-fixed", 4)[0], bounds("adpsgd-fixed", 8)[0]
+    num = 4 * many.speed_up_from
+    for bound, rounds in ((few, 2 * num), (many, num)):
+        terms = bound.terms(bound.best_rate(rounds), rounds)
+        assert terms["start"] + terms["noise"] == pytest.approx(2 * math.sqrt(2 * 5 * 3 * 2 / (8 * num)))
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "constants", "words"),
     [
@@ -169,3 +185,20 @@ def test_of_a_persons_own_ring_any_order_may_come() -> None:
 
 def test_without_noise_more_learners_do_not_help() -> None:
     assert math.isinf(bounds("adpsgd-d1", 4, Constants(noise=0.0))[0].speed_up_from)
+
+
+def test_data_of_their_own_pull_learners_apart_within_theorem_1() -> None:
+    """f_i = beta/2 |w - c_i|^2, the c_i along the slowest mode, without noise: an exact run of the equations."""
+    num, beta, rate = 6, 3.0, 0.05
+    system = system_of("adpsgd-fixed", num)
+    centers_N = np.cos(2 * np.pi * np.arange(num) / num)
+    constants = Constants(beta, 0.0, float((beta * centers_N) @ (beta * centers_N)) / num, 1.0)
+    bound = bounds_of(system, constants, "constant")[0]
+    assert isinstance(bound, Bound)
+    assert rate <= bound.largest_rate
+    matrix = np.roll(np.eye(num), 1, 0) / 3 + np.roll(np.eye(num), -1, 0) / 3 + np.eye(num) / 3
+    w, largest = np.zeros(num), 0.0
+    for _ in range(2000):
+        w = matrix @ w - rate * beta * (w - centers_N)
+        largest = max(largest, float(((w - w.mean()) ** 2).mean()))
+    assert 0 < largest <= bound.extra * rate**2 / beta**2

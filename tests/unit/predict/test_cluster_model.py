@@ -56,8 +56,8 @@ def test_a_step_of_allreduce_is_the_longest_of_exponential_ones() -> None:
     assert abs(outcome.seconds / num_steps - drawn.mean()) < 4 * error
 
 
-@pytest.mark.parametrize("num_learners", [4, 8])
-def test_a_ten_times_slower_learner_leaves_what_the_papers_say(num_learners: int) -> None:
+def test_a_ten_times_slower_learner_leaves_what_the_papers_say() -> None:
+    num_learners = 4
     of = scenario(num_learners, 400, "slow.learners=0:10", *FREE)
     alone = num_learners / STEP_S
     for name in ("allreduce", "ps-sync", "bmuf", "adpsgd-d1"):
@@ -258,7 +258,7 @@ def test_one_learner_alone_has_the_bits_of_rounds_that_are_logged(name: str) -> 
         same(run(of, name, 1), run(of, name, 1, []))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-random", "ps-async"])
 def test_the_same_scenario_gives_the_same_twice_and_another_seed_something_else(name: str) -> None:
     drawn = ("compute.distribution=lognormal", "compute.spread=0.4", "slow.step_probability=0.1")
     one, again, other = ([], [], [])

@@ -59,17 +59,8 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
 
 
 def test_what_is_chosen_by_size_for_the_models_before_is_said_once(tmp_path: Path) -> None:
-    chain = [
-        "--config",
-        "mini",
-        "--config",
-        "hybrid_mmi",
-        "--set",
-        "train.num_epochs=0",
-        "--set",
-        "model.lstm.hidden_size=16",
-    ]
-    lines = estimate(tmp_path / "work", *chain)[""]
+    chain = "--config mini --config hybrid_mmi --set train.num_epochs=0 --set model.lstm.hidden_size=16"
+    lines = estimate(tmp_path / "work", *chain.split())[""]
     assert sum(line.startswith("train.num_epochs is 0: ") for line in lines) == 1
     assert any(line.endswith(", train 2.") for line in lines)
 

@@ -41,6 +41,20 @@ def test_consensus_on_a_fixed_ring_has_its_closed_form() -> None:
     assert course_of("adpsgd-fixed").distance_K[-1] == pytest.approx(expected, rel=1e-9)
 
 
+def test_consensus_on_a_flat_loss_right_after_mixing_has_its_closed_form() -> None:
+    """(W - rate G) T: what is mixed is what an update has left."""
+    flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
+    matrix = mixing_matrix(fixed_ring(NUM, 0, 1))
+    after_update = predict(system_of("adpsgd-fixed", NUM), flat, RATE, 2000, in_rounds=True).distance_K[-1]
+    squares = [((1 + 2 * math.cos(2 * math.pi * i / NUM)) / 3) ** 2 for i in range(1, NUM)]
+    covariance = np.zeros((NUM, NUM))
+    for _ in range(2000):
+        covariance = matrix.T @ (covariance + RATE**2 * SIGMA2 * np.eye(NUM)) @ matrix
+    mixed = np.trace(covariance) / NUM - covariance.mean()
+    assert mixed == pytest.approx(RATE**2 * SIGMA2 / NUM * sum(one / (1 - one) for one in squares), rel=1e-9)
+    assert after_update == pytest.approx(mixed + RATE**2 * SIGMA2 * (1 - 1 / NUM), rel=1e-6)
+
+
 def test_consensus_with_delay_by_one_has_its_closed_form() -> None:
     expected = RATE**2 * SIGMA2 * (1 - 1 / NUM) / (1 - X**2)
     assert course_of("adpsgd-d1").distance_K[-1] == pytest.approx(expected, rel=1e-9)
@@ -67,6 +81,17 @@ def test_shared_weights_of_two_learners_have_the_variance_of_an_autoregression()
     """w_{k+1} = w_k - x w_{k-1} - rate xi (Yule and Walker)."""
     expected = BETA**2 * RATE**2 * SIGMA2 * (1 + X) / ((1 - X) * ((1 + X) ** 2 - 1))
     assert course_of("ps-async", 600, num=2).gradient_K[-1] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_consensus_one_by_one_has_its_closed_form_on_a_flat_loss() -> None:
+    flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
+    course = predict(system_of("adpsgd-random", NUM), flat, RATE, 25_000, in_rounds=False)
+    a = 2 / 3 * (1 - 1 / 3)  # 2 b (1 - b)
+    expected = RATE**2 * SIGMA2 * (1 - 1 / NUM - a) * (NUM - 1) / (2 * a) / NUM
+    blocks = course.distance_K[2000:].reshape(46, -1).mean(axis=1)
+    assert abs(blocks.mean() - expected) < 3 * blocks.std(ddof=1) / math.sqrt(46)
+    assert blocks.mean() == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "settings"), ALL)

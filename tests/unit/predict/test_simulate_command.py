@@ -34,17 +34,8 @@ def simulate(*words: str) -> str:
 
 
 def test_it_says_in_words_who_waits_for_whom() -> None:
-    output = simulate(
-        *SMALL,
-        "--num-learners",
-        "4",
-        "--set",
-        "slow.learners=3:3",
-        "--strategy",
-        "allreduce",
-        "--strategy",
-        "adpsgd-random",
-    )
+    words = "--num-learners 4 --set slow.learners=3:3 --strategy allreduce --strategy adpsgd-random"
+    output = simulate(*SMALL, *words.split())
     assert "% of the time for learner 3" in output
     assert "4 learners: adpsgd-random takes" in output
 
@@ -207,21 +198,8 @@ def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monk
 def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_path: Path) -> None:
     steps = {"compute_s": 0.1, "comm_s": 0.0, "wait_s": 0.02, "data_s": 0.0}
     train = write_training(tmp_path / "train", "bmuf", 4, steps)
-    rows = json.loads(
-        simulate(
-            "--from",
-            str(train),
-            "--strategy",
-            "bmuf",
-            "--json",
-            "--set",
-            "distributed.bmuf.block_steps=1",
-            "--set",
-            "network.learners_per_node=0",
-            "--set",
-            "saving.checkpoint_s=0",
-        )
-    )
+    words = "--strategy bmuf --json --set distributed.bmuf.block_steps=1 --set network.learners_per_node=0"
+    rows = json.loads(simulate("--from", str(train), *words.split(), "--set", "saving.checkpoint_s=0"))
     assert rows[0]["hours"] * 3600 / 20 == pytest.approx(0.121, rel=0.01)
     np.testing.assert_allclose(rows[0]["fractions"]["wait"], 0.02 / 0.121, rtol=0.02)
 

@@ -19,8 +19,9 @@ from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.predict.simulate.scenario import load_scenario
+from asrtool.predict.theory.measure import read_config
 from asrtool.predict.virtual.learners import Diverged
-from asrtool.predict.virtual.training import config_of, train_cases
+from asrtool.predict.virtual.training import train_cases
 from asrtool.report.training import read_training
 
 pytestmark = pytest.mark.slow
@@ -75,10 +76,10 @@ def test_every_batch_of_an_epoch_is_trained_once_and_the_same_twice(
 
 def test_settings_of_sequence_training_are_those_that_it_was_trained_by(work: Path) -> None:
     overrides = "model.objective=lf-mmi", "decode.methods=graph", "train.num_epochs=9", "train.peak_lr=0.6"
-    train = config_of(work, overrides).train
+    train = read_config(work, [], overrides).train
     assert (train.num_epochs, train.peak_lr) == (2, pytest.approx(0.1))
     assert train.init_model == str(work / "start" / "model.pt")
-    assert config_of(work, ["train.num_epochs=9"]).train.num_epochs == 9
+    assert read_config(work, [], ["train.num_epochs=9"]).train.num_epochs == 9
 
 
 def test_a_slow_learner_trains_fewer_batches_on_older_weights(train_there: Train) -> None:
