@@ -81,8 +81,8 @@ setup(
             "mypy>=1.11",
             # tests/recipe/test_wheel.py: it makes wheels by itself, with the licences in the folder of PEP 639.
             "setuptools>=77",
-            # As of "dask", for its tests.
-            "distributed>=2025.1",
+            # As of "slurm", for its tests.
+            "dask-jobqueue>=0.9",
             # As of "s3", for its tests; with the two that its server needs and moto[s3] does not bring.
             "boto3>=1.35",
             "moto[s3]>=5",
@@ -102,6 +102,8 @@ setup(
         "s3": ["boto3>=1.35"],
         # Features and decoding by the workers of a cluster: features.executor, decode.executor = "dask:ADDRESS".
         "dask": ["distributed>=2025.1"],
+        # The same by jobs of Slurm: launch.slurm.workers.
+        "slurm": ["dask-jobqueue>=0.9"],
         # Events of large simulations, compiled.
         "simulate": SIMULATE,
         # asrtool export --onnx.

@@ -18,7 +18,7 @@ from asrtool.settings.values import other_name
 from asrtool.url import refuse_address
 
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
-SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor")
+SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor", "launch")
 OPTIONS = "Options"
 FETCHED = ("features", "data", "directory", "manifests")  # arguments that may be an address
 EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped

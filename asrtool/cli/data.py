@@ -17,8 +17,8 @@ from asrtool.cli.options import (
     PATH,
     TOKENIZER,
     allow_pipes_option,
-    executor_option,
     settings_options,
+    worker_options,
 )
 from asrtool.cli.prepare import Place
 from asrtool.errors import AsrtoolError
@@ -58,8 +58,8 @@ def corpus(out: Path, config: Config) -> None:
 @click.command(cls=Command)
 @click.argument("manifests", type=PATH)
 @click.argument("out", type=PATH)
-@executor_option
 @settings_options
+@worker_options
 def features(manifests: Path, out: Path, config: Config) -> None:
     """Compute the features of MANIFESTS/SET into OUT/SET.
 

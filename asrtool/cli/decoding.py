@@ -16,9 +16,9 @@ from asrtool.cli.options import (
     PATH,
     TOKENIZER,
     allow_pipes_option,
-    executor_option,
     search_folders,
     settings_options,
+    worker_options,
 )
 from asrtool.errors import AsrtoolError
 from asrtool.settings.config import Config
@@ -34,8 +34,8 @@ FORMS = ("text", *ALIGNED_FORMS)
 @click.argument("features", type=PATH)
 @click.argument("out", type=PATH)
 @search_folders
-@executor_option
 @settings_options
+@worker_options
 def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> None:
     """Choose the decoding parameters of each method by its word errors on dev.
 
@@ -67,9 +67,9 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
     help="The tuning.json to decode with.  [default: that of the bundle or run]",
 )
 @search_folders
-@executor_option
 @allow_pipes_option
 @settings_options
+@worker_options
 def decode(
     model: Path, data: Path, out: Path, tuning: Path | None, folders: Mapping[str, Path | None], config: Config
 ) -> None:

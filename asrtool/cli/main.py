@@ -142,6 +142,8 @@ def main(is_stage: bool = False) -> None:
     resuming to that.
     """
     signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # by which batch systems announce a time limit
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     words = [word for word in sys.argv[1:] if word != DEBUG]  # no command has it, so that it may stand anywhere

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from asrtool.errors import AsrtoolError
+from asrtool.settings.config import Config
 from asrtool.settings.schema import SEARCHED
 from asrtool.settings.toml_files import load_config
 
@@ -43,11 +44,13 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 SHORT = {
     "strategy": ("distributed.strategy",),
     "num_learners": ("distributed.num_learners",),
+    "launch": ("launch.place",),
     "executor": ("features.executor", "decode.executor"),
     "allow_pipes": ("data.allow_pipes",),
 }
 
 LEARNERS = ("strategy", "num_learners")
+CLUSTER = ("launch", "dry_run")
 MAX_FACTOR = 10_000  # of a straggler
 
 
@@ -116,6 +119,47 @@ def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="distributed.num_learners: processes started here.  [default: that setting]",
     )
     return strategy(num_learners(command))
+
+
+launch_option = click.option(
+    "--launch",
+    metavar="local|slurm",
+    help="launch.place: train and compute here, or by jobs of a cluster.  [default: that setting]",
+)
+
+
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--launch`` and ``--dry-run`` to a command that trains in `out`.
+
+    The command runs if no other place trains.
+    """
+
+    @functools.wraps(command)
+    def at_place(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
+        from asrtool.jobs.job import train_elsewhere
+
+        if not train_elsewhere(config, kwargs["out"], dry_run):
+            return command(*args, config=config, **kwargs)
+        return None
+
+    dry_run = click.option("--dry-run", is_flag=True, help="Print the job that --launch would submit, submit nothing.")
+    return launch_option(dry_run(at_place))
+
+
+def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--executor`` and ``--launch``.
+
+    The command receives a `config` with the workers of that place.
+    """
+
+    @functools.wraps(command)
+    def with_them(*args: Any, config: Config, **kwargs: Any) -> Any:
+        from asrtool.jobs.workers import with_workers
+
+        with with_workers(config, kwargs.get("out") or kwargs["manifests"]) as config:
+            return command(*args, config=config, **kwargs)
+
+    return executor_option(launch_option(with_them))
 
 
 def slow_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

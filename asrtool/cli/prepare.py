@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command, Group
-from asrtool.cli.options import EXISTING_FOLDER, FOLDER, allow_pipes_option, executor_option, settings_options
+from asrtool.cli.options import EXISTING_FOLDER, FOLDER, allow_pipes_option, settings_options, worker_options
 from asrtool.settings.config import Config
 from asrtool.url import as_url
 
@@ -106,8 +106,8 @@ def split(manifests: Path, config: Config) -> None:
 
 @prepare.command("same-audio")
 @click.argument("manifests", type=EXISTING_FOLDER)
-@executor_option
 @settings_options
+@worker_options
 def same_audio(manifests: Path, config: Config) -> None:
     """Find utterances of the sets of MANIFESTS that are one sound or one text.
 

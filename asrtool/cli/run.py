@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import allow_pipes_option, executor_option, recipe_options, short_settings
+from asrtool.cli.options import (
+    allow_pipes_option,
+    executor_option,
+    launch_option,
+    recipe_options,
+    short_settings,
+)
 from asrtool.errors import AsrtoolError
 
 OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --set paths.own_test=DIR --work exp"
@@ -55,6 +61,7 @@ class WorkFolder(click.Path):
 @click.option("--estimate", is_flag=True, help="Measure, and say what hours, disk and memory it takes; run nothing.")
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
 @executor_option
+@launch_option
 @allow_pipes_option
 @click.option(
     "--work",
@@ -74,6 +81,7 @@ def run(
     force: bool,
     overrides: tuple[str, ...],
     executor: str | None,
+    launch: str | None,
     allow_pipes: str | None,
     work: Path | None,
     unset: tuple[str, ...],
@@ -108,7 +116,8 @@ def run(
     if request == asked == Request(None, (), []) and loaded.folder != Path.cwd():
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
-    settings = load_settings(loaded, request.configs, [*request.overrides, *short_settings({"executor": executor})])
+    places = short_settings({"executor": executor, "launch": launch})
+    settings = load_settings(loaded, request.configs, [*request.overrides, *places])
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
         click.echo(checked)

@@ -10,12 +10,14 @@ import click
 
 from asrtool.cli.command import Command
 from asrtool.cli.options import (
+    CLUSTER,
     LEARNERS,
     MODEL_FILE,
     PATH,
     TOKENIZER,
     cut_option,
     extra_option,
+    launch_options,
     learners_options,
     settings_options,
     slow_option,
@@ -32,6 +34,7 @@ MAX_MS = 3_600_000
     groups={
         "What other stages made": ("targets", "cut", "init", "aligner", "hybrid"),
         "Several learners": (*LEARNERS, "join"),
+        "On a cluster": CLUSTER,
         "Speed": ("profile", "events", "compute_ms", "slow"),
     },
 )
@@ -62,6 +65,7 @@ MAX_MS = 3_600_000
 @cut_option
 @click.option("--join", is_flag=True, help="Join the training that runs in OUT as an extra learner.")
 @settings_options
+@launch_options
 def train(
     features: Path,
     tokenizer: Path,
@@ -128,7 +132,9 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
     return [f"{key}={format_value(value)}" for key, value in settings.items()]
 
 
-@click.command(cls=Command, groups={"Training": ("freeze", "targets"), "Several learners": LEARNERS})
+@click.command(
+    cls=Command, groups={"Training": ("freeze", "targets"), "Several learners": LEARNERS, "On a cluster": CLUSTER}
+)
 @click.argument("model", type=PATH)
 @click.argument("features", type=PATH)
 @click.argument("tokenizer", type=PATH)
@@ -142,6 +148,7 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 @targets_option
 @learners_options
 @functools.partial(settings_options, between=_of_model)
+@launch_options
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Fine-tune MODEL on other FEATURES or with another TOKENIZER.
 
@@ -207,13 +214,14 @@ def average(train_dir: Path, out: Path, config: Config) -> None:
         average_checkpoints(train_dir, out, config.average.by, config.average.num)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, groups={"On a cluster": CLUSTER})
 @click.argument("text", type=PATH)
 @click.argument("dev_text", type=PATH)
 @click.argument("words", type=PATH)
 @click.argument("out", type=PATH)
 @extra_option("texts")
 @settings_options
+@launch_options
 def nnlm(text: Path, dev_text: Path, words: Path, out: Path, extra: Path | None, config: Config) -> None:
     """Train a neural language model on the sentences of TEXT.
 

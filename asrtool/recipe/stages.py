@@ -36,7 +36,7 @@ PREPARE = Stage(
     settings=(*PREPARED, "features.num_jobs", "features.executor"),  # of same-audio
 )
 
-TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "train", "distributed")
+TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "train", "distributed", "launch")
 ALIGNING = ("tree", "data.cut_long", "decode.batch_s", "decode.num_jobs")
 
 
@@ -136,7 +136,7 @@ COMMON = (
         audio_of=("manifests",),
         makes=("features",),
         run=(Line("asrtool features {work}/manifests {work}/features --config {config}"),),
-        settings=("features",),
+        settings=("features", "launch"),
         resumes=True,
     ),
     Stage(
@@ -222,7 +222,7 @@ COMMON = (
                 " {work}/lang/words.txt {work}/nnlm --extra {work}/text --config {config}"
             ),
         ),
-        settings=("nnlm", "lm.extra_text"),
+        settings=("nnlm", "lm.extra_text", "launch"),
         resumes=True,
         when="nnlm.enabled",
     ),
@@ -238,7 +238,7 @@ COMMON = (
                 f" --tuning {{work}}/tune/tuning.json {SEARCH_OPTIONS}"
             ),
         ),
-        settings=("model", "decode", "lm.large", "nnlm.enabled", "nnlm.precision"),
+        settings=("model", "decode", "lm.large", "nnlm.enabled", "nnlm.precision", "launch"),
     ),
     Stage(
         name="score",

@@ -161,9 +161,10 @@ def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    """Return its settings without unused releases and without executors."""
+    """Return its settings without unused releases, executors and places."""
     no_part = {f"{name}.{key}" for name in SECTIONS for key in getattr(getattr(config, name), "no_part", ())}
-    settings = {key: value for key, value in flatten(select(config, stage.settings)).items() if key not in no_part}
+    names = [name for name in stage.settings if name != "launch"]  # where something is made
+    settings = {key: value for key, value in flatten(select(config, names)).items() if key not in no_part}
     if "paths" not in stage.settings:
         return settings
     used = {f"paths.{key}" for key in used_paths(config.data, config.lm.extra_text)}

@@ -12,6 +12,7 @@ from asrtool.settings.data import Augment, Data, Features, Mini, Remote
 from asrtool.settings.decode import Decode
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.lang import Graph, Lang, Lm, Tokenizer
+from asrtool.settings.launch import Launch
 from asrtool.settings.models import Model, Tree
 from asrtool.settings.schema import Choice, kinds_of
 from asrtool.settings.train import Average, Nnlm, SpecAugment, Train
@@ -39,6 +40,7 @@ class Config:
     specaugment: SpecAugment = field(default_factory=SpecAugment)
     train: Train = field(default_factory=Train)
     distributed: Distributed = field(default_factory=Distributed)
+    launch: Launch = field(default_factory=Launch)
     average: Average = field(default_factory=Average)
     nnlm: Nnlm = field(default_factory=Nnlm)
     decode: Decode = field(default_factory=Decode)

@@ -86,6 +86,10 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
             "asrtool.settings.distributed:NoMixing",
         ),
     },
+    "place": {
+        "local": ("asrtool.jobs.job:train_here", ""),
+        "slurm": ("asrtool.jobs.slurm:train_by_slurm", "asrtool.settings.launch:Slurm"),
+    },
     "ring": {
         "fixed": ("asrtool.distributed.strategies.topology:fixed_ring", ""),
         "random": ("asrtool.distributed.strategies.topology:random_ring", ""),

@@ -119,7 +119,9 @@ OTHERS: dict[str, Any] = {
     "data.uncertain": "drop", "model.lf-mmi.aligner": "test_config:OwnAligner",
     "data.same_audio": "drop", "data.text_rules": "none", "data.word_marks": "'-", "data.mix": "temperature:2",
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
-    "decode.executor": "dask:tcp://node:8786",
+    "decode.executor": "dask:tcp://node:8786", "launch.slurm.partition": "gpu", "launch.slurm.account": "speech",
+    "launch.slurm.time": "24:00:00", "launch.slurm.memory_per_cpu": "4G", "launch.slurm.options": ["--exclusive"],
+    "launch.slurm.setup": ["module load cuda"],
 }  # fmt: skip
 
 

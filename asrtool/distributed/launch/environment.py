@@ -1,4 +1,4 @@
-"""Environment variables of a learner, set by torchrun or the launcher here.
+"""Environment variables of a learner, set by torchrun, srun or the launcher here.
 
 Needs no torch.
 """
@@ -6,10 +6,14 @@ Needs no torch.
 from __future__ import annotations
 
 import os
+import re
+import socket
+import subprocess
 
 from asrtool.errors import AsrtoolError
 
 JOINED = "ASRTOOL_JOINED_GENERATION"  # token of the running generation that this process joins
+FIRST_PORT, NUM_PORTS = 15_000, 15_000  # of the rendezvous of a step of srun, below those that systems give out
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
@@ -26,6 +30,59 @@ def joined_generation() -> str:
 def is_met() -> bool:
     """Return whether torchrun's agents met on all hosts before the first start."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
+
+
+def adopt_task(num_learners: int) -> None:
+    """Set the variables of torchrun for a task of ``srun``, which is a learner.
+
+    A step has SLURM_STEP_NUM_TASKS; SLURM_PROCID and SLURM_NTASKS are also in a batch script, which is no learner.
+    torchrun in a step goes first. Raises AsrtoolError if `num_learners` contradicts.
+    """
+    size = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+    if size < 2 or "RANK" in os.environ:
+        return
+    if num_learners not in (0, size):
+        raise AsrtoolError(
+            f"distributed.num_learners (--num-learners) is {num_learners}, but srun started {size} tasks, each of "
+            "which is a learner (SLURM_STEP_NUM_TASKS)",
+            f"leave out --num-learners, or start {num_learners} tasks",
+        )
+    job, step = (int(os.environ[name]) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    os.environ |= {
+        "RANK": os.environ["SLURM_PROCID"],
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": str(_tasks_of_node()),
+        "MASTER_ADDR": _address_of(first_host(os.environ["SLURM_STEP_NODELIST"])),
+        "MASTER_PORT": str(FIRST_PORT + (31 * job + step) % NUM_PORTS),
+    }
+
+
+def first_host(node_list: str) -> str:
+    """Return the first name of a list of Slurm such as ``n[1-3,7],m2``."""
+    name = re.match(r"[^,\[]+(\[[^\]]*\][^,\[]*)*", node_list)
+    assert name, node_list
+    return re.sub(r"\[([^\]]*)\]", lambda ranges: re.split("[-,]", ranges[1])[0], name[0])
+
+
+def _tasks_of_node() -> int:
+    """Return the number of tasks on this node, of a list such as ``4(x2),3``."""
+    counts: list[int] = []
+    for part in os.environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
+        number, _, times = part.rstrip(")").partition("(x")
+        counts += [int(number)] * int(times or 1)
+    return counts[int(os.environ["SLURM_NODEID"])]
+
+
+def _address_of(node: str) -> str:
+    """Return the name of a node, or its address in Slurm if the name is unknown."""
+    try:
+        socket.getaddrinfo(node, None)
+    except OSError:
+        done = subprocess.run(["scontrol", "show", "node", node], capture_output=True, text=True)
+        found = re.search(r"NodeAddr=(\S+)", done.stdout)
+        return found[1] if found else node
+    return node
 
 
 def check_environment(num_learners: int) -> None:

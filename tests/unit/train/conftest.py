@@ -10,11 +10,9 @@ import pytest
 import torch
 from command import Start, starting, write_config
 from learners import MANY_BATCHES, Learners
-from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts, write_set
+from toy_task import TOY_CONFIG, last_weights, write_toy
 
-from asrtool.data.storage.index import write_feature_settings
 from asrtool.decode.align.frame_targets import targets_run
-from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import save_model
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.settings.decode import Decode
@@ -34,14 +32,7 @@ def garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `features` and `tokenizer`; to be read only."""
-    root = tmp_path_factory.mktemp("toy")
-    write_set(root / "features" / "train", make_texts(24, seed=1), seed=1)
-    write_set(root / "features" / "dev", make_texts(6, seed=2), seed=2)
-    write_feature_settings(root / "features", SETTINGS)
-    sentences = root / "sentences.txt"
-    sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
-    train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
-    return root
+    return write_toy(tmp_path_factory.mktemp("toy"), 24, 6)
 
 
 @pytest.fixture(scope="session")

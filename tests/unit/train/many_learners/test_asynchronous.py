@@ -19,13 +19,11 @@ import torch
 from equations import ring_order
 from fake_gpu import fake_gpu
 from learners import MANY_BATCHES, Learners, batches_trained, planned
-from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
+from toy_task import write_toy
 from trainings import recorded_before
 
-from asrtool.data.storage.index import write_feature_settings
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.world import World
-from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.loop.loop import Training
@@ -54,13 +52,7 @@ every_strategy = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `features` and `tokenizer`, and settings `toy.toml`: some 48 batches an epoch."""
-    root = tmp_path_factory.mktemp("large")
-    write_set(root / "features" / "train", make_texts(96, seed=1), seed=1)
-    write_set(root / "features" / "dev", make_texts(4, seed=2), seed=2)
-    write_feature_settings(root / "features", SETTINGS)
-    sentences = root / "sentences.txt"
-    sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
-    train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
+    root = write_toy(tmp_path_factory.mktemp("large"), 96, 4)
     (root / "toy.toml").write_text(CONFIG, encoding="utf-8")
     return root
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from asrtool.data.features.cmvn import Moments, write_cmvn
-from asrtool.data.storage.index import Utterance, write_index
+from asrtool.data.storage.index import Utterance, write_feature_settings, write_index
 from asrtool.data.storage.shard import keeping_samples, write_shard
+from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
 
@@ -81,6 +82,17 @@ def write_set(directory: Path, texts: list[str], seed: int) -> None:
         utterances += write_shard(directory, shard, items, SETTINGS)
     write_index(directory, utterances)
     write_cmvn(directory, {}, moments)
+
+
+def write_toy(root: Path, num_train: int, num_dev: int) -> Path:
+    """Write `features` of so many utterances and `tokenizer` to the folder `root`; return it."""
+    for name, num, seed in (("train", num_train, 1), ("dev", num_dev, 2)):
+        write_set(root / "features" / name, make_texts(num, seed), seed)
+    write_feature_settings(root / "features", SETTINGS)
+    sentences = root / "sentences.txt"
+    sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
+    train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
+    return root
 
 
 def make_texts(num: int, seed: int) -> list[str]:

@@ -1,0 +1,81 @@
+"""Jobs of Slurm that compute features and decode, as workers of Dask."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.jobs.job import job_folder
+from asrtool.settings.config import Config
+from asrtool.settings.launch import Slurm
+from asrtool.settings.schema import DASK
+
+POLL_S = 0.5
+LOCAL = "local"
+
+
+@contextlib.contextmanager
+def with_workers(config: Config, out: Path) -> Iterator[Config]:
+    """Yield `config` with the executors that launch.place has, if it has workers.
+
+    An executor that is named goes first. Logs of the jobs are in the folder OUT.job. Raises AsrtoolError as
+    `slurm_workers`.
+    """
+    settings = config.launch.place.settings
+    if not getattr(settings, "workers", 0) or {config.features.executor, config.decode.executor} != {LOCAL}:
+        yield config
+        return
+    with slurm_workers(settings, job_folder(out)) as address:
+        yield dataclasses.replace(
+            config,
+            features=dataclasses.replace(config.features, executor=f"{DASK}{address}"),
+            decode=dataclasses.replace(config.decode, executor=f"{DASK}{address}"),
+        )
+
+
+@contextlib.contextmanager
+def slurm_workers(settings: Slurm, logs: Path) -> Iterator[str]:
+    """Yield the address of a Dask scheduler whose workers are jobs of Slurm.
+
+    There are `settings.workers` at most, fewer for little work. A job that is killed is replaced. Waits for the first
+    one, however long the queue is. Raises AsrtoolError if a package is missing or Slurm refuses the jobs.
+    """
+    try:
+        from dask_jobqueue.slurm import SLURMCluster
+    except ImportError as error:
+        what = f"launch.slurm.workers needs the package dask-jobqueue ({error})"
+        raise AsrtoolError(what, "pip install 'asrtool[slurm]', or set launch.slurm.workers=0") from error
+    options: dict[str, Any] = {
+        "queue": settings.partition or None,
+        "account": settings.account or None,
+        "walltime": settings.time or None,
+        "job_mem": settings.memory_per_cpu or None,
+        "job_extra_directives": [*settings.options, "--requeue"],
+        "job_script_prologue": list(settings.setup),
+        "job_directives_skip": [*([] if settings.memory_per_cpu else ["--mem"]), *([] if settings.time else ["-t "])],
+        "log_directory": str(logs),
+        "python": sys.executable,
+        "worker_extra_args": ["--no-dashboard", "--memory-limit", "0"],
+        "scheduler_options": {"dashboard_address": None},
+    }
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    with SLURMCluster(cores=1, processes=1, memory="1GB", name="asrtool", **options) as cluster:
+        cluster.adapt(minimum=1, maximum=settings.workers)
+        _wait_for_worker(cluster)
+        yield cluster.scheduler_address
+
+
+def _wait_for_worker(cluster: Any) -> None:
+    waits_s = time.monotonic() + 10 * POLL_S
+    while not cluster.scheduler_info["workers"]:
+        if waits_s and time.monotonic() > waits_s:
+            logging.info("no worker has begun yet: Slurm has not found a place for the first job")
+            waits_s = 0.0
+        time.sleep(POLL_S)

@@ -1,0 +1,202 @@
+"""Trainings as jobs of Slurm: their scripts, and what becomes of them in a real Slurm of three nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from slurm_cluster import kill_node, needs_slurm, private_slurm
+from tones import write_corpus
+from toy_task import TOY_CONFIG, write_toy
+
+from asrtool.cli.main import cli
+from asrtool.jobs.job import TrainingJob, words_of
+from asrtool.jobs.slurm import format_script
+from asrtool.settings.launch import Slurm
+
+ENDED_S = 240  # bounds a hang, however slow the machine
+ASRTOOL = Path(sys.executable).with_name("asrtool")
+NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set", "launch.slurm.learners_per_node=2")
+
+
+def test_a_partition_is_all_that_a_script_needs(tmp_path: Path) -> None:
+    script = format_script(Slurm(partition="gpu"), TrainingJob(["train", "a b", "out"], tmp_path / "out", False))
+    options = re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)
+    assert options == [
+        "--job-name=asrtool-out", "--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=1", "--partition=gpu",
+        f"--output={tmp_path}/out.job/%j.log", "--open-mode=append", "--signal=TERM@120", "--requeue",
+    ]  # fmt: skip
+    assert f"srun --wait=0 --kill-on-bad-exit=0 {ASRTOOL} train 'a b' out --set launch.place=local\n" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+
+
+def test_settings_become_options_of_sbatch_and_lines_before_the_command(tmp_path: Path) -> None:
+    settings = Slurm(
+        account="speech", time="24:00:00", nodes=4, gpus_per_node=8, cpus_per_learner=6, memory_per_cpu="4G",
+        stop_before_s=300, options=("--constraint=v100",), setup=("module load cuda",),
+    )  # fmt: skip
+    script = format_script(settings, TrainingJob(["train"], tmp_path / "out", survives=True))
+    options = ("nodes=4", "ntasks-per-node=8", "gpus-per-node=8", "cpus-per-task=6", "account=speech", "time=24:00:00")
+    for option in (*options, "mem-per-cpu=4G", "signal=TERM@300", "no-kill", "constraint=v100"):
+        assert f"#SBATCH --{option}\n" in script
+    assert "\nmodule load cuda\nsrun --wait=0 --kill-on-bad-exit=0 --no-kill " in script
+
+
+def test_the_job_gets_the_command_without_the_options_that_choose_the_place() -> None:
+    words = ["train", "f", "--launch", "slurm", "--strategy", "bmuf", "--dry-run", "--launch=slurm"]
+    assert words_of(words) == ["train", "f", "--strategy", "bmuf"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dry-run"], "launch.place is local, where no job is submitted; add --launch slurm"),
+        (["--launch", "slrm"], "unknown place 'slrm', expected one of local, slurm"),
+        (["--launch", "slurm", "--set", "launch.slurm.nodes=0"], "launch.slurm.nodes is 0, expected 1 or more"),
+    ],
+)
+def test_a_place_without_sense_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["train", "features", "tokenizer", str(tmp_path / "out"), *words])
+    assert message in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with private_slurm(tmp_path_factory.mktemp("slurm"), 3) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with `features` of some 430 batches in three epochs, and `tokenizer`."""
+    root = write_toy(tmp_path_factory.mktemp("data"), 240, 6)
+    config = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("log_every_steps = 2", "log_every_steps = 50")
+    (root / "toy.toml").write_text(config)
+    return root
+
+
+@pytest.fixture
+def start(slurm: Path, data: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the command of a training in `tmp_path`/out by Slurm, with its log in `tmp_path`/log."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(strategy: str, compute_ms: int) -> subprocess.Popen[str]:
+            words = [ASRTOOL, "train", data / "features", data / "tokenizer", tmp_path / "out", "--config"]
+            words += [data / "toy.toml", *NODES, "--strategy", strategy, "--compute-ms", compute_ms]
+            log = stack.enter_context(open(tmp_path / "log", "a"))
+            process = stack.enter_context(subprocess.Popen([*map(str, words)], stderr=log, text=True, cwd=tmp_path))
+            stack.callback(process.kill)
+            return process
+
+        yield begin
+        subprocess.run(["scancel", "--user", str(os.getuid())])
+
+
+def wait_for(tmp_path: Path, text: str, times: int = 1) -> None:
+    until = time.monotonic() + ENDED_S
+    while not (tmp_path / "log").exists() or (tmp_path / "log").read_text().count(text) < times:
+        assert time.monotonic() < until, (tmp_path / "log").read_text()
+        time.sleep(0.2)
+
+
+def number_of(tmp_path: Path) -> str:
+    return (tmp_path / "out.job" / "number").read_text()
+
+
+def assert_all_trained(tmp_path: Path) -> dict[str, object]:
+    """Each batch once; the summary."""
+    files = (tmp_path / "out" / "learners").glob("*.jsonl")
+    entries = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    trained = Counter((entry["epoch"], entry["batch"]) for entry in entries)
+    summary: dict[str, object] = json.loads((tmp_path / "out" / "train.json").read_text())
+    assert set(trained.values()) == {1}
+    assert (len(trained), summary["num_samples"]) == (summary["num_steps"], 3 * 240)
+    return summary
+
+
+@pytest.mark.slow
+@needs_slurm
+def test_two_nodes_of_two_learners_train_by_one_command(start: Callable, tmp_path: Path) -> None:
+    assert start("adpsgd-random", 10).wait(ENDED_S) == 0, (tmp_path / "log").read_text()
+    assert assert_all_trained(tmp_path)["num_learners"] == 4
+    log = (tmp_path / "log").read_text()
+    assert "loss on dev" in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.slow
+@needs_slurm
+@pytest.mark.parametrize(("strategy", "signal_name"), [("allreduce", "SIGTERM"), ("h-adpsgd", "SIGUSR1")])
+def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(
+    start: Callable, tmp_path: Path, strategy: str, signal_name: str
+) -> None:
+    """As Slurm sends it to the tasks, and not to the script."""
+    process = start(strategy, 50)
+    wait_for(tmp_path, "epoch 1/3: loss on dev")
+    subprocess.run(["scancel", f"--signal={signal_name}", number_of(tmp_path)], check=True)
+    wait_for(tmp_path, "asked to stop (SIGTERM): saving a checkpoint")
+    assert process.wait(ENDED_S) == 0, (tmp_path / "log").read_text()
+    assert "resuming after step" in (tmp_path / "log").read_text()
+    assert_all_trained(tmp_path)
+
+
+@pytest.mark.slow
+@needs_slurm
+def test_a_cancelled_job_ends_with_a_checkpoint_and_the_same_command_resumes(start: Callable, tmp_path: Path) -> None:
+    process = start("adpsgd-random", 100)
+    wait_for(tmp_path, "epoch 1/3: loss on dev")
+    subprocess.run(["scancel", number_of(tmp_path)], check=True)
+    assert process.wait(ENDED_S) == 1
+    assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", (tmp_path / "log").read_text())
+    assert list((tmp_path / "out" / "checkpoints").glob("step-????????.pt"))
+    assert start("adpsgd-random", 10).wait(ENDED_S) == 0
+    assert_all_trained(tmp_path)
+
+
+@pytest.mark.slow
+@needs_slurm
+def test_workers_that_are_jobs_compute_the_same_features(slurm: Path, tmp_path: Path) -> None:
+    manifests = write_corpus(tmp_path, train=2)
+    settings = ["--set", "features.speeds=[1.0]", "--set", "features.num_jobs=1", "--set", "features.shard_cuts=6"]
+    for name, more in (("here", []), ("there", ["--launch", "slurm", "--set", "launch.slurm.workers=2"])):
+        words = [ASRTOOL, "features", manifests, tmp_path / name, *settings, *more]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=tmp_path, timeout=ENDED_S)
+        assert done.returncode == 0, done.stderr
+    assert read_files(tmp_path / "there") == read_files(tmp_path / "here")
+    assert len(done.stderr.splitlines()) < 12  # Dask says nothing of its own
+    assert list((tmp_path / "there.job").iterdir())  # logs of the jobs
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@needs_slurm
+def test_learners_of_other_nodes_train_on_without_one_that_dies_and_the_command_may_come_back(
+    start: Callable, slurm: Path, tmp_path: Path
+) -> None:
+    """Nobody waits for the node; its batches go to the others, in the same job."""
+    process = start("adpsgd-random", 100)
+    wait_for(tmp_path, "step ")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(ENDED_S) == 130
+    assert "goes on: the same command follows it again" in (tmp_path / "log").read_text()
+    process = start("adpsgd-random", 100)
+    wait_for(tmp_path, "of this training runs: its log follows")
+    nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout
+    kill_node(slurm, f"n{re.findall(r'[0-9]', nodes)[-1]}")
+    assert process.wait(ENDED_S) == 0, (tmp_path / "log").read_text()
+    assert set(assert_all_trained(tmp_path)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
