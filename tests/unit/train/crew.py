@@ -12,7 +12,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +152,7 @@ class Attempt:
     kills: Mapping[int, int]  # rank -> request or, if negative, ticket
     node_size: int = 1  # learners that step together, and are lost together
     num_join: int = 0
+    die_evaluating: Collection[int] = ()
     store: HashStore = field(default_factory=HashStore)
     given: dict[Any, dict[int, Any]] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
@@ -334,11 +335,20 @@ def every_batch() -> list[tuple[int, int]]:
 def quiet() -> Iterator[None]:
     """Without signals, curves and losses, which other tests have."""
     losses = Sums(1.0, 1)
+
+    def evaluate(self: Evaluation, _: Any) -> Sums:
+        world: Any = self.world
+        if world.rank in world.attempt.die_evaluating:
+            world.store.kill()
+        time.sleep(0.01)
+        world.store.request()
+        return losses
+
     with (
         patch.object(Stop, "__enter__", lambda self: self),
         patch.object(lost_batches, "POLL_S", 0.002),
         patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
-        patch.object(Evaluation, "alone", lambda self, _: (time.sleep(0.01), self.world.store.request(), losses)[2]),
+        patch.object(Evaluation, "alone", evaluate),
         patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),
     ):
         yield

@@ -59,6 +59,13 @@ def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before
         Crew(tmp_path / str(seed)).train(attempts(random_module.Random(seed)))
 
 
+def test_what_the_first_one_was_evaluating_the_next_one_evaluates(tmp_path: Path) -> None:
+    """Now and then the others are at the end by then, and all begin again."""
+    lost = functools.partial(Attempt, size=3, kills={}, die_evaluating=[0])
+    for number in range(10):
+        Crew(tmp_path / str(number)).train(iter([lost, functools.partial(Attempt, size=2, kills={})]))
+
+
 @pytest.mark.parametrize(
     ("node_size", "num_nodes", "live"),
     [(1, 3, [0, 1, 2]), (1, 3, [1]), (2, 3, [0, 1, 2, 3, 4, 5]), (2, 3, [0, 1, 4, 5]), (4, 2, [4, 5, 6, 7])],
