@@ -22,6 +22,7 @@ import functools
 import heapq
 import importlib.util
 import math
+import threading
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from asrtool.predict.simulate.outcome import SUMS, Outcome
 
 Array = NDArray[Any]
 WATCHED = True
+COMPILING = threading.Lock()
 MIN_ROUNDS = 20_000  # of a training; to load the compiled events takes as long as fewer events in Python
 GRADIENTS, SERVE, ANSWER, RECEIVE, TAKE, KNOW_LOST, JOIN, ENTER = range(8)  # kinds of events
 
@@ -301,7 +303,9 @@ def _run_compiled(setup: Setup, times: Times, cluster: Cluster, partners: Partne
     sums_L = _structured([Sums()] * cluster.num_learners)
     partners_KU = np.array([partners(len(units), step + 1) for step in range(min(PERIOD, setup.num_rounds))])
     out_N, in_N = np.zeros((2, 1 + units[-1].node))
-    _compiled()(setup, *times, partners_KU, units_U, counts, out_N, in_N, sums_L)
+    with COMPILING:
+        run = _compiled()
+    run(setup, *times, partners_KU, units_U, counts, out_N, in_N, sums_L)
     for name in SUMS:
         setattr(outcome, name, np.array(sums_L[name]))
     return units_U["free_s"]
@@ -330,7 +334,7 @@ def _compiled() -> Callable[..., None]:
     for function in functions:
         code = types.FunctionType(function.__code__, names, function.__name__)
         code.__module__, code.__qualname__ = __name__, function.__qualname__
-        names[function.__name__] = numba.njit(code, cache=True)
+        names[function.__name__] = numba.njit(code, cache=True, nogil=True)
     compiled: Callable[..., None] = names["_run_whole"]
     return compiled
 

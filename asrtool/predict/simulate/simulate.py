@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,11 +110,14 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     `single` is one learner alone. `ends` are the same scenario at the ends of uncertain settings.
     """
     published = scenario.published.by_case()
-    alone_s = simulate(without_trouble(scenario), Choice.of("strategy", "single"), 1).seconds
-    rows = []
-    for strategy, number in cases(scenario):
-        outcome = simulate(scenario, strategy, number)
-        seconds = [outcome.seconds, *(simulate(end, strategy, number).seconds for end in ends)]
+    asked = [(one, strategy, number) for strategy, number in cases(scenario) for one in (scenario, *ends)]
+    asked.append((without_trouble(scenario), Choice.of("strategy", "single"), 1))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiled events run beside each other
+        *outcomes, alone = pool.map(simulate, *zip(*asked, strict=True))
+    alone_s, each, rows = alone.seconds, 1 + len(ends), []
+    for place, (strategy, number) in enumerate(cases(scenario)):
+        outcome, *others = outcomes[each * place : each * (place + 1)]
+        seconds = [outcome.seconds, *(other.seconds for other in others)]
         rows.append(Row(outcome, alone_s, published.get((strategy.name, number)), (min(seconds), max(seconds))))
     return rows
 
