@@ -131,6 +131,16 @@ def test_noise_within_and_between_learners_is_found_without_bias(apart: float) -
     assert sum(one.low > 0 for one in between) == (40 if apart else pytest.approx(1, abs=3))
 
 
+@pytest.mark.slow
+def test_noise_of_learners_that_do_not_differ_is_seldom_taken_for_more_than_0() -> None:
+    """One direction makes what is dealt skewed; 2.5 % are due, and quantiles added instead of taken away give 11."""
+    random, above, num = np.random.default_rng(9), 0, 150
+    for seed in range(num):
+        gradients_BP = random.standard_normal((16, 1))
+        above += noise_between(gradients_BP @ gradients_BP.T, 4, seed).low > 0
+    assert 0 < above / num < 0.06
+
+
 def test_the_variance_of_a_batch_is_that_of_gradients_and_its_interval_holds_it() -> None:
     random = np.random.default_rng(6)
     held, values = 0, []
