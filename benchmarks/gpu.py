@@ -39,7 +39,7 @@ from asrtool.models.precision import Precision
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
-from asrtool.train.loop.loss import Task
+from asrtool.train.loop.loss import LossModule
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "swbd" / "conf"
 SYSTEMS = {"ctc": ("swb2000", "lstm_paper"), "hybrid": ("swb2000", "hybrid", "lstm_paper")}
@@ -92,7 +92,7 @@ def build(system: str, device: str) -> tuple[AcousticModel, int]:
 
 
 def batch_of(system: str, seconds: float, model: AcousticModel, num_inputs: int) -> Any:
-    """Generate utterances of equal length, with the attributes that a Task reads."""
+    """Generate utterances of equal length, as a LossModule reads them."""
     num_frames = round(100 * LENGTH_S[system])
     num_utterances = max(1, round(seconds / LENGTH_S[system]))
     output = model.objective.output
@@ -124,7 +124,7 @@ def gradients(model: AcousticModel, batch: Any, precision: Precision) -> tuple[f
     for module in model.modules():  # masks of dropout differ between devices
         if isinstance(module, nn.Dropout):
             module.eval()
-    loss = Task(model, precision)(batch)
+    loss = LossModule(model, precision)(batch)
     loss.backward()
     named = model.named_parameters()
     found = {name: weight.grad.double().cpu() for name, weight in named if weight.grad is not None}
@@ -153,7 +153,7 @@ def measure_speed(device: str) -> None:
         optimizer = make_optimizer(list(model.named_parameters()))
         num_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim > 1)
         for name in formats(device):
-            task = Task(model, Precision(torch.device(device), name))
+            task = LossModule(model, Precision(torch.device(device), name))
             for seconds in BATCHES_S if device == "cuda" else (6,):
                 batch = batch_of(system, seconds, model, num_inputs)
                 num_frames = batch.inputs_NT.shape[0] * batch.inputs_NT.shape[1]
@@ -180,7 +180,7 @@ def product_rate(device: str) -> float:
     return 10 * 2 * size**3 / (now(device) - begin)
 
 
-def time_step(task: Task, optimizer: torch.optim.Optimizer, batch: Any, device: str) -> tuple[float, int]:
+def time_step(task: LossModule, optimizer: torch.optim.Optimizer, batch: Any, device: str) -> tuple[float, int]:
     """Median seconds of a step, and the largest number of bytes of the GPU in use."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -221,7 +221,7 @@ def measure(settings: Model, message_type: str, options: argparse.Namespace, wor
     device = torch.device(options.device if world.rank == 0 else "cpu")
     torch.manual_seed(1)
     model = build_model(settings, NUM_FEATURES, NUM_TOKENS["ctc"]).to(device)
-    task = Task(model, Precision(device, "fp32"))
+    task = LossModule(model, Precision(device, "fp32"))
     chosen = Choice.of("strategy", "adpsgd-fixed", message_type=message_type)
     strategy = chosen.load()(StrategyContext(task, model, make_optimizer, 5.0, chosen.settings, 1, world))
     assert isinstance(strategy, LocalReplica)
@@ -249,7 +249,7 @@ def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
 
 
 def made_up_batch(num_utterances: int, num_frames: int, num_features: int, num_classes: int, len_text: int) -> Any:
-    """Generate features and targets, with the attributes that a Task reads."""
+    """Generate features and targets, as a LossModule reads them."""
     rng = np.random.default_rng(1)
     targets_NU = torch.from_numpy(rng.integers(1, num_classes, (num_utterances, len_text)))
     return SimpleNamespace(

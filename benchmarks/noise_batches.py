@@ -42,7 +42,7 @@ from asrtool.settings.train import Train
 from asrtool.train.batches.batch import prepare_batch
 from asrtool.train.batches.source import Planned
 from asrtool.train.job import Components
-from asrtool.train.loop.loss import Task, sum_loss
+from asrtool.train.loop.loss import LossModule, sum_loss
 from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.train import build_components
 
@@ -67,7 +67,7 @@ class Learners:
         self.noise = 0.0
         self.precision = choose_precision("fp32")
         self.model = components.model.to("cpu")
-        self.task = Task(self.model, self.precision)
+        self.task = LossModule(self.model, self.precision)
         self.flat = FlatWeights(self.model)
         self.weights_LP = self.flat.weights_P.repeat(1 if name == "allreduce" else num, 1)
         self.momenta_LP = torch.zeros_like(self.weights_LP)

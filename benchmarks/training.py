@@ -23,7 +23,7 @@ from trainings import Record, asrtool, final, options_of, records
 
 from asrtool.models.precision import choose_precision
 from asrtool.settings.toml_files import load_config
-from asrtool.train.loop.loss import Task
+from asrtool.train.loop.loss import LossModule
 from asrtool.train.optimisation.optimizer import build_optimizer
 from asrtool.train.train import build_components
 
@@ -60,7 +60,7 @@ def bare_rate(exp: Path, settings: list[str]) -> float:
     batches = [source.read(planned) for epoch in range(NUM_EPOCHS) for planned in source.plan(epoch, 0, {})]
     torch.set_num_threads(1)
     precision = choose_precision(config.train.precision)
-    task = Task(components.model.to(precision.device), precision)
+    task = LossModule(components.model.to(precision.device), precision)
     optimizer = build_optimizer(list(components.model.named_parameters()), config.train)
     begin = time.perf_counter()
     for batch in batches:

@@ -45,7 +45,7 @@ Values = Mapping[str, Mapping[str, Sequence[float]]]  # method -> axis -> the va
 
 
 @dataclass(frozen=True)
-class Task:
+class DecodingTask:
     """Model, folders and settings that a worker opens, and their digest."""
 
     model: Path
@@ -55,7 +55,7 @@ class Task:
     digest: str
 
     @classmethod
-    def of(cls, resources: Resources, values: Values) -> Task:
+    def of(cls, resources: Resources, values: Values) -> DecodingTask:
         """The one of this run; files are known by their sizes and times."""
         model = resources.acoustic.path.absolute()
         folders = {name: path and path.absolute() for name, path in resources.folders.items()}
@@ -114,7 +114,7 @@ class ClusterDecoder:
 
     acoustic: AcousticModel
     methods: Mapping[str, SearchMethod]
-    task: Task
+    task: DecodingTask
     map_pieces: MapPieces
     kept: Path | None = None
 
@@ -133,7 +133,7 @@ class ClusterDecoder:
         return decoded
 
 
-def decode_part(part: Part, task: Task, parameters: Tried) -> list[Row]:
+def decode_part(part: Part, task: DecodingTask, parameters: Tried) -> list[Row]:
     """The words of a batch, in one thread. Runs on a worker."""
     opened: Opened = hold("decode", task.digest, task.open)
     searches = opened.searches

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import dask_map
-from asrtool.decode.cluster import ClusterDecoder, Task, Values
+from asrtool.decode.cluster import ClusterDecoder, DecodingTask, Values
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches, Tried
 from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
@@ -85,7 +85,7 @@ def start_decoder(
     """
     executor = resources.config.decode.executor
     if executor.startswith(DASK):
-        task = Task.of(resources, values)
+        task = DecodingTask.of(resources, values)
         with (
             dask_map(executor.removeprefix(DASK), "decode.executor") as map_pieces,
             tempfile.TemporaryDirectory(prefix="scores-", dir=keep) if keep else contextlib.nullcontext() as kept,

@@ -21,7 +21,7 @@ UNREACHED = (-math.inf, None)
 Chain = Any  # None or a tuple: the chain before, a word and the number of its tokens
 
 
-class Said:
+class FixedSentenceLm:
     """Language model of one sentence: any other has probability zero.
 
     Its states count the words.
@@ -55,7 +55,7 @@ class WordParser:
         They are `words` if given, else the most probable ones.
         """
         tokens = [token for token, _, _, _ in spans]
-        parsed = self._parse(tokens, self.lm if words is None else Said(words), word_penalty)
+        parsed = self._parse(tokens, self.lm if words is None else FixedSentenceLm(words), word_penalty)
         ends = list(itertools.accumulate(length for _, length in parsed))
         return [
             (word, spans[end - length : end])

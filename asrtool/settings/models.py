@@ -17,7 +17,7 @@ class Model:
 
     encoder: Choice = choice("encoder", "lstm")  # features to hidden rows
     objective: Choice = choice("objective", "ctc")  # hidden rows and targets to a loss; it decides how to decode
-    deltas: int = 0  # orders of differences over time that the encoder gets beside the features
+    deltas: int = 0  # orders of time derivatives beside the features; 2: deltas and delta-deltas
 
     def __post_init__(self) -> None:
         between("model.deltas", self.deltas, 0, 2)
@@ -30,13 +30,13 @@ class Lstm:
     num_layers: int = 3  # each of both directions, where it is bidirectional; 0: as many as suit the speech
     hidden_size: int = 256  # cells a direction
     bidirectional: bool = True  # otherwise a row depends on no later one; by convolutions on two
-    projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
+    projection_size: int = 0  # size of the recurrent projection of each direction; 0: none
     bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
     stack_frames: int = 3  # feature frames that make a row
-    conv_channels: int = 0  # of two convolutions over time and frequency that make it; 0: frames are joined as they are
+    conv_channels: int = 0  # channels of two convolutions that make a row; 0: frames are stacked
     layer_norm: bool = True  # whether the output of each layer is normalised
     dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
-    sequence_dropout: bool = False  # whether those are the same in all frames of an utterance
+    sequence_dropout: bool = False  # drop the same values in all frames of an utterance
     weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
     residual: bool = False  # whether the input of each layer but the first is added to its output
 
@@ -158,7 +158,7 @@ class Ctc:
     )
     table: ClassVar[str] = "model.ctc"  # of the settings
 
-    consistency: float = 0.0  # of how two copies of an utterance differ that are masked differently; 0: one copy alone
+    consistency: float = 0.0  # weight of the divergence of two copies of an utterance, masked differently; 0: one copy
 
     def __post_init__(self) -> None:
         between(f"{self.table}.consistency", self.consistency, 0, 10)
@@ -200,7 +200,7 @@ class FrameCe(Hybrid):
 
     table: ClassVar[str] = "model.frame-ce"
 
-    piece_frames: int = 0  # that utterances are cut to in training, as the papers' 21; 0 leaves them whole
+    piece_frames: int = 0  # frames of the pieces that train instead of utterances; papers: 21; 0: off
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,9 +228,9 @@ class LfMmi(Hybrid):
 
     num_epochs: int = 2  # of the sequence training; the models before it have train.num_epochs
     peak_lr_divisor: float = 6.0  # the highest learning rate of the sequence training is train.peak_lr divided by this
-    ce_scale: float = 0.1  # of the loss of frame-ce that is added
+    ce_scale: float = 0.1  # weight of the frame-ce loss that is added
     max_histories: int = 2000  # histories of two or more tokens in the 4-gram over tokens, the most frequent ones
-    leak: float = 0.01  # probability to forget what was said before, after each row, against 1 to keep it
+    leak: float = 0.01  # leaky HMM: probability to restart after a row, relative to 1 for going on
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,7 +243,7 @@ class LfMmi(Hybrid):
 class Tree:
     """Decision tree of the states of a hybrid model."""
 
-    num_leaves: int = 2000  # classes of rows, at most, but two of each token and silence
+    num_leaves: int = 2000  # leaves of the context tree at most; each token and silence has two or more
     min_count: int = 200  # rows of a leaf that is split off, at least
 
     def __post_init__(self) -> None:
@@ -257,8 +257,8 @@ class Transducer:
 
     searches: ClassVar[tuple[str, ...]] = ("transducer-greedy", "transducer-beam")  # that its scores can be given to
 
-    joint_size: int = 256  # values that a row and a prediction are brought to, and added
-    context: int = 2  # last tokens that the next one is predicted from
+    joint_size: int = 256  # size of the space in which a row and a prediction are added
+    context: int = 2  # tokens of left context that predict the next one
     one_a_row: bool = True  # whether a row emits at most one token, as in transducer-beam; otherwise any number
 
     def __post_init__(self) -> None:
@@ -272,14 +272,14 @@ class Attention:
 
     searches: ClassVar[tuple[str, ...]] = ("attention-greedy", "attention-beam")  # that its scores can be given to
 
-    hidden_size: int = 256  # cells of each of its two layers, and values of a token
-    attention_size: int = 128  # values of an energy
-    kernel_size: int = 15  # rows, an odd number: as many on either side count, by how much they were attended before
+    hidden_size: int = 256  # cells of each of the two decoder layers, and size of a token's embedding
+    attention_size: int = 128  # size of the hidden layer that scores a row
+    kernel_size: int = 15  # rows, odd, of the convolution over the previous attention weights
     dropout: float = 0.1  # fraction of the values of tokens and behind layers that are zeroed in training
     weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
     label_smoothing: float = 0.1  # fraction of the target that is given to all tokens alike
-    sampling: float = 0.0  # fraction of the tokens before that are drawn from the model in training
-    ctc_weight: float = 0.3  # of the loss of CTC on the same rows; 0 is the decoder alone
+    sampling: float = 0.0  # fraction of previous tokens drawn from the model in training: scheduled sampling
+    ctc_weight: float = 0.3  # weight of the CTC loss on the same rows; 0: the decoder alone
 
     def __post_init__(self) -> None:
         between("model.attention.hidden_size", self.hidden_size, 1, 8192)

@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.members.members import Loss, LostBatch, Members
+from asrtool.distributed.members.members import LostBatch, LostLearner, Members
 from asrtool.files import disk_full
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def describe_assigned(out: Path, rank: int) -> str:
     return f" before it had trained batch {named}"
 
 
-def examine_lost(out: Path, rank: int, why: str) -> Loss:
+def examine_lost(out: Path, rank: int, why: str) -> LostLearner:
     """Return what the lost learner `rank` has left."""
     try:
         records = _path(out, rank).with_suffix(".jsonl").read_bytes()
@@ -128,7 +128,7 @@ def examine_lost(out: Path, rank: int, why: str) -> Loss:
     trained = {(line["epoch"], line["batch"]) for line in last}
     assigned = read_assigned(out, rank) or {"batches": [], "num_rounds": 0}
     left = [(number, epoch - 1, batch) for epoch, batch, number in assigned["batches"] if (epoch, batch) not in trained]
-    return Loss(rank, why, record_bytes, left, assigned["num_rounds"])
+    return LostLearner(rank, why, record_bytes, left, assigned["num_rounds"])
 
 
 @dataclass

@@ -35,7 +35,7 @@ PIECE_S = 5.0  # of speech, about: how many pieces there will be
 
 
 @dataclass
-class Voices:
+class SpeakerNormaliser:
     """Normalisation of each speaker so far."""
 
     sums: Cmvn
@@ -88,7 +88,7 @@ class Recogniser:
 
     def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
         """Yield the scores of pieces in order; AsrtoolError for one with NaN."""
-        voices = Voices(Cmvn(self.origin.sums, self.features.cmvn))
+        voices = SpeakerNormaliser(Cmvn(self.origin.sums, self.features.cmvn))
         number = 0
         for group in _groups(pieces, GROUP_S):
             voices.hear(group)

@@ -22,7 +22,7 @@ from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound
-from asrtool.transcribe.recogniser import Recogniser, Voices
+from asrtool.transcribe.recogniser import Recogniser, SpeakerNormaliser
 from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Piece, Segment, Segmenter, choose_channels
 from asrtool.transcribe.stitch import Heard, moved, stitch
 
@@ -65,7 +65,7 @@ class Stream:
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
-        self._voices = Voices(Cmvn(recogniser.origin.sums, cmvn))
+        self._voices = SpeakerNormaliser(Cmvn(recogniser.origin.sums, cmvn))
         self._model = recogniser.acoustic.model.cpu().eval()
         self._spoken: Spoken | None = None
         self._held: Heard | None = None  # a piece whose end the next one has as well

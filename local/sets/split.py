@@ -1,12 +1,12 @@
-"""The sets of corpora to a training, a development and test sets.
+"""Split corpora into a training, a development and test sets.
 
-The development set is whole conversations, and none of its speakers is heard in training: sides of other conversations
-that they speak are left out of it. Conversations are chosen so that few are.
+The development set is whole conversations, and none of its speakers is in training: sides of other conversations
+that they speak are dropped. Conversations are chosen so that few sides are.
 
-What is said in the training conversations is text, in sentences.txt, also where training does not hear it because it
-was said often or for too short or too long: at test time words are as frequent as they are said.
+sentences.txt has the text of all training conversations, also of utterances that training drops as too short, too
+long or repeated, so that words are as frequent as in speech.
 
-Manifests are read twice: once for the columns by which it is decided, once to write. No utterance of training is kept.
+Manifests are read twice: once for the columns that decide, once to write. No utterance of training is kept in memory.
 """
 
 from __future__ import annotations

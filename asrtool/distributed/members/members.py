@@ -33,7 +33,7 @@ LostBatch = tuple[int, int, int]  # round, epoch and position, each from 0, of a
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostLearner:
     """A lost learner and its records so far: files that it wrote later do not count."""
 
     rank: int
@@ -53,7 +53,7 @@ class Survival:
     """A training in the folder `out` that survives the loss of learners."""
 
     out: Path
-    examine: Callable[[Path, int, str], Loss]  # a folder, a rank and the reason -> what is left there
+    examine: Callable[[Path, int, str], LostLearner]  # a folder, a rank and the reason -> what is left there
     node_size: int = 1  # learners of a super-learner
 
 
@@ -66,7 +66,7 @@ class Members:
         self._rank = rank
         self.live = tuple(range(size))  # in the order of their entries, so the first of those left is known to all
         self.joined: dict[int, int] = {}  # learner -> the last cut before it joined
-        self.losses: dict[int, Loss] = {}
+        self.losses: dict[int, LostLearner] = {}
         self.lost_batches: list[LostBatch] = []  # to be assigned again
         self.closed = False  # whether the training ends
         self._num_read = self._num_logged = 0
@@ -79,7 +79,7 @@ class Members:
                 self._apply(json.loads(store.get(_key(self._num_read))))
                 self._num_read += 1
 
-    def lose(self, store: Store, *losses: Loss) -> None:
+    def lose(self, store: Store, *losses: LostLearner) -> None:
         """Add the loss of one learner or of a node, unless known or at the end."""
         self._add(store, {"lost": [*map(vars, losses)]}, lambda: losses[0].rank in self.losses or self.closed)
 
@@ -129,7 +129,7 @@ class Members:
             if self._rank in self.live[:1]:
                 logging.info("learner %d joined: %d train", rank, len(self.live))
         else:
-            found = [Loss(**{**lost, "untrained": _batches(lost["untrained"])}) for lost in change["lost"]]
+            found = [LostLearner(**{**lost, "untrained": _batches(lost["untrained"])}) for lost in change["lost"]]
             losses = [loss for loss in found if loss.rank not in self.losses]  # two learners may report the same one
             self.losses |= {loss.rank: loss for loss in losses}
             self.lost_batches += itertools.chain(*(loss.untrained for loss in losses))

@@ -146,8 +146,10 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
 
 def _wait(out: Path, rank: int, child: int) -> int:
     """Return the exit code of `child`, which is killed if others take it for lost."""
-    threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
+    ended = threading.Event()
+    threading.Thread(target=_kill_when_lost, args=(out, rank, child, ended), daemon=True).start()
     _, status = os.waitpid(child, 0)
+    ended.set()  # from here on another process may have its number
     return os.waitstatus_to_exitcode(status)
 
 
@@ -170,10 +172,11 @@ def _signal_for_child(number: int, launcher: int) -> int:
     return signal.SIGKILL if is_lost else number
 
 
-def _kill_when_lost(out: Path, rank: int, child: int) -> None:
-    while not lost_path(out, rank).exists():
-        time.sleep(POLL_S)
-    _send(child, signal.SIGKILL)
+def _kill_when_lost(out: Path, rank: int, child: int, ended: threading.Event) -> None:
+    while not ended.wait(POLL_S):
+        if lost_path(out, rank).exists():
+            _send(child, signal.SIGKILL)
+            break
 
 
 def end_joined(out: Path, size: int) -> None:

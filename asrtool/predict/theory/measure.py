@@ -27,7 +27,7 @@ from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import final_weights, load_newest
 from asrtool.train.derived_settings import begin_with_hybrid, last_settings
-from asrtool.train.loop.loss import Task
+from asrtool.train.loop.loss import LossModule
 from asrtool.train.train import build_components
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Losses:
 
     def __init__(self, model: torch.nn.Module, batches: Sequence[TrainingBatch]) -> None:
         self.model = model.to("cpu").eval()
-        self.task = Task(self.model, choose_precision("fp32"))  # type: ignore[arg-type]
+        self.task = LossModule(self.model, choose_precision("fp32"))  # type: ignore[arg-type]
         self.batches = batches
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 

@@ -27,8 +27,8 @@ from asrtool.train.batches.plan import Place
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.job import Components, Job
 from asrtool.train.loop.build import fix_arithmetic
-from asrtool.train.loop.gradient_accumulation import Pieces
-from asrtool.train.loop.loss import Sums, Task, sum_loss
+from asrtool.train.loop.gradient_accumulation import GradientAccumulation
+from asrtool.train.loop.loss import LossModule, Sums, sum_loss
 from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import build_optimizer
 
@@ -122,7 +122,7 @@ class VirtualLearners:
         self.precision = fix_arithmetic(settings, self.state, World())
         self.model = components.model.to(self.precision.device)
         self.dev_set = components.dev_set
-        task = Task(self.model, self.precision)
+        task = LossModule(self.model, self.precision)
         node_size = job.distributed.node_size(num_learners)
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
         rates = LearningRates(
@@ -135,7 +135,7 @@ class VirtualLearners:
             task,
             self.model,
             FlatWeights(self.model, slices=node_size),
-            Pieces(task, components.max_frames, components.frame_ms, probes=False),
+            GradientAccumulation(task, components.max_frames, components.frame_ms, probes=False),
             functools.partial(build_optimizer, settings=settings),
             settings.clip_norm,
         )

@@ -17,7 +17,7 @@ from asrtool.train.batches.batch import Augment, TrainingBatch, prepare_batch
 from asrtool.train.batches.plan import Place, Plan
 from asrtool.train.batches.source import BatchSource
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.loop.gradient_accumulation import Pieces
+from asrtool.train.loop.gradient_accumulation import GradientAccumulation
 from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import set_learning_rate
 
@@ -94,7 +94,7 @@ class SharedModel:
     task: nn.Module  # a batch -> its loss
     model: nn.Module  # whose weights `task` trains
     flat: FlatWeights  # of `model`
-    pieces: Pieces
+    pieces: GradientAccumulation
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float
     assigned: Assigned = field(init=False)  # to learners by the rule of their strategy

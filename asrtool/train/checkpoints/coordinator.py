@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from asrtool.distributed.members.members import Loss, TrainingEnded
+from asrtool.distributed.members.members import LostLearner, TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.work.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
@@ -131,7 +131,7 @@ class Reached:
 
 
 @dataclass
-class Cuts:
+class CheckpointCoordinator:
     """Coordinator of the cuts between a learner's steps; keeps `state` and `reached`."""
 
     settings: Optimisation
@@ -322,7 +322,7 @@ class Cuts:
         self.checkpointer.drain()
         self.world.barrier()  # a learner that has ended would be taken for lost
 
-    def _regroup(self) -> Collection[Loss]:
+    def _regroup(self) -> Collection[LostLearner]:
         """Make collectives of the current members; return the lost ones."""
         members = self.world.members
         if not members:

@@ -31,16 +31,16 @@ from asrtool.settings.train import Optimisation
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import Cuts, Pace, Reached
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Pace, Reached
 from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import Ledger, find_missing
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
-from asrtool.train.loop.gradient_accumulation import Pieces
+from asrtool.train.loop.gradient_accumulation import GradientAccumulation
 from asrtool.train.loop.joining import begin_of
 from asrtool.train.loop.loop import Training
-from asrtool.train.loop.loss import EmulatedCompute, Task
+from asrtool.train.loop.loss import EmulatedCompute, LossModule
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.pipeline import Pipeline, choose_devices
 from asrtool.train.loop.step_records import Records
@@ -101,7 +101,7 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
         find = functools.partial(find_missing, job.out, state, plan, world.members)
         lost_batches = LostBatches(world, world.members, lambda: pace.stop(), records.is_idle, find)
     queue = WorkQueue(world, rule, plan, pace, lost_batches)
-    cuts = Cuts(
+    cuts = CheckpointCoordinator(
         settings=settings,
         code=job.code,
         world=world,
@@ -129,7 +129,9 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
         precision=precision,
         clock=clock_of(next(model.parameters())),
         strategy=strategy,
-        pieces=Pieces(task, components.max_frames, components.frame_ms, probes=precision.device.type == "cuda"),
+        pieces=GradientAccumulation(
+            task, components.max_frames, components.frame_ms, probes=precision.device.type == "cuda"
+        ),
         rates=LearningRates(settings, total_samples, job.distributed.lr_scale, rate_factor),
         plan=plan,
         queue=queue,
@@ -160,7 +162,7 @@ def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precis
     return precision
 
 
-def make_task(job: Job, model: AcousticModel, precision: Precision, world: World) -> Task | EmulatedCompute:
+def make_task(job: Job, model: AcousticModel, precision: Precision, world: World) -> LossModule | EmulatedCompute:
     """Build the model with its loss, or its emulation by computation time.
 
     Raises AsrtoolError if the model has fewer parts, or this machine fewer devices, than there are stages.
@@ -172,12 +174,12 @@ def make_task(job: Job, model: AcousticModel, precision: Precision, world: World
         devices = choose_devices(precision.device, job.num_stages, world.local_size)
         pipeline = Pipeline(model, devices, job.num_micro_batches, precision)
         logging.info("%d stages on %s", len(devices), ", ".join(map(str, devices)))
-    return Task(model, precision, pipeline)
+    return LossModule(model, precision, pipeline)
 
 
 def make_strategy(
     job: Job,
-    task: Task | EmulatedCompute,
+    task: LossModule | EmulatedCompute,
     model: AcousticModel,
     precision: Precision,
     world: World,

@@ -15,7 +15,7 @@ from asrtool.distributed.strategies.update import Update
 from asrtool.errors import AsrtoolError
 from asrtool.models.precision import free_unused, is_out_of_memory
 from asrtool.train.batches.batch import TrainingBatch, seed_torch
-from asrtool.train.loop.loss import EmulatedCompute, Task
+from asrtool.train.loop.loss import EmulatedCompute, LossModule
 
 
 class Trains(Protocol):
@@ -34,14 +34,14 @@ class Computed:
     figures: dict[str, float]
 
 
-class Pieces:
+class GradientAccumulation:
     """Computes batches in parts of at most `max_frames` with padding; 0 is no limit.
 
     If memory may run out, a batch larger than any before (`sizes_of`) is a probe: it is computed before learners
     exchange anything. If it does not fit, it and all later ones are split further.
     """
 
-    def __init__(self, task: Task | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
+    def __init__(self, task: LossModule | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
         """Take the strategy's `task`; without a memory limit nothing `probes`."""
         self.task = task
         self.max_frames = max_frames

@@ -11,7 +11,7 @@ from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.checkpoints.checkpoint import State, load_newest, state_of
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 
 
 def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
@@ -29,7 +29,7 @@ def begin_of(checkpointer: Checkpointer) -> State:
     return state
 
 
-def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, cuts: Cuts) -> None:
+def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, cuts: CheckpointCoordinator) -> None:
     """Join the running learners with the weights of another one.
 
     Without exchanges they are the last checkpoint's. The first cut with a part of this learner is looked up after its

@@ -28,11 +28,11 @@ from asrtool.train.batches.batch import TrainingBatch, prepare_batch, save_bad_b
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
 from asrtool.train.loop.evaluation import DevLosses
-from asrtool.train.loop.gradient_accumulation import Pieces
+from asrtool.train.loop.gradient_accumulation import GradientAccumulation
 from asrtool.train.loop.joining import join, publish_rendezvous
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records, Step
@@ -57,11 +57,11 @@ class Training:
     precision: Precision
     clock: HostClock | GpuClock
     strategy: Strategy
-    pieces: Pieces  # computes gradients
+    pieces: GradientAccumulation  # computes gradients
     rates: LearningRates
     plan: Plan  # of the batches from the state to the end
     queue: WorkQueue  # which learner trains which
-    cuts: Cuts  # checkpoints and evaluations between steps
+    cuts: CheckpointCoordinator  # checkpoints and evaluations between steps
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
     dev_losses: DevLosses

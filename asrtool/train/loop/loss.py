@@ -52,7 +52,7 @@ def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision)
         return model.loss(inputs_NT, input_lens_N, *targets, others_NT)
 
 
-class Task(nn.Module):
+class LossModule(nn.Module):
     """Model with its loss, as strategies train it; parameters are the model's."""
 
     def __init__(self, model: AcousticModel, precision: Precision, pipeline: Pipeline | None = None) -> None:
@@ -76,7 +76,7 @@ class Task(nn.Module):
 
 
 class EmulatedCompute(nn.Module):
-    """Task that takes `compute_ms` and gives every weight the same small gradient."""
+    """Takes `compute_ms` in a LossModule's place; all gradients are small and equal."""
 
     def __init__(self, model: nn.Module, compute_ms: float) -> None:
         super().__init__()

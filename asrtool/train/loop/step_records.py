@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from asrtool.distributed.members.members import Loss
+from asrtool.distributed.members.members import LostLearner
 from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.work.work_queue import Assignment, BatchNumber
 from asrtool.distributed.world import World
@@ -122,7 +122,7 @@ class Records:
         self._lines.write(line)
         self._assigned.remove(line["epoch"], line["batch"])
 
-    def end_lost(self, losses: Mapping[int, Loss]) -> None:
+    def end_lost(self, losses: Mapping[int, LostLearner]) -> None:
         """Drop what lost learners wrote after their loss, by the first of the others."""
         for rank, loss in losses.items() if self._world.index == 0 else ():
             path = records_path(self._out, rank)

@@ -178,10 +178,11 @@ PATCHES = (
     Patch(
         "lost-learner-is-asked-to-stop",
         SUPERVISOR,
-        "time.sleep(POLL_S)\n    _send(child, signal.SIGKILL)",
-        "time.sleep(POLL_S)\n    _send(child, signal.SIGTERM)",
+        "_send(child, signal.SIGKILL)\n            break",
+        "_send(child, signal.SIGTERM)\n            break",
         (TEST_SUPERVISOR,),
     ),
+    Patch("reaped-learner-killed-again", SUPERVISOR, "    ended.set()  #", "    #", (TEST_SUPERVISOR,)),
     Patch(
         "learners-forked-beside-threads-of-python",
         LAUNCHER,

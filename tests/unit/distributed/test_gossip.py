@@ -18,7 +18,7 @@ from learner_threads import Net, at_once, build, give_gradients, started, weight
 from torch import nn
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.members.members import LostLearner, Members
 from asrtool.distributed.strategies import hierarchical
 from asrtool.distributed.strategies.gossip import Gossip
 from asrtool.distributed.strategies.strategy import StepCost
@@ -201,6 +201,6 @@ def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
     gossip.staging = SimpleNamespace(begin=lambda partner: begun.append(partner) or True)
     for rank in (3, 4, 0, 1):
         gossip.begin()
-        world.members.lose(store, Loss(rank, "was ended by SIGKILL", 0))
+        world.members.lose(store, LostLearner(rank, "was ended by SIGKILL", 0))
     gossip.begin()
     assert begun == [3, 4, 0, 1]

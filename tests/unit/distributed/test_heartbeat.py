@@ -15,7 +15,7 @@ from torch.distributed import HashStore
 from asrtool.distributed.launch.generation import host_key
 from asrtool.distributed.members import heartbeat
 from asrtool.distributed.members.heartbeat import Heartbeat
-from asrtool.distributed.members.members import Loss, Members, Survival
+from asrtool.distributed.members.members import LostLearner, Members, Survival
 from asrtool.distributed.members.supervisor import report_lost, why_lost
 from asrtool.distributed.transport.sockets import NUM_WAITS, wait_for_answer
 from asrtool.distributed.world import World
@@ -148,7 +148,7 @@ def test_survivors_lose_those_that_stand_still(
     for rank in killed:
         report_lost(tmp_path, rank, KILLED)
     members, num_changes = Members(4), []
-    survival = Survival(tmp_path, lambda out, rank, why: Loss(rank, why, 0), node_size)
+    survival = Survival(tmp_path, lambda out, rank, why: LostLearner(rank, why, 0), node_size)
     lose = members.lose
     monkeypatch.setattr(members, "lose", lambda *args: num_changes.append(args) or lose(*args))
     own = Heartbeat(World(own_rank, 4, members=members), 0.01, survival)
@@ -161,13 +161,13 @@ def test_survivors_lose_those_that_stand_still(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda store: Members(2).lose(store, Loss(0, SILENT, 0)), f"the others took it for lost: it {SILENT}"),
+        (lambda store: Members(2).lose(store, LostLearner(0, SILENT, 0)), f"the others took it for lost: it {SILENT}"),
         (lambda store: Members(2).close(store, (0, 1)), f"learner 1 on node7 {SILENT}"),  # at the end all are needed
     ],
 )
 def test_a_learner_that_is_lost_and_one_at_the_end_exit(
     change: Callable[[HashStore], object], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    survival = Survival(tmp_path, lambda out, rank, why: Loss(rank, why, 0))
+    survival = Survival(tmp_path, lambda out, rank, why: LostLearner(rank, why, 0))
     own = Heartbeat(World(0, 2, members=Members(2)), 0.01, survival)
     assert beat(monkeypatch, own, lambda rank, num: 0, {1: "node7"}, change) == [why]

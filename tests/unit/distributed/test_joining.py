@@ -19,7 +19,7 @@ from torch.distributed import TCPStore
 from asrtool.distributed.launch.environment import JOINED
 from asrtool.distributed.launch.generation import generation_store
 from asrtool.distributed.members import joining
-from asrtool.distributed.members.members import Loss, Members, TrainingEnded
+from asrtool.distributed.members.members import LostLearner, Members, TrainingEnded
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.world import World, join_learners
 from asrtool.errors import AsrtoolError
@@ -41,7 +41,7 @@ class MemberWorld(ThreadWorld):
 
 
 def lose(store: Any, rank: int) -> None:
-    Members(SIZE).lose(store, Loss(rank, "was ended by SIGKILL", 0))
+    Members(SIZE).lose(store, LostLearner(rank, "was ended by SIGKILL", 0))
 
 
 @pytest.fixture

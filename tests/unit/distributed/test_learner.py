@@ -69,10 +69,10 @@ def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() 
 
 TAKEN_FOR_LOST = """
 from asrtool.distributed.launch.learner import learner
-from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.members.members import LostLearner, Members
 with learner() as world:
     world.members = Members(2)
-    world.members.lose(world.store, Loss(0, "has given no sign of life for 20 s", 0))
+    world.members.lose(world.store, LostLearner(0, "has given no sign of life for 20 s", 0))
     world.is_first
 """
 

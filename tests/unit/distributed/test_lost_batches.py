@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Loss, LostBatch, Members
+from asrtool.distributed.members.members import LostBatch, LostLearner, Members
 from asrtool.distributed.work.lost_batches import STOPPED, LostBatches, SyncGroup
 from asrtool.distributed.world import World
 
@@ -14,7 +14,7 @@ from asrtool.distributed.world import World
 def lost_one(left: Sequence[LostBatch], rank: int = 0, world: World | None = None) -> World:
     """What a learner sees after learner 2 of three is lost, with batches that it had `left`."""
     store, members = world.store if world else HashStore(), Members(3)
-    members.lose(store, Loss(2, "was ended by SIGKILL", 0, left))
+    members.lose(store, LostLearner(2, "was ended by SIGKILL", 0, left))
     return World(rank, 3, 3, store, members=members)
 
 

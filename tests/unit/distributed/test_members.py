@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from torch.distributed import HashStore
 
-from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.members.members import LostLearner, Members
 
 SIZE = 3
 learners = st.integers(0, SIZE + 2)
 views = st.integers(0, SIZE - 1)
 
 
-def loss(rank: int, why: str = "was ended by SIGKILL") -> Loss:
-    return Loss(rank, why, 10 * rank, [(rank, 0, 100 + rank)])
+def loss(rank: int, why: str = "was ended by SIGKILL") -> LostLearner:
+    return LostLearner(rank, why, 10 * rank, [(rank, 0, 100 + rank)])
 
 
 class Changes(RuleBasedStateMachine):

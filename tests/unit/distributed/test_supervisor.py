@@ -19,8 +19,10 @@ WAIT_S = 240  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
+from asrtool.distributed.members import supervisor
 from asrtool.distributed.members.supervisor import holding_lock, supervise, supervise_joining
-out = Path({out!r})
+out, send = Path({out!r}), supervisor._send
+supervisor._send = lambda child, number: ((out / "sent").touch(), send(child, number))
 {supervise}
 assert "torch" not in sys.modules
 signal.signal(signal.SIGTERM, lambda number, _: ((out / "ended").write_text("by a signal"), os._exit(77)))
@@ -109,6 +111,7 @@ def test_the_supervisor_of_a_lost_learner_stays_while_others_train_and_ends_by_w
         assert why_lost(tmp_path, 3) == ""
         time.sleep(0.6)  # more than between two looks
         assert supervisor.poll() is None
+        assert not (tmp_path / "sent").exists()  # to the number of the learner, which another process may have
         if finished:
             (tmp_path / "train.json").touch()
     assert supervisor.wait(WAIT_S) == code

@@ -17,7 +17,7 @@ from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints import coordinator as cuts_module
 from asrtool.train.checkpoints.checkpoint import Saved, State
-from asrtool.train.checkpoints.coordinator import Cuts, Reached
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Reached
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.loop.evaluation import DevLosses
 
@@ -29,9 +29,9 @@ class FourBatches:
         return (Planned(number, 1, 1) for number in range(batch, 4))
 
 
-def cuts_of(asked: list[int], by_steps: list[bool], num_epochs: int, number: int) -> Cuts:
+def cuts_of(asked: list[int], by_steps: list[bool], num_epochs: int, number: int) -> CheckpointCoordinator:
     """Those of learner 0, whose first steps are trained and whose next round is `number`."""
-    cuts = object.__new__(Cuts)
+    cuts = object.__new__(CheckpointCoordinator)
     cuts.plan = Plan(FourBatches(), num_epochs, 1, State())  # type: ignore[arg-type]
     cuts.queue = SimpleNamespace(  # type: ignore[assignment]
         cuts_between=lambda first, last: asked[first:last], first_cut=len(asked) - len(by_steps)
@@ -85,7 +85,7 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
     monkeypatch.setattr(
         cuts_module, "load_checkpoint", lambda path: ({"weights": {"weight": torch.ones(1, 1)}}, State(step=3))
     )
-    cuts = object.__new__(Cuts)
+    cuts = object.__new__(CheckpointCoordinator)
     cuts.model = model  # type: ignore[assignment]
     cuts.state = State(saved=[Saved(3, None)], unevaluated=[3])
     cuts.settings, cuts.dev_losses = Optimisation(), DevLosses(World(), [], 0)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import Loss, Members, TrainingEnded
+from asrtool.distributed.members.members import LostLearner, Members, TrainingEnded
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
@@ -132,7 +132,7 @@ def test_a_checkpoint_waits_for_the_parts_of_those_that_joined_before_its_cut_an
         announce(store, number, 0, 1)
     assert wait_for_parts(world, 5, closing) == (0, 1)
     assert wait_for_parts(world, 6, closing) == (0, 1, 2)
-    Members(2).lose(store, Loss(1, KILLED, 0))
+    Members(2).lose(store, LostLearner(1, KILLED, 0))
     announce(store, 7, 0, 2)
     assert wait_for_parts(world, 7, closing) == (0, 2)
     closing.set()
@@ -171,7 +171,7 @@ def test_what_a_lost_one_trained_is_in_no_checkpoint_that_it_joined_behind(tmp_p
     """It may have trained a batch of before, that another had left."""
     store, members, trained = HashStore(), Members(2), dict[int, Trained]()
     members.join(store, 2, 5)
-    members.lose(store, Loss(2, KILLED, write(tmp_path, 2, [4])))
+    members.lose(store, LostLearner(2, KILLED, write(tmp_path, 2, [4])))
     add_lost(trained, members, tmp_path, 20, 5)
     assert trained == {2: Trained(0)}
     add_lost(trained, members, tmp_path, 30, 6)
@@ -187,7 +187,7 @@ def test_batches_in_nobodys_records_are_missing(tmp_path: Path) -> None:
     plan: Any = SimpleNamespace(missing=lambda trained: (found.append(trained), [(2, BatchNumber(0, 12))])[1])
     state = State(step=10, record_bytes=[begin])
     assert find_missing(tmp_path, state, plan, members) == []  # nobody was lost
-    members.lose(HashStore(), Loss(1, KILLED, end))
+    members.lose(HashStore(), LostLearner(1, KILLED, end))
     assert find_missing(tmp_path, state, plan, members) == [(2, 0, 12)]
     assert found == [{BatchNumber(0, position) for position in (10, 11, 13, 15)}]
 
@@ -202,8 +202,8 @@ def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: P
     assigned.close()
     path = tmp_path / "learners" / "1.assigned"
     path.write_text(path.read_text() + ", 9]]}")  # killed before it cut off what was there before
-    assert examine_lost(tmp_path, 1, KILLED) == Loss(1, KILLED, end, [(9, 0, 7)], 10)
-    assert examine_lost(tmp_path, 2, "is silent") == Loss(2, "is silent", 0, [], 0)
+    assert examine_lost(tmp_path, 1, KILLED) == LostLearner(1, KILLED, end, [(9, 0, 7)], 10)
+    assert examine_lost(tmp_path, 2, "is silent") == LostLearner(2, "is silent", 0, [], 0)
 
 
 def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_alone(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_al
     end = write(tmp_path, 1, [1, 2])
     write(tmp_path, 1, [1, 2, 3], torn='{"ep')
     before = records_path(tmp_path, 1).read_bytes()
-    losses = {1: Loss(1, "was silent", end), 3: Loss(3, "was silent", 0)}
+    losses = {1: LostLearner(1, "was silent", end), 3: LostLearner(3, "was silent", 0)}
     for rank, expected in ((2, before), (0, before[:end])):
         Records(tmp_path, World(rank, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
         assert records_path(tmp_path, 1).read_bytes() == expected

@@ -28,7 +28,7 @@ NUM_STEPS = 8
 
 
 class Regressions:
-    """The batches of equations.py, in the place of Assigned and Pieces: batch = (learner, step)."""
+    """The batches of equations.py, in the place of Assigned and GradientAccumulation: batch = (learner, step)."""
 
     def rate(self, trained: Trained) -> float:
         return RATE

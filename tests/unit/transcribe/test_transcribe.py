@@ -22,7 +22,7 @@ from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
-from asrtool.transcribe.recogniser import Voices, open_recogniser
+from asrtool.transcribe.recogniser import SpeakerNormaliser, open_recogniser
 from asrtool.transcribe.segments import Piece, choose_channels, cut
 from asrtool.transcribe.transcribe import Audio, files_at_once
 from asrtool.transcribe.transcript import FORMATS
@@ -116,7 +116,7 @@ def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None
     work = make_work(tmp_path / "work")
     random = np.random.default_rng(1)
     long_TF, short_TF = (random.normal(2, 5, size=(num, 20)).astype(np.float32) for num in (600, 50))
-    voices = Voices(Cmvn(work / "features" / "train", "speaker"))
+    voices = SpeakerNormaliser(Cmvn(work / "features" / "train", "speaker"))
     pieces = [Piece("a", 0.0, 6.0, 0.0, long_TF), Piece("b", 0.0, 0.5, 0.0, short_TF)]
     voices.hear(pieces)
     found = voices.inputs(pieces[0])

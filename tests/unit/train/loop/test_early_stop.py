@@ -24,7 +24,7 @@ from trainings import LOCKSTEP, assert_same_training, metrics, named, summary, t
 from warm import run_apart
 
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
-from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 from asrtool.train.ledger import read_assigned
 from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
@@ -149,19 +149,19 @@ def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
 
 def interrupted_at(moment: str) -> Any:
     """What ends a training at that moment of the epoch that is to be the last."""
-    end_epoch, end_early = Cuts._end_epoch, Cuts.end_early
+    end_epoch, end_early = CheckpointCoordinator._end_epoch, CheckpointCoordinator.end_early
 
-    def evaluating(self: Cuts, behind: Any) -> None:
+    def evaluating(self: CheckpointCoordinator, behind: Any) -> None:
         if behind.epoch == LAST:
             signal.raise_signal(signal.SIGINT)
         end_epoch(self, behind)
 
-    def ending(self: Cuts) -> None:
+    def ending(self: CheckpointCoordinator) -> None:
         end_early(self)
         raise KeyboardInterrupt
 
     method, replaced = {"evaluation": ("_end_epoch", evaluating), "end": ("end_early", ending)}[moment]
-    return patch.object(Cuts, method, replaced)
+    return patch.object(CheckpointCoordinator, method, replaced)
 
 
 @pytest.mark.parametrize("moment", ["evaluation", "end"])

@@ -23,8 +23,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.precision import is_out_of_memory
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.loop.gradient_accumulation import Pieces, split
-from asrtool.train.loop.loss import Task
+from asrtool.train.loop.gradient_accumulation import GradientAccumulation, split
+from asrtool.train.loop.loss import LossModule
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
@@ -81,9 +81,9 @@ def test_pieces_have_each_utterance_once_in_order_and_no_more_padding_than_they_
 def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
     """Train; where `name` says so, with memory for LIMIT frames, of two learners at learner 1 alone. The pieces."""
     count = 0
-    forward = Task.forward
+    forward = LossModule.forward
 
-    def limited(self: Task, batch: TrainingBatch | None) -> torch.Tensor:
+    def limited(self: LossModule, batch: TrainingBatch | None) -> torch.Tensor:
         nonlocal count
         count += 1
         loss = forward(self, batch)
@@ -91,13 +91,13 @@ def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
         return loss
 
-    make = Pieces.__init__
+    make = GradientAccumulation.__init__
 
-    def probing(self: Pieces, *args: object, probes: bool) -> None:
+    def probing(self: GradientAccumulation, *args: object, probes: bool) -> None:
         make(self, *args, probes="probing" in name)  # type: ignore[arg-type]
 
     config = load_config([f"{folder}/toy.toml"], settings)
-    with patch.object(Task, "forward", limited), patch.object(Pieces, "__init__", probing):
+    with patch.object(LossModule, "forward", limited), patch.object(GradientAccumulation, "__init__", probing):
         train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / name, config))
     return count
 
@@ -128,7 +128,7 @@ def test_loss_and_figures_of_a_batch_are_those_of_all_its_pieces(probes: bool) -
 
     strategy: Any = SimpleNamespace(task=task, update=SimpleNamespace(backward=lambda loss: loss.backward()))
     batch = batch_of([20, 15, 30, 9])
-    computed = Pieces(task, 40, 10.0, probes).backward(strategy, batch, 3.0, lambda: None)  # type: ignore[arg-type]
+    computed = GradientAccumulation(task, 40, 10.0, probes).backward(strategy, batch, 3.0, lambda: None)  # type: ignore[arg-type]
     assert len(list(split(batch, 40))) > 1
     assert computed.nats.item() == 74.0
     assert computed.figures == {"utterances": 4.0, "frames": 74.0}
@@ -222,7 +222,7 @@ def test_a_batch_of_as_many_frames_but_longer_utterances_or_texts_is_a_probe(
     task = Limited()
     optimizer = torch.optim.SGD([task.weight], lr=0.1)
     strategy = SimpleNamespace(task=task, update=Update([task.weight], optimizer, 5.0), optimizer=optimizer)
-    pieces = Pieces(task, 0, 10.0, probes=True)  # type: ignore[arg-type]
+    pieces = GradientAccumulation(task, 0, 10.0, probes=True)  # type: ignore[arg-type]
     pieces.backward(strategy, batch(60, 200, 10), 1.0, lambda: None)
     computed = pieces.backward(strategy, batch(*second), 1.0, lambda: None)
     assert float(computed.nats) == second[0]

@@ -70,17 +70,17 @@ def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, nu
 def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_means(
     train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asrtool.train.loop.loss import Task
+    from asrtool.train.loop.loss import LossModule
 
-    forward, count = Task.forward, 0
+    forward, count = LossModule.forward, 0
 
-    def overflow(self: Task, batch: object) -> torch.Tensor:
+    def overflow(self: LossModule, batch: object) -> torch.Tensor:
         nonlocal count
         count += 1
         loss = forward(self, batch)  # type: ignore[arg-type]
         return loss * math.inf if count == 3 else loss
 
-    monkeypatch.setattr(Task, "forward", overflow)
+    monkeypatch.setattr(LossModule, "forward", overflow)
     out = tmp_path / "train"
     train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=4")
     steps = [json.loads(line) for line in (out / "learners/0.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -28,7 +28,7 @@ from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.plan import Place
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import Cuts
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.stop import Stopped
 from asrtool.train.run import train
@@ -193,15 +193,15 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
 
 def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, undisturbed, tmp_path: Path, monkeypatch) -> None:
     out = tmp_path / "train"
-    end_epoch = Cuts._end_epoch
+    end_epoch = CheckpointCoordinator._end_epoch
 
-    def interrupted(self: Cuts, behind: Place) -> None:
+    def interrupted(self: CheckpointCoordinator, behind: Place) -> None:
         if self.state.epoch == 1:
             signal.raise_signal(signal.SIGINT)
         end_epoch(self, behind)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Cuts, "_end_epoch", interrupted)
+        patch.setattr(CheckpointCoordinator, "_end_epoch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_toy(out)
     assert_same_bits(train_toy(out), last_weights(undisturbed()))
@@ -214,14 +214,14 @@ def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_confi
 
     def run_until(num_epochs: int, code: str) -> list[str]:
         job = acoustic_job(toy / "features", toy / "tokenizer", out, config, code=code)
-        end_epoch = Cuts._end_epoch
+        end_epoch = CheckpointCoordinator._end_epoch
 
-        def end_or_stop(self: Cuts, behind: Place) -> None:
+        def end_or_stop(self: CheckpointCoordinator, behind: Place) -> None:
             end_epoch(self, behind)
             if self.state.epoch == num_epochs:
                 raise Stopped
 
-        with unittest.mock.patch.object(Cuts, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
+        with unittest.mock.patch.object(CheckpointCoordinator, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
             train(job)
         codes: list[str] = load_checkpoint(max((out / "checkpoints").iterdir()))[1].code
         return codes

@@ -27,7 +27,7 @@ from asrtool.distributed.world import World
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.loop.loop import Training
-from asrtool.train.loop.loss import EMULATED_GRADIENT, Task
+from asrtool.train.loop.loss import EMULATED_GRADIENT, LossModule
 from asrtool.train.loop.straggler import InjectionOptions
 from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train as train_job
@@ -79,10 +79,10 @@ def train(large: Path, out: Path, strategy: str) -> None:
     beside it, also on a busy machine.
     """
     strategy, _, on_gpu = strategy.partition(" on ")
-    forward, begin = Task.forward, Exchanger.begin
+    forward, begin = LossModule.forward, Exchanger.begin
     began: list[Exchanger] = []
 
-    def slow(self: Task, batch: Any) -> torch.Tensor:
+    def slow(self: LossModule, batch: Any) -> torch.Tensor:
         time.sleep(FORWARD_S)
         for exchanger in began:
             exchanger.idle.wait(EXCHANGE_S)
@@ -96,7 +96,11 @@ def train(large: Path, out: Path, strategy: str) -> None:
     overrides = (f"distributed.strategy={strategy}", saved, "distributed.h-adpsgd.node_size=2")
     config = load_config([large / "toy.toml"], overrides)
     device = fake_gpu() if on_gpu else contextlib.nullcontext()
-    patches = patch.object(Task, "forward", slow), patch.object(Exchanger, "begin", noted), collectives_counted(out)
+    patches = (
+        patch.object(LossModule, "forward", slow),
+        patch.object(Exchanger, "begin", noted),
+        collectives_counted(out),
+    )
     with patches[0], patches[1], patches[2], abreast(out), device:
         train_job(acoustic_job(large / "features", large / "tokenizer", out, config))
 

@@ -33,7 +33,7 @@ from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.ledger import read_assigned
 from asrtool.train.loop import evaluation
 from asrtool.train.loop.loop import Training
-from asrtool.train.loop.loss import Task
+from asrtool.train.loop.loss import LossModule
 from asrtool.train.run import prepare as prepare_job
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job
@@ -324,12 +324,12 @@ def test_a_good_batch_beside_a_bad_one_is_not_blamed(
 
 def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> str:
     """Be one of the learners; the loss of learner 1 is not a number."""
-    forward = Task.forward
+    forward = LossModule.forward
 
-    def broken(self: Task, batch: Any) -> Any:
+    def broken(self: LossModule, batch: Any) -> Any:
         return forward(self, batch) * (float("nan") if os.environ["RANK"] == "1" else 1)
 
-    with patch.object(Task, "forward", broken), pytest.raises(AsrtoolError) as error:
+    with patch.object(LossModule, "forward", broken), pytest.raises(AsrtoolError) as error:
         train_job(toy_job(toy, out, config, overrides))
     return str(error.value)
 

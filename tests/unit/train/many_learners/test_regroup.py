@@ -9,7 +9,7 @@ import pytest
 import torch
 from learners import Learners
 
-from asrtool.distributed.members.members import Loss, Members
+from asrtool.distributed.members.members import LostLearner, Members
 from asrtool.distributed.world import init_collectives, join_learners, leave_world
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def regroup_without(lost: list[int]) -> dict[str, Any] | None:
     world.barrier()
     found = None
     if world.rank not in lost:
-        members.lose(world.store, *(Loss(rank, "was ended by SIGKILL", 0) for rank in lost))
+        members.lose(world.store, *(LostLearner(rank, "was ended by SIGKILL", 0) for rank in lost))
         world.regroup()
         mean_P = torch.full((3,), float(world.rank))
         others.mean(mean_P)
