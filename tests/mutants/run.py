@@ -1,9 +1,9 @@
-"""Apply each patch to a copy of the tree and run the tests named for it: exit code 1 if any patch survives.
+"""Apply each mutant to a copy of the tree and run the tests named for it: exit code 1 if any mutant survives.
 
 make mutants
 python tests/mutants/run.py --only ring-frozen-at-step-0 --jobs 1
 
-All these tests are run without a patch first: a test that fails by itself notices nothing.
+All these tests are run without a mutant first: a test that fails by itself notices nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from patches import PATCHES, Patch
+from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
@@ -32,54 +32,54 @@ NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PR
 
 
 def main() -> int:
-    """Try the chosen patches and print their outcomes."""
-    parser = argparse.ArgumentParser(description="Which of the patches of tests/mutants/patches no test notices.")
-    parser.add_argument("--only", metavar="NAME", action="append", help="this patch alone; may be repeated")
-    parser.add_argument("--jobs", type=int, default=2, help="patches tried at a time (default: 2)")
+    """Try the chosen mutants and print their outcomes."""
+    parser = argparse.ArgumentParser(description="Which of the mutants of tests/mutants no test notices.")
+    parser.add_argument("--only", metavar="NAME", action="append", help="this mutant alone; may be repeated")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants tried at a time (default: 2)")
     options = parser.parse_args()
-    if unknown := set(options.only or ()) - {patch.name for patch in PATCHES}:
-        parser.error(f"no patch {', '.join(sorted(unknown))} in tests/mutants/patches")
-    chosen = [patch for patch in PATCHES if not options.only or patch.name in options.only]
+    if unknown := set(options.only or ()) - {mutant.name for mutant in MUTANTS}:
+        parser.error(f"no mutant {', '.join(sorted(unknown))} in tests/mutants")
+    chosen = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
     try:
-        for patch in chosen:
-            patch.apply((ROOT / patch.file).read_text(encoding="utf-8"))
+        for mutant in chosen:
+            mutant.apply((ROOT / mutant.file).read_text(encoding="utf-8"))
     except ValueError as error:
         parser.error(str(error))
     with contextlib.ExitStack() as stack:
         copies: SimpleQueue[Path] = SimpleQueue()
         for _ in range(options.jobs):
             copies.put(stack.enter_context(copied_tree()))
-        named = sorted({test for patch in chosen for test in patch.tests})
+        named = sorted({test for mutant in chosen for test in mutant.tests})
         num_processes = ("-n", str(options.jobs), "--dist", "loadfile")
         if pytest(copies, (*num_processes, *named), timeout_s=None, quiet=False) != PASSED:
-            parser.error("tests fail without a patch; fix these first")
+            parser.error("tests fail without a mutant; fix these first")
         with ThreadPoolExecutor(options.jobs) as pool:
-            noticed = list(pool.map(lambda patch: is_noticed(patch, copies), chosen))
+            noticed = list(pool.map(lambda mutant: is_noticed(mutant, copies), chosen))
     print(f"{sum(noticed)} of {len(noticed)} noticed")
     return int(not all(noticed))
 
 
-def is_noticed(patch: Patch, copies: SimpleQueue[Path]) -> bool:
-    """Return whether a test of `patch` fails, and print the outcome."""
-    code = pytest(copies, ("-x", *patch.tests), patch)
-    print(f"{patch.name}: {OUTCOMES.get(code, f'pytest ends with {code}')}", flush=True)
+def is_noticed(mutant: Mutant, copies: SimpleQueue[Path]) -> bool:
+    """Return whether a test of `mutant` fails, and print the outcome."""
+    code = pytest(copies, ("-x", *mutant.tests), mutant)
+    print(f"{mutant.name}: {OUTCOMES.get(code, f'pytest ends with {code}')}", flush=True)
     return code in (FAILED, ENDLESS)
 
 
 def pytest(
     copies: SimpleQueue[Path],
     words: Sequence[str],
-    patch: Patch | None = None,
+    mutant: Mutant | None = None,
     timeout_s: float | None = TIMEOUT_S,
     quiet: bool = True,
 ) -> int:
-    """Return the exit code of pytest in a copy of the tree with `patch`; ENDLESS after `timeout_s`."""
+    """Return the exit code of pytest in a copy of the tree with `mutant`; ENDLESS after `timeout_s`."""
     root = copies.get()
-    # Stale compiled files are recognised by time and length, which a patch may leave as they were.
+    # Stale compiled files are recognised by time and length, which a mutant may leave as they were.
     environment = {**os.environ, **NO_NETWORK, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
     try:
-        with applied(root, patch) if patch else contextlib.nullcontext():
+        with applied(root, mutant) if mutant else contextlib.nullcontext():
             return run(command, root, environment, timeout_s, quiet)
     finally:
         copies.put(root)
@@ -102,11 +102,11 @@ def run(
 
 
 @contextlib.contextmanager
-def applied(root: Path, patch: Patch) -> Iterator[None]:
-    """Inside, the tree `root` has the patch."""
-    path = root / patch.file
+def applied(root: Path, mutant: Mutant) -> Iterator[None]:
+    """Inside, the tree `root` has the mutant."""
+    path = root / mutant.file
     before = path.read_text(encoding="utf-8")
-    path.write_text(patch.apply(before), encoding="utf-8")
+    path.write_text(mutant.apply(before), encoding="utf-8")
     try:
         yield
     finally:
