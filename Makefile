@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/optimisation/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test test-all fuzz wheel lint mutants test-k2 k2-python clean evidence
+.PHONY: setup demo test test-fast test-all fuzz wheel lint mutants test-k2 k2-python clean evidence
 
 setup: $(STAMP)
 
@@ -33,12 +33,16 @@ demo: setup
 	@echo "== running recipes/swbd on the mini corpus; a stage that is done is not run again"
 	@$(BIN)/asrtool run
 
+# Three processes for two cores: tests of several learners mostly wait.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-# Every room, and the recipe from end to end, in minutes.
-test: lint
+# Every room, and the recipe from end to end, in minutes; lint beside it, which has one thread.
+test: setup
+	$(MAKE) --jobs 2 lint test-fast
+
+test-fast: setup
 	$(PYTEST) -m "not slow"
 
-# Also tests of many processes: lost learners, several hosts, the wheel. Three processes for two cores: these mostly wait.
+# Also tests of many processes: lost learners, several hosts, the wheel.
 test-all: lint
 	$(PYTEST)
 

@@ -37,7 +37,6 @@ from asrtool.train.ledger import (
 from asrtool.train.loop import joining
 from asrtool.train.loop.step_records import Records
 
-NUM_TRAININGS = 60
 NUM_REQUESTS = 300  # about as many as a learner makes
 
 
@@ -53,9 +52,12 @@ def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
 
-def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seeds", [pytest.param(range(20), id="few"), pytest.param(range(20, 60), id="more", marks=pytest.mark.slow)]
+)
+def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before(seeds: range, tmp_path: Path) -> None:
     """Whoever is killed or joins at any request to the store; also from a checkpoint, if all were killed."""
-    for seed in range(NUM_TRAININGS):
+    for seed in seeds:
         Crew(tmp_path / str(seed)).train(attempts(random_module.Random(seed)))
 
 

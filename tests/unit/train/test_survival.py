@@ -19,16 +19,17 @@ SILENT = f"has given no sign of life for {TIMEOUT_S} s"
 KILLED = "was ended by SIGKILL"
 
 
+@slow
 @pytest.mark.parametrize(
     ("strategy", "num", "lost"),
     [
         # The last one alone ends the training, and the duties of learner 0 pass on; also one after the other.
         pytest.param("adpsgd-random", 2, {0: KILLED}, id="first"),
-        pytest.param("adpsgd-random", 3, {0: KILLED, 1: KILLED}, marks=slow, id="two"),
+        pytest.param("adpsgd-random", 3, {0: KILLED, 1: KILLED}, id="two"),
         # One that is lost takes the other of its node with it, which waits for it.
-        pytest.param("h-adpsgd", 4, {3: KILLED, 2: "lost learner 3 of its node"}, marks=slow, id="node"),
+        pytest.param("h-adpsgd", 4, {3: KILLED, 2: "lost learner 3 of its node"}, id="node"),
         # Its batches are assigned again however soon the others have trained theirs.
-        pytest.param("adpsgd-random", 3, {1: SILENT}, marks=slow, id="silent"),
+        pytest.param("adpsgd-random", 3, {1: SILENT}, id="silent"),
     ],
 )
 def test_others_train_without_lost_learners(
