@@ -28,7 +28,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from asrtool.data.features.compute_sets import compute_features
-sys.path.append("tests/unit/data")
+sys.path += ["tests", "tests/unit/data"]
 from test_resume_features import SMALL
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
