@@ -25,7 +25,7 @@ from asrtool.train.inputs import FINAL
 
 POLL_S = 2.0
 STOPPED = 143  # exit code of srun after SIGTERM, by which learners saved a checkpoint
-# A job in one of these states is there no more.
+# States of a job that has ended; empty: Slurm has forgotten it.
 ENDED = ("", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 SCRIPT, NUMBER = "job.sh", "number"
 SUBMITTED = re.compile(r"(\d+)(;.*)?\s*")
@@ -38,7 +38,7 @@ cd {folder}
 {setup}
 srun {options} {command}
 code=$?
-# Stopped by the time limit, not by scancel, which ends this script as well: the training goes on in the next job.
+# Stopped by the time limit, not by scancel, which ends this script as well: the requeued job resumes it.
 if [ $code -eq {stopped} ] && [ ! -e {final} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
@@ -67,7 +67,7 @@ def train_by_slurm(settings: Slurm, job: TrainingJob) -> bool:
     try:
         _follow(number, job.folder / f"{number}.log")
     except (KeyboardInterrupt, SystemExit):
-        logging.info("job %s goes on: the same command follows it again, `scancel %s` ends it", number, number)
+        logging.info("job %s continues: the same command follows it again, `scancel %s` ends it", number, number)
         raise
     if not (job.out / FINAL).exists():
         what = f"job {number} ended ({_describe_end(number)}) before the training, see {job.folder / number}.log"

@@ -179,7 +179,7 @@ def _times_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _again(run: Run, stage: Stage) -> str:
-    """The command line that goes on from `stage`: the work folder knows the rest."""
+    """Return the command that resumes at `stage` with the settings of the folder."""
     return f"asrtool run --work {shlex.quote(str(run.work))} --stage {stage.name}"
 
 

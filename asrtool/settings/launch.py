@@ -20,11 +20,11 @@ class Slurm:
 
     partition: str = ""  # empty is the cluster's default
     account: str = ""  # empty is the user's default
-    time: str = ""  # limit of a job as sbatch takes it, such as 24:00:00; the training goes on in the next job
+    time: str = ""  # limit of a job as sbatch takes it, such as 24:00:00; a requeued job resumes the training
     nodes: int = 1  # machines that train
     learners_per_node: int = 0  # 0 is one per GPU, or one
     gpus_per_node: int = 0  # all of a node's learners together
-    cpus_per_learner: int = 1  # cores of a learner, and of a worker
+    cpus_per_learner: int = 1  # cores of a learner
     memory_per_cpu: str = ""  # as sbatch takes it, such as 4G; empty is the cluster's default
     stop_before_s: int = 120  # seconds before the time limit at which a checkpoint is saved
     options: tuple[str, ...] = ()  # further options of sbatch, such as --constraint=v100

@@ -273,7 +273,7 @@ def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Itera
         raise AsrtoolError(f"{source.title}: audio breaks off: {_reason(error)}", "replace the file") from error
     if num_bad:
         logging.warning(
-            "%s: %d samples are no numbers, or beyond any sound, and were taken as silence; see what wrote the file",
+            "%s: %d samples are NaN or too large for sound, and were read as silence; see what wrote the file",
             source.title,
             num_bad,
         )

@@ -86,7 +86,7 @@ def _open(path: Path, key: str, rate_hz: int) -> Sound:
             num_samples = file.frames
             while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
                 if not np.isfinite(block).all():
-                    raise AsrtoolError(f"{key}: {path} has samples that are no numbers", "remove or repair it")
+                    raise AsrtoolError(f"{key}: {path} has samples that are NaN or infinite", "remove or repair it")
                 if block[:, 0].any():
                     return Sound(path, num_samples)
     except soundfile.SoundFileError as error:
@@ -102,6 +102,6 @@ def _read(path: Path, begin: int, num_samples: int) -> np.ndarray:
     if len(samples) < num_samples:
         raise AsrtoolError(f"{path} has changed or is cut off", "restore the file and run the same command")
     if not np.isfinite(samples).all():
-        raise AsrtoolError(f"{path} has samples that are no numbers", "remove or repair it")
+        raise AsrtoolError(f"{path} has samples that are NaN or infinite", "remove or repair it")
     first: np.ndarray = samples[:, 0]
     return first

@@ -296,7 +296,7 @@ class LockStep:
         return begin_L if loading_LK is None else begin_L + loading_LK[: len(begin_L), number % PERIOD]
 
     def _save(self) -> None:
-        """Save and evaluate if they are due: all learners wait and go on together."""
+        """Save and evaluate if they are due: all learners wait, then continue."""
         saving, number = self.cluster.scenario.saving, self.number
         epoch_ends = number % self.rounds_of_epoch == 0
         if epoch_ends or (saving.every_steps and number % saving.every_steps == 0):

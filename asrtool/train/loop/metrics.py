@@ -219,7 +219,7 @@ class Reports:
         logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
         if not math.isfinite(means["loss"]):
             logging.warning(
-                "the loss on dev is no number: no checkpoint counts as better for it; "
+                "the loss on dev is NaN or infinite: this checkpoint is not the best one; "
                 "remove dev utterances whose features are not finite, or lower %s.peak_lr",
                 self._settings.section,
             )

@@ -229,7 +229,7 @@ def test_the_digest_of_sounds_is_of_names_and_sizes(folder: Path) -> None:
         (None, 8000, r"c\.wav cannot be read: .*; remove or repair it"),
         (np.zeros(200_000), 8000, r"c\.wav is silent; remove it"),
         (np.zeros(0), 8000, r"c\.wav is silent; remove it"),
-        (np.full(9, np.nan), 8000, r"c\.wav has samples that are no numbers; remove or repair it"),
+        (np.full(9, np.nan), 8000, r"c\.wav has samples that are NaN or infinite; remove or repair it"),
     ],
 )
 def test_a_sound_that_is_of_no_use_is_one_line(
@@ -253,7 +253,7 @@ def test_a_sound_that_goes_or_shrinks_while_it_is_used_is_named(folder: Path) ->
     with pytest.raises(AsrtoolError, match=r"b\.flac has changed or is cut off; restore the file"):
         b.read(0, 900)
     soundfile.write(folder / "b.wav", np.append(np.full(200_000, 0.1), np.nan), RATE_HZ, subtype="FLOAT")
-    with pytest.raises(AsrtoolError, match=r"b\.wav has samples that are no numbers; remove or repair it"):
+    with pytest.raises(AsrtoolError, match=r"b\.wav has samples that are NaN or infinite; remove or repair it"):
         open_sounds(folder, KEY, RATE_HZ)[1].read(199_000, 1001)  # behind what is looked at before
     b.path.unlink()
     with pytest.raises(AsrtoolError, match=r"b\.flac cannot be read: .*; restore the file"):

@@ -193,7 +193,7 @@ def test_learners_of_other_nodes_train_on_without_one_that_dies_and_the_command_
     wait_for(tmp_path, "step ")
     process.send_signal(signal.SIGINT)
     assert process.wait(ENDED_S) == 130
-    assert "goes on: the same command follows it again" in (tmp_path / "log").read_text()
+    assert "continues: the same command follows it again" in (tmp_path / "log").read_text()
     process = start("adpsgd-random", 100)
     wait_for(tmp_path, "of this training runs: its log follows")
     nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout

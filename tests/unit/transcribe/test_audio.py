@@ -203,7 +203,7 @@ def test_samples_that_are_no_numbers_are_silence_with_a_warning(
     expected[[100, 20_000], [0, 1]], expected[30_000] = 0, 0
     assert np.array_equal(found, expected.T)
     (message,) = caplog.messages
-    assert message.startswith("standard input: 4" if name == "-" else f"{tmp_path}/a.wav: 4 samples are no numbers")
+    assert message.startswith("standard input: 4" if name == "-" else f"{tmp_path}/a.wav: 4 samples are NaN")
 
 
 def test_a_wav_that_is_cut_off_is_read_with_a_warning(
