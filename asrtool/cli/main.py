@@ -56,6 +56,7 @@ COMMANDS = {
     "theory": ("asrtool.cli.planning.theory:theory", "Compute the theory of a strategy before anything is trained."),
     "simulate": ("asrtool.cli.planning.simulate:simulate", "Predict how long a training takes on a cluster."),
     "plot": ("asrtool.cli.results:plot", "Draw what the learners of a training did."),
+    "watch": ("asrtool.cli.results:watch", "Show how a training on any machine goes."),
     "report": (
         "asrtool.cli.results:report",
         "Write RESULTS.md and RESULTS.html, of one run or several side by side.",

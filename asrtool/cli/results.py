@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCTK = click.option(
     "--check-sctk", "sctk", is_flag=True, help="Count with an installed SCTK too and fail at the first difference."
 )
+WATCH_S = 2.0
 SCORE = click.Path(exists=True, path_type=Path)
 
 
@@ -184,3 +186,26 @@ def plot(train: Path, out: Path) -> None:
     from asrtool.report.figures.training_figures import plot_training
 
     click.echo(plot_training(train, out))
+
+
+@click.command(cls=Command)
+@click.argument("work", type=EXISTING_FOLDER)
+@click.option("--once", is_flag=True, help="Print it once, and do not wait for the end.")
+def watch(work: Path, once: bool) -> None:
+    """Show how a training on any machine goes, with a row a host, until it ends.
+
+    WORK is a work folder or the OUT of `asrtool train`, on a disk that this machine sees.
+
+    \b
+    Example: asrtool watch exp
+    """
+    from asrtool.report.watch import find_training, format_progress, is_finished
+
+    train = find_training(work)
+    while True:
+        ends = once or is_finished(train)
+        click.clear()  # on a terminal only
+        click.echo(format_progress(train))
+        if ends:
+            return
+        time.sleep(WATCH_S)

@@ -36,6 +36,10 @@ class TrainingRun:
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
     partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
+    hosts: dict[int, str]  # rank -> the host of its last step; none where they are not known
+    lost: list[int]  # learners that the others trained on without
+    joined: list[int]  # learners that came later
+    host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 2): samples, loss
     dev_epochs: list[int]  # of these: epochs that had ended
@@ -75,11 +79,14 @@ def read_training(train: Path) -> TrainingRun:
     Holds 96 bytes a step. Raises AsrtoolError for a missing file, a line that is no record, and a training without a
     step.
     """
-    inputs = _read_json(train / "inputs.json")["settings"]
+    content = _read_json(train / "inputs.json")
+    inputs, num_learners = content["settings"], content.get("num_learners", 1)
     is_simulated = bool(inputs["emulation"].get("simulated"))
     learners, partners = {}, {}
+    hosts: dict[int, str] = {}
     for rank, path in _find_learners(train / "learners").items():
-        learners[rank], partners[rank] = _read_steps(path)
+        learners[rank], partners[rank], host = _read_steps(path)
+        hosts |= {rank: host} if host else {}
     if not any(map(len, learners.values())):
         raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
@@ -99,6 +106,10 @@ def read_training(train: Path) -> TrainingRun:
         seconds=seconds,
         learners=learners,
         partners=partners,
+        hosts=hosts,
+        lost=[] if is_simulated else _read_lost(train, final),
+        joined=final.get("joined", [rank for rank in learners if rank >= num_learners]),
+        host_rates=_read_host_rates(lines),
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
         dev_epochs=[line["epoch"] for line in lines if line.get("kind") == "dev"],
@@ -118,6 +129,24 @@ def _read_corpora(lines: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, 
     return corpora
 
 
+def _read_lost(train: Path, final: dict[str, Any]) -> list[int]:
+    """Return the lost learners; as long as the training runs, each has a file."""
+    return sorted(map(int, final.get("lost", (path.stem for path in train.glob("learners/*.lost")))))
+
+
+def _read_host_rates(lines: list[dict[str, Any]]) -> dict[str, Floats]:
+    """Return the rates of each host, at the time of the line of learner 0 before them."""
+    rates: dict[str, list[tuple[float, ...]]] = {}
+    seconds = 0.0
+    for line in lines:
+        kind, _, name = str(line.get("kind")).partition("/")
+        if kind == "train":
+            seconds = line["seconds"]
+        elif kind == "host":
+            rates.setdefault(name, []).append((seconds, line["steps_per_s"], line["staleness"]))
+    return {name: np.array(rows) for name, rows in sorted(rates.items())}
+
+
 def _find_learners(folder: Path) -> dict[int, Path]:
     files = {int(path.stem): path for path in folder.glob("*.jsonl") if path.stem.isdecimal()}
     if not files:
@@ -128,19 +157,22 @@ def _find_learners(folder: Path) -> dict[int, Path]:
     return dict(sorted(files.items()))
 
 
-def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int]]:
-    """Read the steps of a learner, and its partners."""
+def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int], str]:
+    """Read the steps of a learner, its partners, and its last host."""
     assert STEP.names
     partners: set[int] = set()
+    host = ""
 
     def values(line: dict[str, Any]) -> tuple[Any, ...]:
+        nonlocal host
         partners.update(line["partners"])
+        host = line.get("host", host)
         line["exchanges"] = len(line["partners"])
         line["loss"] = np.nan if line["loss"] is None else line["loss"]
         return tuple(line[name] for name in STEP.names or ())
 
     try:
-        return np.fromiter(map(values, _read_lines(path)), STEP), sorted(partners)
+        return np.fromiter(map(values, _read_lines(path)), STEP), sorted(partners), host
     except (KeyError, TypeError, ValueError) as error:
         raise AsrtoolError(
             f"{path}: a line is no step of a learner: {error}", "train again into another OUT"

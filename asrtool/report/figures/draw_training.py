@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.report.figures.figure import BETWEEN, BLUE, DARK, GREY, ORANGE, PARTS, WIDE_INCHES, panels
+from asrtool.report.figures.figure import BETWEEN, BLUE, DARK, GREY, LINES, ORANGE, PARTS, WIDE_INCHES, panels
 from asrtool.report.training import Floats, TrainingRun
 
 if TYPE_CHECKING:
@@ -46,6 +46,16 @@ def draw_consensus(figure: Figure, run: TrainingRun) -> None:
         axes.plot(samples, values, ".-", color=BLUE, markersize=4)
         _scale(axes, values)
         axes.set(xlabel="utterances trained", ylabel=label)
+
+
+def draw_hosts(figure: Figure, run: TrainingRun) -> None:
+    """Draw steps a second and staleness of each host over the seconds of training."""
+    for axes, column, label in zip(panels(figure, 2), (1, 2), ("steps a second", "mean staleness"), strict=True):
+        for number, (host, rates) in enumerate(run.host_rates.items()):
+            axes.plot(rates[:, 0], rates[:, column], color=LINES[number % len(LINES)], label=host)
+        axes.set(xlabel="seconds of training", ylabel=label)
+        axes.set_ylim(bottom=0)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
 def smooth(steps: NDArray[np.void]) -> tuple[Floats, Floats]:

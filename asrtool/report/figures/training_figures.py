@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.files import write_folder, write_text
-from asrtool.report.figures.draw_training import draw_consensus, draw_learners, draw_loss, draw_timeline, time_fractions
+from asrtool.report.figures.draw_training import (
+    draw_consensus,
+    draw_hosts,
+    draw_learners,
+    draw_loss,
+    draw_timeline,
+    time_fractions,
+)
 from asrtool.report.figures.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import Table
 from asrtool.report.training import Floats, TrainingRun, read_training
@@ -19,6 +26,7 @@ from asrtool.settings.train import OVERFITTING_PATIENCE
 FIGURES: dict[str, tuple[str, Callable[..., None]]] = {  # which draw on a figure a `run`
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
     "learners": ("Speed of the learners, and how they spend their time", draw_learners),
+    "hosts": ("Speed and staleness of the hosts", draw_hosts),
     "timeline": ("Steps at the start and in the middle", draw_timeline),
     "consensus": ("Consensus distance and drift of the learners", draw_consensus),
 }
@@ -72,7 +80,8 @@ def training_facts(run: TrainingRun) -> list[str]:
 def training_tables(run: TrainingRun) -> dict[str, Table]:
     """Return tables by title: corpora by epoch if several, and learners."""
     corpora = {"What each corpus gave": _corpus_table(run)} if run.corpora else {}
-    return {**corpora, "What each learner did": _learner_table(run)}
+    hosts = {"What each host did": _host_table(run)} if len({*run.hosts.values()}) > 1 else {}
+    return {**corpora, **hosts, "What each learner did": _learner_table(run)}
 
 
 def _describe_best(run: TrainingRun) -> str:
@@ -88,7 +97,13 @@ def _describe_best(run: TrainingRun) -> str:
 def figure_names(run: TrainingRun) -> list[str]:
     """Return the FIGURES with content; one learner has nothing side by side."""
     alone = len(run.learners) == 1
-    empty = {"loss": run.emulated, "learners": alone, "timeline": alone, "consensus": not run.differ}
+    empty = {
+        "loss": run.emulated,
+        "learners": alone,
+        "hosts": len(run.host_rates) < 2,
+        "timeline": alone,
+        "consensus": not run.differ,
+    }
     return [name for name in FIGURES if not empty.get(name)]
 
 
@@ -105,6 +120,18 @@ def _corpus_table(run: TrainingRun) -> Table:
 
 def _portion(values: Mapping[str, float]) -> str:
     return f"{values['utterances']:,} utterances ({100 * values['fraction']:.1f} %), {values['hours']:.2f} h"
+
+
+def _host_table(run: TrainingRun) -> Table:
+    """Return counts by host; a learner that moved counts at its last one."""
+    rows = []
+    for host in sorted({*run.hosts.values()}):
+        ranks = [rank for rank, other in run.hosts.items() if other == host]
+        steps = np.concatenate([run.learners[rank] for rank in ranks])
+        counts = [sum(rank in of for rank in ranks) for of in (run.lost, run.joined)]
+        speed, staleness = len(steps) / run.seconds, steps["staleness"].mean()
+        rows.append([host, len(ranks), len(steps), f"{speed:.2f}", f"{staleness:.2f}", steps["skipped"].sum(), *counts])
+    return Table(["host", "learners", "steps", "steps a second", "mean staleness", "skipped", "lost", "joined"], rows)
 
 
 def _learner_table(run: TrainingRun) -> Table:
@@ -140,6 +167,7 @@ def describe_figure(name: str, run: TrainingRun) -> str:
     described = {
         "loss": _describe_loss,
         "learners": _describe_learners,
+        "hosts": _describe_hosts,
         "timeline": _describe_timeline,
         "consensus": _describe_consensus,
     }
@@ -161,6 +189,11 @@ def _describe_learners(run: TrainingRun) -> str:
         spent = ", ".join(f"{100 * fractions[part]:.0f} % {part}" for part in (*PARTS, BETWEEN))
         learners.append(f"learner {rank} {len(steps) / run.seconds:.2f} steps a second, {spent}")
     return f"Speed of the learners and how they spend their time: {'; '.join(learners)}."
+
+
+def _describe_hosts(run: TrainingRun) -> str:
+    speeds = (f"{host} {_range(rates[:, 1])}" for host, rates in run.host_rates.items())
+    return f"Steps a second of each host's learners over the training: {'; '.join(speeds)}."
 
 
 def _describe_timeline(run: TrainingRun) -> str:

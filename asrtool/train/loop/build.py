@@ -81,7 +81,7 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
 
     stop = Stop()
     records = Records(job.out, world, state.record_bytes)
-    reports = Reports(settings, total_samples, job.out, state, is_first=world.rank == 0)
+    reports = Reports(settings, total_samples, job.out, state, is_first=world.rank == 0, num_learners=world.size)
     dev_losses = DevLosses(world, state.dev_losses, settings.early_stop)
     evaluation = Evaluation(components.dev_set, precision, world, state.num_threads, stop, checkpointer.closing)
     snapshots = None

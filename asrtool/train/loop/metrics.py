@@ -22,6 +22,7 @@ from asrtool.settings.train import OVERFITTING_PATIENCE, OVERFITTING_RISE, Optim
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.source import Portion
 from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.loop.host_rates import HOST, HostRates
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.step_records import Lines, Step
 
@@ -131,6 +132,7 @@ class Reports:
         out: Path,
         state: State,
         is_first: bool,
+        num_learners: int = 1,
         time: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._settings = settings
@@ -138,6 +140,8 @@ class Reports:
         self._out = out
         self._state = state
         self._is_first = is_first
+        self._num_learners = num_learners
+        self._host_rates: HostRates | None = None  # of the first learner
         self._reported_step = state.step
         self._epoch = -1
         self._interval = Interval()
@@ -152,6 +156,7 @@ class Reports:
     def __enter__(self) -> Reports:
         if self._is_first:
             self._curves = Curves(self._out, self._state)
+            self._host_rates = HostRates(self._out, self._num_learners, self._state.record_bytes)
         self._clock = self._time()
         return self
 
@@ -162,6 +167,7 @@ class Reports:
     def lead(self, newest: State) -> None:
         """Write from here on for a lost learner; `newest` is the last checkpoint's state."""
         self._curves = Curves(self._out, newest, resumes=False)
+        self._host_rates = HostRates(self._out, self._num_learners)
 
     def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:
         """Report the corpora's portions before the first step here of `epoch`."""
@@ -206,6 +212,8 @@ class Reports:
         if self._scale:
             values |= {"loss_scale": self._scale.value, "skipped_steps": self._scale.num_skipped}
         self._write("train", step, values)
+        for host, rates_there in self._host_rates.take().items() if self._host_rates else ():
+            self._write(HOST + host, step, rates_there)
         left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
         logging.info(
             "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,7 @@ class Records:
     - ``bytes``: sent; ``partners``: ranks of finished exchanges since the step before
     - ``skipped``: exchanges not begun or refused
     - ``utterances``, ``frames``, ``padded_frames`` of its batch
+    - ``host``: name of the machine
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
@@ -118,7 +120,7 @@ class Records:
 
     def write(self, number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> None:
         """Write the record of a step; AsrtoolError if the disk is full."""
-        line = record_of(number, step, batch, num_samples)
+        line = {**record_of(number, step, batch, num_samples), "host": socket.gethostname()}
         self._lines.write(line)
         self._assigned.remove(line["epoch"], line["batch"])
 
