@@ -31,7 +31,7 @@ from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.manifests.manifest import DROPPED, format_drops
 from asrtool.data.storage.index import INDEX, SETTINGS, Utterance, format_line, write_feature_settings, write_index
-from asrtool.data.storage.index_columns import pack, writing_columns
+from asrtool.data.storage.index_columns import writing_columns
 from asrtool.data.storage.shard import write_shard
 from asrtool.data.storage.transcripts import write_transcripts
 from asrtool.lang.tokenizer import train_tokenizer
@@ -145,7 +145,7 @@ def write_train(directory: Path, said: Sequence[tuple[float, str]]) -> np.ndarra
             shard = list(of_shard)
             lines = "".join(map(format_line, shard)).encode()
             index.write(lines)
-            columns.add(number, pack(shard), lines)
+            columns.add(number, shard, lines)
             num_frames += [utterance.num_frames for utterance in shard]
     listed = zip(utterances(said, 1.0, 0), said, strict=True)
     write_transcripts(directory, ((utterance.id, text) for utterance, (_, text) in listed))

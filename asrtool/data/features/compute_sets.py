@@ -37,7 +37,7 @@ from asrtool.data.manifests.manifest import (
 )
 from asrtool.data.manifests.sets import Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
-from asrtool.data.storage.index import INDEX, SETTINGS, write_feature_settings
+from asrtool.data.storage.index import INDEX, SETTINGS, parse_line, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
 from asrtool.data.storage.shard_manifest import (
     Finished,
@@ -242,12 +242,14 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
     with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
         for file, entry, record in read_records(directory, numbers):
             rows.append(place_row(entry.number, entry.data_of, file, entry.spans))
+            where = f"{directory}: shard {entry.number:06d}"
+            utterances = [parse_line(line, where) for line in record.lines.split("\n") if line]
             lines = record.lines.encode()
             index.write(lines)
-            columns.add(entry.number, record.columns, lines)
+            columns.add(entry.number, utterances, lines)
             add_moments(moments, record.moments)
             drops += record.drops
-            num_utterances += record.num_utterances
+            num_utterances += len(utterances)
     np.save(directory / TABLE, place_table(rows))
     return moments, drops, num_utterances
 

@@ -9,7 +9,6 @@ Letters in names: N utterances of the index.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import io
@@ -34,8 +33,6 @@ KINDS = {"num_frames": "<u4", "durations_s": "<f8", "corpora": "<u2", "keys": "<
 TABLE = "shards"  # the file of the table of shards, int64
 FILES = tuple(f"{COLUMNS}/{name}" for name in (*KINDS, TABLE, ABOUT))  # of a set; the last one says that all are whole
 
-Packed = Mapping[str, Any]  # the columns of a shard, as its record has them
-
 
 @dataclass(frozen=True)
 class IndexColumns:
@@ -49,19 +46,6 @@ class IndexColumns:
     names: list[str]  # of corpora
 
 
-def pack(utterances: Sequence[Utterance]) -> Packed:
-    """The columns of a shard, for its record."""
-    names: dict[str, int] = {}
-    values = {
-        "num_frames": [utterance.num_frames for utterance in utterances],
-        "durations_s": [utterance.duration_s for utterance in utterances],
-        "corpora": [names.setdefault(utterance.corpus, len(names)) for utterance in utterances],
-        "keys": [key_of(original_id(utterance)) for utterance in utterances],
-    }
-    columns = {name: np.array(values[name], kind).tobytes() for name, kind in KINDS.items()}
-    return {"names": list(names), **{name: base64.b64encode(column).decode() for name, column in columns.items()}}
-
-
 class ColumnsWriter:
     """Writes the columns of an index to `files`, shard by shard."""
 
@@ -71,26 +55,28 @@ class ColumnsWriter:
         self._files = files
         self._table = [[-1, 0, 0, 0]]  # as IndexColumns.shards; the last row is not there yet
 
-    def add(self, number: int, packed: Packed, lines: bytes) -> None:
-        """The shard of this number, with its lines of the index."""
-        columns = {name: np.frombuffer(base64.b64decode(packed[name]), kind) for name, kind in KINDS.items()}
-        num_frames = columns["num_frames"]
-        if not len(num_frames):
+    def add(self, number: int, utterances: Sequence[Utterance], lines: bytes) -> None:
+        """Add the shard of this number, with its lines of the index."""
+        if not utterances:
             return
+        columns = {
+            "num_frames": [utterance.num_frames for utterance in utterances],
+            "durations_s": [utterance.duration_s for utterance in utterances],
+            "corpora": [self.names.setdefault(utterance.corpus, len(self.names)) for utterance in utterances],
+            "keys": [key_of(original_id(utterance)) for utterance in utterances],
+        }
         self.digest.update(lines)
         _, first, begin, _ = self._table[-1]
-        self._table[-1] = [number, first, begin, int(num_frames.sum())]
-        self._table.append([-1, first + len(num_frames), begin + len(lines), 0])
-        places = [self.names.setdefault(name, len(self.names)) for name in packed["names"]]
-        columns["corpora"] = np.array(places, KINDS["corpora"])[columns["corpora"]]
+        self._table[-1] = [number, first, begin, sum(columns["num_frames"])]
+        self._table.append([-1, first + len(utterances), begin + len(lines), 0])
         for name, file in self._files.items():
-            file.write(columns[name].data)
+            file.write(np.array(columns[name], KINDS[name]).data)
 
     def add_lines(self, directory: Path) -> None:
         """All shards of an existing index; raises as scan_index."""
         for number, shard in itertools.groupby(scan_index(directory), lambda pair: pair[0].shard):
             utterances, lines = zip(*shard, strict=True)
-            self.add(number, pack(utterances), b"".join(lines))
+            self.add(number, utterances, b"".join(lines))
 
     def shards(self) -> np.ndarray:
         """Return the table of shards."""

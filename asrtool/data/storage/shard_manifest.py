@@ -26,7 +26,6 @@ import numpy as np
 from asrtool.data.features.cmvn import Moments
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.storage.index import RERUN, Utterance, format_line
-from asrtool.data.storage.index_columns import Packed, pack
 from asrtool.data.storage.shard import moved_cuts
 from asrtool.data.storage.shard_offsets import CUTS, DATA, LILCOM, Span, open_span
 from asrtool.errors import AsrtoolError
@@ -76,8 +75,6 @@ class Record:
     """Manifest of a shard; index lines as they are in the index."""
 
     lines: str
-    columns: Packed  # what they say, as training reads it
-    num_utterances: int
     moments: dict[str, Moments]
     drops: list[Drop]
 
@@ -116,8 +113,6 @@ def publish_shard(
     spans = {re.sub(r"\.\d+\.", ".{:06d}.", path.name): (0, _content_bytes(path)) for path in sorted(folder.iterdir())}
     content = {
         "lines": "".join(map(format_line, utterances)),
-        "columns": pack(utterances),
-        "num_utterances": len(utterances),
         "moments": {who: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for who, m in moments.items()},
         "drops": [[drop.id, drop.reason, drop.detail] for drop in drops],
     }
@@ -188,14 +183,11 @@ def read_records(directory: Path, numbers: range) -> Iterator[tuple[int, Entry, 
 
 def _record(line: bytes) -> Record:
     content = json.loads(line)
-    return Record(
-        moments={
-            who: Moments(num, np.array(sums, dtype=np.float64), np.array(squares, dtype=np.float64))
-            for who, (num, sums, squares) in content.pop("moments").items()
-        },
-        drops=[Drop(*drop) for drop in content.pop("drops")],
-        **content,
-    )
+    moments = {
+        who: Moments(num, np.array(sums, dtype=np.float64), np.array(squares, dtype=np.float64))
+        for who, (num, sums, squares) in content["moments"].items()
+    }
+    return Record(content["lines"], moments, [Drop(*drop) for drop in content["drops"]])
 
 
 def merge_shards(directory: Path, numbers: range) -> None:

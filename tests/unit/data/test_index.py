@@ -30,7 +30,6 @@ from asrtool.data.storage.index_columns import (
     IndexColumns,
     index_digest,
     open_index_columns,
-    pack,
     writing_columns,
 )
 from asrtool.data.storage.transcripts import key_of
@@ -173,7 +172,7 @@ def write_set(directory: Path, shards: list[list[Utterance]]) -> None:
         for number, shard in enumerate(shards):
             lines = "".join(map(format_line, shard)).encode()
             index.write(lines)
-            columns.add(number, json.loads(json.dumps(pack(shard))), lines)
+            columns.add(number, shard, lines)
 
 
 @pytest.mark.parametrize("name", ["train", "dev"])
@@ -246,7 +245,7 @@ def test_what_a_killed_command_left_is_not_taken(tmp_path: Path) -> None:
 
     def be_killed() -> None:
         with writing_columns(own) as columns:
-            columns.add(0, pack([UTTERANCE]), b"")
+            columns.add(0, [UTTERANCE], b"")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
