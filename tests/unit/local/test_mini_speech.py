@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 import pytest
 from scipy.signal import welch
 
 from asrtool.local.mini import fisher, swbd
-from asrtool.local.mini.conversation import Segment, hold_conversation
+from asrtool.local.mini.conversation import Segment
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 from asrtool.local.mini.evaluations import format_stm
-from asrtool.local.mini.grammar import MARKS, Token, add_mark, as_tokens, draw_sentence, spoken_form
+from asrtool.local.mini.grammar import Token, draw_sentence
 from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, TRAIN, draw_voices, pair_speakers
-from asrtool.local.mini.telephone import ALONE, IN_SPEECH, Line, make_sound, through_lines
+from asrtool.local.mini.telephone import Line, through_lines
 
 VOICE = Voice("en-US", "f1", "F", 50, 170)
 WORDS = ["well", "i", "went", "to", "the", "lake", "because", "of", "the", "weather"]
@@ -23,16 +23,6 @@ WORDS = ["well", "i", "went", "to", "the", "lake", "because", "of", "the", "weat
 
 def seeded() -> np.random.Generator:
     return np.random.default_rng(3)
-
-
-def test_words_start_one_after_the_other_within_the_phrase() -> None:
-    with Espeak(seed=1) as espeak:
-        samples, starts_s = espeak.speak(WORDS, VOICE)
-    assert len(starts_s) == len(WORDS)
-    assert starts_s[0] == 0
-    assert np.all(np.diff(starts_s) > 0)
-    assert starts_s[-1] < len(samples) / SAMPLING_RATE_HZ
-    assert 1.5 < len(samples) / SAMPLING_RATE_HZ < 4
 
 
 def test_what_was_said_before_loading_does_not_matter() -> None:
@@ -98,20 +88,6 @@ def test_an_hour_teaches_every_word_and_leaves_most_sentences_unseen() -> None:
     assert all(len(draw_sentence("backchannel", rng)) <= 2 for _ in range(20))
 
 
-NOT_ON_ANY_WORD = ("partial", "tail", "mispronounced", "coined")
-
-
-@pytest.mark.parametrize("mark", MARKS)
-def test_a_mark_is_put_on_a_word_that_can_bear_it(mark: str) -> None:
-    tokens = as_tokens(["i", "think", "the", "football", "was", "probably", "nice", "because", "of", "my", "wife"])
-    marked = add_mark(tokens, mark, seeded())
-    assert marked is not None
-    assert mark in {token.kind for token in marked}
-    for token in marked:
-        assert token.is_sound or spoken_form(token)
-    assert (add_mark(as_tokens(["okay"]), mark, seeded()) is None) == (mark in NOT_ON_ANY_WORD)
-
-
 MARK_UPS = [  # token, MS-State, Fisher, stm
     (Token("lake"), "lake", "lake", "LAKE"),
     (Token("t._v."), "t v", "t._v.", "T. V."),
@@ -139,13 +115,6 @@ def test_each_corpus_spells_a_token_in_its_own_way(token: Token, ms98: str, fish
     assert format_stm(segment) == stm
 
 
-@pytest.mark.parametrize("kind", sorted({*IN_SPEECH, *ALONE}))
-def test_a_sound_is_short_and_loud_enough_to_hear(kind: str) -> None:
-    sound = make_sound(kind, seeded())
-    assert 0.1 < len(sound) / SAMPLING_RATE_HZ < 1.1
-    assert 0.2 < np.abs(sound).max() < 0.5
-
-
 def test_a_line_sets_level_noise_and_band() -> None:
     rng = seeded()
     speech = rng.standard_normal((8 * SAMPLING_RATE_HZ, 2))
@@ -168,14 +137,3 @@ def test_the_far_side_leaks_in() -> None:
     audio = through_lines(speech, (line, line), seeded()) / 32768
     leaked = (audio[2 * SAMPLING_RATE_HZ + 800 :, 0] ** 2).mean() / (audio[: 2 * SAMPLING_RATE_HZ, 0] ** 2).mean()
     assert 10 * np.log10(leaked) == pytest.approx(-20, abs=1)
-
-
-def test_a_conversation_has_two_sides_that_overlap_at_times() -> None:
-    conversation, audio = hold_conversation(swbd.plan_calls(240, seed=4)[0])
-    assert audio.shape == (round(conversation.duration_s * SAMPLING_RATE_HZ), 2)
-    a, b = conversation.sides
-    overlaps = [1 for x in a for y in b if x.start_s < y.end_s and y.start_s < x.end_s]
-    assert overlaps
-    for side in (a, b):
-        assert all(before.end_s <= after.start_s for before, after in pairwise(side))
-        assert all(segment.start_s < segment.end_s for segment in side)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from lhotse.audio.backend import audio_backend
-from lhotse.recipes import prepare_fisher_english
 from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
 
@@ -106,27 +104,6 @@ def test_shorten_is_decoded_once(corpus: Path, shared: Path, caplog: pytest.LogC
     before = flac.stat().st_mtime_ns
     prepare(corpus, Data())
     assert flac.stat().st_mtime_ns == before
-
-
-def test_ids_times_and_files_of_the_mini_corpus_are_those_of_lhotse(mini_corpus: Path, tmp_path: Path) -> None:
-    Corpus().prepare(mini_corpus, tmp_path, Data())
-    transcripts = ["LDC2004T19/fe_03_p1_tran", "LDC2005T19/fe_03_p2_tran"]
-    with audio_backend("LibsndfileBackend"):
-        theirs = prepare_fisher_english(
-            mini_corpus, tmp_path / "out", transcript_dirs=transcripts, absolute_paths=True, num_jobs=1
-        )
-    expected = {s.id: s.to_dict() for s in theirs["supervisions"]}
-    keys = ("id", "recording_id", "start", "duration", "channel", "language")
-    ours = supervisions(tmp_path / "train")
-    assert len(ours) > 10
-    for item in ours:
-        assert list(item) == list(expected[item["id"]])
-        assert [item[key] for key in keys] == [expected[item["id"]][key] for key in keys]
-        assert item["speaker"] == f"fisher-{expected[item['id']]['speaker']}"
-    left_out = set(dropped(tmp_path / "train"))
-    assert {item["id"] for item in ours} == expected.keys() - left_out
-    recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
-    assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))
 
 
 def test_a_turn_that_ends_after_its_recording_is_cut_there(corpus: Path) -> None:

@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lhotse.audio.backend import audio_backend
-from lhotse.recipes import prepare_switchboard
-from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
+from small_releases import dropped, supervisions, write_sound, write_swbd, write_swbd_side
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.swbd import Corpus, read_acronyms
@@ -129,23 +127,6 @@ def test_acronyms_are_the_words_that_are_always_spelled_out(tmp_path: Path) -> N
     )
     assert read_acronyms(dictionary) == {"ibm": "i b m", "pcs": "p c's", "ibm's": "i b m's", "tv": "t v"}
     assert read_acronyms(tmp_path / "none") == {}
-
-
-def test_ids_times_and_files_of_the_mini_corpus_are_those_of_lhotse(mini_corpus: Path, tmp_path: Path) -> None:
-    Corpus().prepare(mini_corpus, tmp_path, Data())
-    audio, transcripts = (mini_corpus / release.name for release in Corpus.releases[:2])
-    with audio_backend("LibsndfileBackend"):
-        theirs = prepare_switchboard(audio, transcripts, omit_silence=False, absolute_paths=True)
-    expected = {s.id: s.to_dict() for s in theirs["supervisions"]}
-    keys = ("id", "recording_id", "start", "duration", "channel", "language")
-    ours = supervisions(tmp_path / "train")
-    assert len(ours) > 10
-    for item in ours:
-        assert list(item) == list(expected[item["id"]])
-        assert [item[key] for key in keys] == [expected[item["id"]][key] for key in keys]
-    assert {item["id"] for item in ours} == expected.keys() - dropped(tmp_path / "train").keys()
-    recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
-    assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))
 
 
 def test_broken_lines_and_times_are_set_aside_and_a_late_end_is_trimmed(release: Path) -> None:

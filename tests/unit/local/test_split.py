@@ -83,20 +83,6 @@ def split(root: Path, data: Data, **sets: list[SupervisionSegment]) -> tuple[lis
     return supervisions(root / "train"), supervisions(root / "dev")
 
 
-@pytest.mark.parametrize(
-    ("calls", "target_s", "held_out"),
-    [
-        ({"c1": "ab", "c2": "bc", "c3": "xy", "c4": "ca"}, 60, {"c3"}),  # its speakers are in no other
-        ({"c1": "ab", "c2": "ab", "c3": "cd", "c4": "ce", "c5": "de"}, 150, {"c1", "c2"}),  # as both have them alone
-        ({"c1": "ab", "c2": "ac", "c3": "de"}, 1.0, {"c3"}),  # one, however little is asked
-    ],
-)
-def test_calls_whose_speakers_are_in_few_others_are_held_out(
-    calls: dict[str, str], target_s: float, held_out: set[str]
-) -> None:
-    assert choose(corpus({id_: (a, b) for id_, (a, b) in calls.items()}), target_s) == held_out
-
-
 def one_by_one(segments: list[SupervisionSegment], target_s: float) -> set[str]:
     """The same choice, with every conversation looked at again after each."""
     num = Counter((s.recording_id, s.speaker) for s in segments)
