@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.data.audio.joined import kind_of, parts_of, why_not_whole
-from asrtool.data.audio.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
+from asrtool.data.audio.sphere import check_sphere, count_channels, read_header
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError, printable
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 # By their number; that of all recordings is one object.
 CHANNELS = {1: [0], 2: [0, 1]}
+MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
+
+
+class OtherChannels(AsrtoolError):
+    """An audio file has more channels than are expected, or fewer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,17 +101,18 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
     OtherChannels for other channels.
     """
     if is_sphere(path):
-        check_sphere(path, sampling_rate_hz, num_channels)
-        return look_at(path)
+        check_sphere(path)
     sound = look_at(path)
     if sampling_rate_hz not in (None, sound.sampling_rate_hz):
         raise AsrtoolError(
-            f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz", "resample the file"
+            f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz",
+            "check that this is the right release, or resample the file",
         )
-    found_channels = sound.num_channels
-    if found_channels != num_channels:
-        hint = MAKE_MONO if num_channels == 1 else "check that this is the right release"
-        raise OtherChannels(f"{path}: {found_channels} channels, expected {num_channels}", hint)
+    if sound.num_channels != num_channels:
+        raise OtherChannels(
+            f"{path}: {count_channels(sound.num_channels)}, expected {count_channels(num_channels)}",
+            MAKE_MONO if num_channels == 1 else "check that this is the right release",
+        )
     if not sound.num_samples:
         raise AsrtoolError(f"{path}: no samples in it", "replace the file")
     return sound

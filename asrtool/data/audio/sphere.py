@@ -23,11 +23,6 @@ SHORTEN = "embedded-shorten-v2.00"
 # Files are padded to whole blocks on some discs, so a little more than the header declares is no fault.
 PADDING_BYTES = 1024
 FRESH_COPY = "fetch the file again from the release"
-MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
-
-
-class OtherChannels(AsrtoolError):
-    """An audio file has more channels than are expected, or fewer."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +64,12 @@ def read_header(path: Path) -> SphereHeader:
     )
 
 
-def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) -> SphereHeader:
-    """Check rate, channels and size of a file; return its header.
+def check_sphere(path: Path) -> SphereHeader:
+    """Check the size of a file by its header, which is returned.
 
-    Raises AsrtoolError naming the file, what was found and what was expected; OtherChannels for channels. The length
-    of a shorten-compressed file shows only when it is decoded.
+    Raises AsrtoolError with both sizes. The length of a shorten-compressed file shows only when it is decoded.
     """
     header = read_header(path)
-    if sampling_rate_hz not in (None, header.sampling_rate_hz):
-        raise AsrtoolError(
-            f"{path}: sampling rate is {header.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz",
-            "check that this is the right release, or resample it",
-        )
-    if header.num_channels != num_channels:
-        raise OtherChannels(
-            f"{path}: {_channels(header.num_channels)}, expected {_channels(num_channels)}",
-            MAKE_MONO if num_channels == 1 else "check that this is the right release",
-        )
     found_bytes = path.stat().st_size - header.header_bytes
     if header.is_shortened:
         return header
@@ -118,8 +102,8 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
     samples = samples[: header.num_samples]
     if samples.shape != (header.num_samples, header.num_channels):
         raise AsrtoolError(
-            f"{path}: truncated, the header declares {header.num_samples} samples of {_channels(header.num_channels)},"
-            f" {samples.shape[0]} of {samples.shape[1]} are there",
+            f"{path}: truncated, the header declares {header.num_samples} samples of"
+            f" {count_channels(header.num_channels)}, {samples.shape[0]} of {samples.shape[1]} are there",
             FRESH_COPY,
         )
     return samples, rate
@@ -182,5 +166,6 @@ def _positive(path: Path, fields: dict[str, str], name: str) -> int:
     return int(value)
 
 
-def _channels(num: int) -> str:
+def count_channels(num: int) -> str:
+    """Return a number of channels in words."""
     return f"{num} channel{'' if num == 1 else 's'}"

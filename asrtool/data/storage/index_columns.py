@@ -59,15 +59,16 @@ class ColumnsWriter:
         """Add the shard of this number, with its lines of the index."""
         if not utterances:
             return
-        columns = {
-            "num_frames": [utterance.num_frames for utterance in utterances],
+        num_frames = [utterance.num_frames for utterance in utterances]
+        columns: dict[str, Sequence[float]] = {
+            "num_frames": num_frames,
             "durations_s": [utterance.duration_s for utterance in utterances],
             "corpora": [self.names.setdefault(utterance.corpus, len(self.names)) for utterance in utterances],
             "keys": [key_of(original_id(utterance)) for utterance in utterances],
         }
         self.digest.update(lines)
         _, first, begin, _ = self._table[-1]
-        self._table[-1] = [number, first, begin, sum(columns["num_frames"])]
+        self._table[-1] = [number, first, begin, sum(num_frames)]
         self._table.append([-1, first + len(utterances), begin + len(lines), 0])
         for name, file in self._files.items():
             file.write(np.array(columns[name], KINDS[name]).data)

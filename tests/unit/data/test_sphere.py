@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from asrtool.data.audio import sphere
-from asrtool.data.audio.sphere import OtherChannels, check_sphere, decode, read_header, read_sphere
+from asrtool.data.audio.sphere import check_sphere, decode, read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.utils.sphere import HEADER_BYTES, format_header, write_sphere
 
@@ -31,7 +31,7 @@ def change(path: Path, old: bytes, new: bytes) -> None:
 
 
 def test_the_header_of_a_good_file_is_read(sound: Path) -> None:
-    header = check_sphere(sound, 8000, 2)
+    header = check_sphere(sound)
     assert (header.num_channels, header.num_samples, header.sampling_rate_hz) == (2, 2000, 8000)
     assert (header.coding, header.is_shortened, header.data_bytes) == ("ulaw", False, 4000)
 
@@ -48,25 +48,21 @@ def test_what_is_written_in_a_header_is_read_back(tmp_path: Path, coding: str) -
 def test_the_older_name_of_mu_law_and_padding_to_a_whole_block_are_no_faults(sound: Path) -> None:
     change(sound, b"sample_coding -s4 ulaw", b"sample_coding -s6 mu-law")
     sound.write_bytes(sound.read_bytes() + b"\0" * 1000)
-    header = check_sphere(sound, None, 2)
+    header = check_sphere(sound)
     assert (header.coding, header.num_samples) == ("ulaw", 2000)
     change(sound, b"sample_coding -s6 mu-law", b"sample_coding -s4 ulaw")
     assert read_sphere(sound)[0].shape == (2000, 2)
 
 
-def test_another_length_rate_or_number_of_channels_is_reported_with_both(sound: Path) -> None:
-    with pytest.raises(AsrtoolError, match="sampling rate is 8000 Hz, expected 16000 Hz"):
-        check_sphere(sound, 16000, 2)
-    with pytest.raises(OtherChannels, match="2 channels, expected 1 channel;"):
-        check_sphere(sound, 8000, 1)
+def test_another_length_is_reported_with_both(sound: Path) -> None:
     content = sound.read_bytes()
     sound.write_bytes(content[:-1500])
     with pytest.raises(AsrtoolError, match=r"sw02001.sph: truncated, the header declares 4000 bytes .* 2500 are there"):
-        check_sphere(sound, 8000, 2)
+        check_sphere(sound)
     sound.write_bytes(content)
     change(sound, b"sample_count -i 2000", b"sample_count -i 1000")
     with pytest.raises(AsrtoolError, match="the header lies, it declares 2000 bytes of samples, 4000 are there"):
-        check_sphere(sound, 8000, 2)
+        check_sphere(sound)
 
 
 @pytest.mark.parametrize(

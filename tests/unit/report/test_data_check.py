@@ -193,7 +193,7 @@ def test_audio_that_a_command_wrote_is_named_by_the_command(tmp_path: Path, capl
         (folder / name).write_text("".join(f"u{i:02} {value}\n" for i in range(3)))
     said = run_check(folder, caplog=caplog)
     assert re.search(
-        rf"\| u01 \| unusable audio \| cat {folder}/u01.wav: 2 channels, expected 1; mix the channels", said
+        rf"\| u01 \| unusable audio \| cat {folder}/u01.wav: 2 channels, expected 1 channel; mix the channels", said
     )
 
 
