@@ -71,31 +71,26 @@ def test_a_missing_or_empty_index_says_which_stage_to_run(tmp_path: Path) -> Non
         read_index(tmp_path)
 
 
+LINE = json.loads(format_line(UTTERANCE))
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("line", "message"),
     [
-        ({"num_frames": "125"}, "'>=' not supported between instances of 'str' and 'int'"),
-        ({"num_frames": 0}, "channel A, num_frames 0, expected channel A or B, one frame or more"),
-        ({"channel": "1"}, "channel 1, num_frames 125, expected channel A or B"),
-        ({"corpus": None}, "intern"),
-        ({"word": "hello"}, "unexpected keyword argument 'word'"),
+        ({**LINE, "num_frames": "125"}, "'>=' not supported between instances of 'str' and 'int'"),
+        ({**LINE, "num_frames": 0}, "channel A, num_frames 0, expected channel A or B, one frame or more"),
+        ({**LINE, "channel": "1"}, "channel 1, num_frames 125, expected channel A or B"),
+        ({**LINE, "corpus": None}, "intern"),
+        ({**LINE, "word": "hello"}, "unexpected keyword argument 'word'"),
+        ({"id": "a-1"}, "missing"),
+        *((other, "") for other in ([], 7, "text", '{"id": "a-1", "recor')),
     ],
 )
-def test_a_wrong_field_is_named_with_file_and_line(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    write_index(tmp_path, [UTTERANCE, UTTERANCE])
-    lines = (tmp_path / "index.jsonl").read_text().splitlines()
-    lines[1] = json.dumps({**json.loads(lines[1]), **change})
-    (tmp_path / "index.jsonl").write_text("\n".join(lines))
-    with pytest.raises(AsrtoolError, match=rf"index\.jsonl:2: no utterance: .*{message}"):
-        read_index(tmp_path)
-
-
-@pytest.mark.parametrize("line", ['{"id": "a-1", "recor', '{"id": "a-1"}', "[]", "7", '"text"'])
-def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
+def test_a_wrong_line_is_named_with_file_and_number(tmp_path: Path, line: object, message: str) -> None:
     write_index(tmp_path, [UTTERANCE])
     with open(tmp_path / "index.jsonl", "a") as file:
-        file.write(line)
-    with pytest.raises(AsrtoolError, match=r"index\.jsonl:2: no utterance: "):
+        file.write(line if isinstance(line, str) and line[0] == "{" else json.dumps(line))
+    with pytest.raises(AsrtoolError, match=rf"index\.jsonl:2: no utterance: .*{message}"):
         read_index(tmp_path)
 
 

@@ -63,6 +63,8 @@ def test_the_set_stays_and_the_pieces_follow_at_each_speed_with_their_stretch_of
     directory, train = write_pieces(work), work / "features" / "train"
     base, both = FeatureReader(train, "none"), FeatureReader(directory, "none")
     num = len(base.index)
+    for columns in (open_index_columns(directory), open_text_columns(directory)):  # written, not parsed again
+        assert isinstance(columns.keys.base, np.memmap)
     assert list(both.index[:num]) == list(base.index)
     assert [u.id for u in both.index[num:]] == [
         u.id + "-c01" for u in sorted(base.index, key=lambda u: MORE.speeds.index(speed_of(u.id)))
@@ -98,19 +100,6 @@ def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: P
     after = normalisations(new)
     assert after.keys() == before.keys() | {f"{prefix}stranger" for prefix in ("", "sp0.9-", "sp1.1-")}
     assert {name: after[name] for name in before} == before
-
-
-def test_columns_are_those_of_both_sets(work: Path) -> None:
-    """Written, not parsed again: those of the lines are the same."""
-    directory = write_pieces(work)
-    written = open_index_columns(directory)
-    assert isinstance(written.keys.base, np.memmap)
-    assert isinstance(open_text_columns(directory).keys.base, np.memmap)
-    shutil.rmtree(directory / "columns")
-    parsed = open_index_columns(directory)
-    for name in ("num_frames", "durations_s", "corpora", "keys", "shards"):
-        np.testing.assert_array_equal(getattr(written, name), getattr(parsed, name))
-    assert written.names == parsed.names
 
 
 def test_when_audio_was_touched_leaves_no_trace(work: Path) -> None:

@@ -57,22 +57,7 @@ def digest(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_the_files_lie_where_the_releases_have_them(corpus: Path) -> None:
-    for path in (
-        "LDC97S62/swb1_d1/data/sw02001.sph",
-        "swb_ms98_transcriptions/20/2001/sw2001A-ms98-a-trans.text",
-        "swb_ms98_transcriptions/20/2001/sw2001B-ms98-a-trans.text",
-        "swb_ms98_transcriptions/sw-ms98-dict.text",
-        "LDC2004S13/fisher_eng_tr_sp_d1/audio/000/fe_03_00001.sph",
-        "LDC2004T19/fe_03_p1_tran/data/trans/000/fe_03_00001.txt",
-        "LDC2004T19/fe_03_p1_tran/doc/fe_03_p1_calldata.tbl",
-        "LDC2005S13/fe_03_p2_sph1/audio/058/fe_03_05851.sph",
-        "LDC2005T19/fe_03_p2_tran/data/trans/058/fe_03_05851.txt",
-        "LDC2005T19/fe_03_p2_tran/doc/fe_03_p2_calldata.tbl",
-        "LDC2002S09/hub5e_00/english/hub5e_00.pem",
-        "LDC2002T43/2000_hub5_eng_eval_tr/reference/en20000405_hub5.glm",
-    ):
-        assert (corpus / path).is_file(), path
+def test_audio_is_mu_law_of_two_channels(corpus: Path) -> None:
     for path in corpus.rglob("*.sph"):
         info = soundfile.info(path)
         assert (info.format, info.subtype, info.channels, info.samplerate) == ("NIST", "ULAW", 2, 8000)
