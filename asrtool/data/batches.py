@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -151,6 +151,19 @@ def load_ahead(
             yield loaded
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """Yield `items`, each made in a thread while the caller uses the one before.
+
+    Errors in the thread are raised here. Closing the iterator early ends the thread.
+    """
+    todo, end = iter(items), object()
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
+        pending = executor.submit(next, todo, end)
+        while (item := pending.result()) is not end:
+            pending = executor.submit(next, todo, end)
+            yield cast(Item, item)
 
 
 def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from io import FileIO
@@ -29,13 +30,17 @@ NUM_LAST = 100  # steps of a learner, among which are those of the batches that 
 
 
 class Assigned:
-    """File of learner `rank`, overwritten in place, since a step must not wait for it."""
+    """File of learner `rank`, overwritten in place, since a step must not wait for it.
+
+    One thread adds batches while another removes them.
+    """
 
     def __init__(self, out: Path, rank: int) -> None:
         self._path = _path(out, rank)
         self._file: FileIO | None = None
         self._batches: list[tuple[int, int, int]] = []  # epoch, number, and its round
         self._num_rounds = 0  # up to the last one of which it got a batch
+        self._lock = threading.Lock()
 
     def open(self) -> None:
         """Start with nothing assigned, in the file too.
@@ -50,14 +55,16 @@ class Assigned:
 
         Epochs count from 1, batches and rounds from 0. Raises AsrtoolError if the disk is full; so does `remove`.
         """
-        self._batches.append((epoch, batch, number))
-        self._num_rounds = max(self._num_rounds, number + 1)
-        self._write()
+        with self._lock:
+            self._batches.append((epoch, batch, number))
+            self._num_rounds = max(self._num_rounds, number + 1)
+            self._write()
 
     def remove(self, epoch: int, batch: int) -> None:
         """Remove `batch`, which is trained."""
-        self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
-        self._write()
+        with self._lock:
+            self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
+            self._write()
 
     def clear(self) -> None:
         """Remove all batches."""

@@ -58,7 +58,10 @@ class Survival:
 
 
 class Members:
-    """Members of a training, `size` at first. Any thread may read the attributes."""
+    """Members of a training, `size` at first. Any thread may read the attributes.
+
+    So what threads iterate over is replaced and never changed.
+    """
 
     def __init__(self, size: int, rank: int | None = None) -> None:
         """Learner `rank` logs losses and joins while it is the first one."""
@@ -124,14 +127,14 @@ class Members:
             self.lost_batches += _batches(change["again"])
         elif "joined" in change:
             rank, cut = change["joined"]
-            self.joined[rank] = cut
+            self.joined = {**self.joined, rank: cut}
             self.live += (rank,)
             if self._rank in self.live[:1]:
                 logging.info("learner %d joined: %d train", rank, len(self.live))
         else:
             found = [LostLearner(**{**lost, "untrained": _batches(lost["untrained"])}) for lost in change["lost"]]
             losses = [loss for loss in found if loss.rank not in self.losses]  # two learners may report the same one
-            self.losses |= {loss.rank: loss for loss in losses}
+            self.losses = {**self.losses, **{loss.rank: loss for loss in losses}}
             self.lost_batches += itertools.chain(*(loss.untrained for loss in losses))
             self.live = tuple(rank for rank in self.live if rank not in self.losses)
             if self._rank in self.live[:1]:  # log also those that an earlier first learner did not

@@ -35,16 +35,15 @@ class ShardClaims:
 
     def claim(self, member: int) -> int:
         """Claim a free slot; there is one while fewer are claimed than exist."""
-        while True:
-            at = self._at[member]
-            slot = None if at is None else self._take(*at)
-            if slot is not None:
-                return slot
-            self._at[member] = self._own() or self._of_others()
+        at, more = self._at[member], 0
+        while at is None or (slot := self._take(*at, more)) is None:
+            at, more = self._own() or self._of_others(), LEARNER
+        self._at[member] = at
+        return slot
 
-    def _take(self, window: int, end: int) -> int | None:
+    def _take(self, window: int, end: int, more: int) -> int | None:
         slots = self._windows[window]
-        num_front, num_back, _ = _parse(self._store.add(self._key(window), end))
+        num_front, num_back, _ = _parse(self._store.add(self._key(window), end + more))
         if num_front + num_back > len(slots):
             return None
         return slots[num_front - 1] if end == FRONT else slots[-num_back]
@@ -55,7 +54,6 @@ class ShardClaims:
             self._next = self._store.add(f"windows/{self.epoch}", 1) - 1
         if self._next >= len(self._windows):
             return None
-        self._store.add(self._key(self._next), LEARNER)
         return self._next, FRONT
 
     def _of_others(self) -> tuple[int, int]:
@@ -68,9 +66,7 @@ class ShardClaims:
                 num_left[window] = num / (1 + num_learners)
         assert num_left, f"more tickets than batches in epoch {self.epoch}"
         self._left = sorted(num_left)
-        window = max(num_left, key=num_left.__getitem__)
-        self._store.add(self._key(window), LEARNER)
-        return window, BACK
+        return max(num_left, key=num_left.__getitem__), BACK
 
     def _key(self, window: int) -> str:
         return f"windows/{self.epoch}/{window}"

@@ -31,7 +31,9 @@ class TrainingBatch:
     target_lens_N: Tensor
     normaliser: int  # of the loss of the batch
     others_NT: np.ndarray | None = None  # second views of the utterances, as `inputs_NT`, where the objective has two
-    wait_s: float = 0.0  # how long training waited for it
+    drawn: float = 0.0  # perf_counter when it was assigned
+    draw_s: float = 0.0  # how long training waited for that
+    wait_s: float = 0.0  # and then for the batch
     torch_seed: int = 0  # of dropout in its step
 
     @property

@@ -10,11 +10,13 @@ training resumed.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from asrtool.distributed.work.work_queue import BatchNumber, Round
 from asrtool.train.batches.source import BatchSource, Epoch, Planned
@@ -93,13 +95,31 @@ class _Part:
         return Place(self.before.epoch, batch, step, self.before.samples + samples, self.epoch.state(batch))
 
 
+Parameters = ParamSpec("Parameters")
+Found = TypeVar("Found")
+
+
+def _one_at_a_time(
+    method: Callable[Concatenate[Plan, Parameters], Found],
+) -> Callable[Concatenate[Plan, Parameters], Found]:
+    """Let one thread at a time be in methods of a plan, which may plan more."""
+
+    @functools.wraps(method)
+    def alone(self: Plan, *args: Parameters.args, **more: Parameters.kwargs) -> Found:
+        with self._lock:
+            return method(self, *args, **more)
+
+    return alone
+
+
 class Plan:
     """Batches after a state, in rounds of `size`, untrained ones first.
 
-    It reads the state once.
+    It reads the state once. Threads share it: one draws while another trains.
     """
 
     def __init__(self, source: BatchSource, num_epochs: int, size: int, state: State) -> None:
+        self._lock = threading.RLock()
         self._source = source
         self._num_epochs = num_epochs
         self._size = size
@@ -112,6 +132,7 @@ class Plan:
         ends = {epoch: end for epoch, _, end in state.untrained} | {begin.epoch: begin.batch}
         self._add(0, begin, left, ends)
 
+    @_one_at_a_time
     def round(self, number: int) -> Round | None:
         """Return the slots of a round; None after the last one."""
         part = self._part(number)
@@ -120,12 +141,14 @@ class Plan:
         first = part.begin + (number - part.first) * self._size
         return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
 
+    @_one_at_a_time
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         """Return the batches of slots of `epoch`, which are then known."""
         part = self._of_epoch(epoch)
         self._extend(part, max(slots) + 1)
         return tuple(part.batch(slot) for slot in slots)
 
+    @_one_at_a_time
     def windows(self, epoch: int) -> Sequence[range]:
         """Return the slots of `epoch` by window; empty without windows."""
         part = self._of_epoch(epoch)
@@ -133,6 +156,7 @@ class Plan:
             part.windows = list(self._windows(part))
         return part.windows
 
+    @_one_at_a_time
     def place(self, epoch: int, slot: int) -> Place:
         """Return the place before a known slot in the order of `epoch`."""
         return self._of_epoch(epoch).place(slot)
@@ -142,15 +166,18 @@ class Plan:
         found = self.round(number)
         return self.place(found.epoch, found.slots.start) if found else None
 
+    @_one_at_a_time
     def end_of(self, epoch: int) -> Place:
         """Return the place after the last batch of `epoch`, which is known."""
         part = self._of_epoch(epoch)
         return part.place(self._extend(part, FAR))
 
+    @_one_at_a_time
     def borders(self, first: int, last: int) -> list[Place]:
         """Return the starts of the epochs from `first` to `last`."""
         return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
+    @_one_at_a_time
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
         """Return the plan of a batch in the order of `epoch`, which is then known."""
         part = self._of_epoch(epoch)
@@ -169,6 +196,7 @@ class Plan:
                 if (batch := part.batch(part.begin + place)) not in trained:
                     yield part.first + place // self._size, batch
 
+    @_one_at_a_time
     def forget(self, epoch: int) -> None:
         """Free the plans before `epoch`; of these only lost batches are needed."""
         for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:

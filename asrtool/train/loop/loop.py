@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from asrtool.data.batches import load_ahead
+from asrtool.data.batches import load_ahead, one_ahead
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.transport.device import GpuClock, HostClock, begin_copy
 from asrtool.distributed.transport.event_log import EventLog, no_note
@@ -135,9 +135,13 @@ class Training:
                 after_step()
 
     def load(self) -> Generator[tuple[Assignment, TrainingBatch | None], None, None]:
-        """Yield assignments with batches, one read ahead; None while waiting at the end."""
-        assignments = self.records.follow(self.queue.assign())
-        with contextlib.closing(load_ahead(self.read, assignments, prefetch=1)) as loaded:
+        """Yield assignments with batches, one ahead; None while waiting at the end.
+
+        With other learners the next one is also drawn while this one is trained: their store may be far away.
+        """
+        todo, alone = self.records.follow(self.queue.assign()), self.world.size == 1
+        ahead = load_ahead(self.read, todo, prefetch=1) if alone else one_ahead(map(self.read, todo))
+        with contextlib.closing(ahead) as loaded:
             while True:
                 begin = time.perf_counter()
                 try:
@@ -145,12 +149,14 @@ class Training:
                 except StopIteration:
                     break
                 if batch is not None:
-                    batch.wait_s = time.perf_counter() - begin
+                    batch.draw_s = 0.0 if alone else max(0.0, batch.drawn - begin)
+                    batch.wait_s = time.perf_counter() - begin - batch.draw_s
                 yield assignment, batch
         yield from map(self.read, self.records.follow(self.queue.assign_lost_batches()))
 
     def read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
         """Read the batch of an assignment; called in a thread."""
+        drawn = time.perf_counter()
         if assignment.batch is None:
             return assignment, None
         planned, train_set = self.plan.planned(assignment.round.epoch, assignment.batch), self.components.train_set
@@ -158,7 +164,9 @@ class Training:
             # Batches of the other learners, and then its own.
             num_more = 1 if self.cuts.snapshots is None else self.world.size
             train_set.expect(assignment.batch.epoch, planned.window, num_more, self.job.optimisation.num_epochs)
-        return assignment, train_set.read(planned)
+        batch = train_set.read(planned)
+        batch.drawn = drawn
+        return assignment, batch
 
     def step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in the averages of the others."""

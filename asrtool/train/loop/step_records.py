@@ -82,7 +82,8 @@ class Records:
     - ``loss``: nats a token; null if fp16 overflowed
     - ``begin``: seconds since 1970
     - ``compute_s``; ``comm_s``: communication on the computing thread
-    - ``wait_s``: waiting for other learners; ``data_s``: for data
+    - ``wait_s``: waiting for other learners and, before ``begin``, for the assignment
+    - ``data_s``: waiting for data
     - ``staleness``: changes by others since the weights of the gradient
     - ``bytes``: sent; ``partners``: ranks of finished exchanges since the step before
     - ``skipped``: exchanges not begun or refused
@@ -159,7 +160,7 @@ def record_of(number: BatchNumber, step: Step, batch: TrainingBatch, num_samples
         "begin": round(step.begin, 6),
         "compute_s": round(step.compute_s, 6),
         "comm_s": round(step.cost.comm_s, 6),
-        "wait_s": round(step.cost.wait_s, 6),
+        "wait_s": round(step.cost.wait_s + batch.draw_s, 6),
         "data_s": round(batch.wait_s, 6),
         "staleness": step.cost.staleness,
         "bytes": step.cost.num_bytes,

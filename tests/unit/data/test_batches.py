@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asrtool.data.batches import LENGTH_JITTER, Batch, Lengths, load_batches, plan_epoch, plan_eval
+from asrtool.data.batches import LENGTH_JITTER, Batch, Lengths, load_batches, one_ahead, plan_epoch, plan_eval
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
@@ -139,3 +139,36 @@ def test_an_error_while_loading_reaches_the_consumer() -> None:
     with pytest.raises(AsrtoolError, match="utterance 4 cannot be read"):
         list(load_batches(cast(FeatureReader, Features([5] * 10, broken=4)), SINGLES))
     assert not loading_threads()
+
+
+def test_one_item_is_made_ahead_and_no_more_by_a_thread_that_ends_with_the_iterator() -> None:
+    made: list[int] = []
+    is_made = threading.Semaphore(0)
+
+    def items() -> Iterator[int]:
+        for item in range(5):
+            assert threading.current_thread() is not threading.main_thread()
+            made.append(item)
+            is_made.release()
+            yield item
+
+    ahead = one_ahead(items())
+    for item in range(3):
+        assert next(ahead) == item
+        for _ in range(2 if item == 0 else 1):
+            assert is_made.acquire(timeout=60)  # the next one too, though nobody has asked for it
+        assert made == list(range(item + 2))
+    ahead.close()
+    assert made == [0, 1, 2, 3]
+    assert list(one_ahead(items())) == [0, 1, 2, 3, 4]
+
+
+def test_an_error_in_the_thread_that_makes_items_is_raised_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise AsrtoolError("the disk is full", "")
+
+    ahead = one_ahead(items())
+    assert next(ahead) == 1
+    with pytest.raises(AsrtoolError, match="the disk is full"):
+        next(ahead)

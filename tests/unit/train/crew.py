@@ -1,5 +1,6 @@
 """Trainings whose learners are threads of this process, and die at any of their requests to the store.
 
+They may also die between drawing a batch and training it, and between training and recording it.
 A learner that dies makes no further request, in any of its threads. Others then find it lost, as by a heartbeat. Once
 learners end the training together nobody may be lost any more: all begin again from the last checkpoint.
 """
@@ -10,6 +11,7 @@ import contextlib
 import copy
 import itertools
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -43,8 +45,9 @@ from asrtool.train.ledger import examine_lost
 from asrtool.train.loop import metrics
 from asrtool.train.loop.build import build_training
 from asrtool.train.loop.evaluation import Evaluation
+from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
-from asrtool.train.loop.stop import Stop
+from asrtool.train.loop.stop import Stop, Stopped
 from asrtool.train.loop.straggler import InjectionOptions
 
 NUM_BATCHES, NUM_EPOCHS = 11, 3
@@ -81,8 +84,10 @@ class FaultyStore:
     If that is negative, it dies once it has drawn so many tickets, so that nobody knows the last.
     """
 
-    def __init__(self, store: HashStore, dies_at: float) -> None:
+    def __init__(self, store: HashStore, dies_at: float, stops_at: int = 0) -> None:
+        """At the `stops_at`-th request the learner is asked to stop."""
         self.store, self.dies_at, self.lock = store, dies_at, threading.Lock()
+        self.stops_at, self.stop = stops_at, Stop()
         self.num, self.num_tickets = itertools.count(1), itertools.count(1)
 
     def kill(self) -> None:
@@ -92,6 +97,8 @@ class FaultyStore:
         with self.lock:
             num, dies_at = next(self.num), self.dies_at
         assert num < MAX_REQUESTS, "all wait for one another"
+        if num == self.stops_at:
+            self.stop._receive(signal.SIGTERM, None)
         if dies_at < 0:
             dies_at = num if draws and next(self.num_tickets) == -dies_at else float("inf")
         found = act() if num < dies_at or (num == dies_at and (draws or num % 2)) else None
@@ -114,7 +121,8 @@ class Member(World):
     """A learner of `attempt`, which finds at once who is lost."""
 
     def __init__(self, attempt: Attempt, rank: int, joins: bool, dies_at: float) -> None:
-        super().__init__(rank, attempt.size, attempt.size, FaultyStore(attempt.store, dies_at), generation="token")
+        store = FaultyStore(attempt.store, dies_at, attempt.stops.get(rank, 0))
+        super().__init__(rank, attempt.size, attempt.size, store, generation="token")
         self.attempt, self.joins, self.members = attempt, joins, Members(attempt.size, rank)
         self.calls = itertools.count()
 
@@ -150,6 +158,7 @@ class Attempt:
     crew: Crew
     size: int
     kills: Mapping[int, int]  # rank -> request or, if negative, ticket
+    stops: Mapping[int, int] = field(default_factory=dict)  # rank -> request at which it is asked to stop
     node_size: int = 1  # learners that step together, and are lost together
     num_join: int = 0
     die_evaluating: Collection[int] = ()
@@ -183,6 +192,7 @@ class Attempt:
                 if self.dead & {*node_of(rank, self.node_size)}:
                     world.store.kill()
             training = build_training(self.crew.job(self.node_size), self.crew.components(), world)
+            world.store.stop = training.stop
             training.train()
             self.crew.check_end(training)
             if world.index == 0:
@@ -191,6 +201,8 @@ class Attempt:
             self.lose(rank)
         except TrainingEnded:
             assert joins
+        except Stopped:
+            assert self.stops
         except ConnectionError:  # of one at the end, where all are needed: the launcher ends them
             self.dead.add(rank)
             self.kill_all()
@@ -344,8 +356,19 @@ def quiet() -> Iterator[None]:
         world.store.request()
         return losses
 
+    step = Training.step
+
+    def step_or_die(self: Training, *args: Any) -> Any:
+        world: Any = self.world
+        world.store.request()
+        done = step(self, *args)
+        world.store.request()
+        return done
+
     with (
         patch.object(Stop, "__enter__", lambda self: self),
+        patch.object(Stop, "__exit__", lambda *_: None),
+        patch.object(Training, "step", step_or_die),
         patch.object(lost_batches, "POLL_S", 0.002),
         patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
         patch.object(Evaluation, "alone", evaluate),

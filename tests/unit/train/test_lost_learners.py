@@ -6,23 +6,27 @@ import functools
 import json
 import random as random_module
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
-from crew import KILLED, Attempt, Crew
+from crew import KILLED, Attempt, Crew, FaultyStore
 from torch import nn
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
 from asrtool.distributed.members.members import LostLearner, Members, TrainingEnded
+from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
+from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
 from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
 from asrtool.train.ledger import (
@@ -35,20 +39,22 @@ from asrtool.train.ledger import (
     records_path,
 )
 from asrtool.train.loop import joining
-from asrtool.train.loop.step_records import Records
+from asrtool.train.loop.loop import Training
+from asrtool.train.loop.step_records import Records, Step, record_of
 
-NUM_REQUESTS = 300  # about as many as a learner makes
+NUM_REQUESTS = 250  # about as many as a learner makes
 
 
 def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]]:
-    """Some in which learners are killed at any request, and one join of another; then one without."""
+    """Some in which learners are killed or asked to stop at any request, and one joins; then one without."""
     for _ in range(random.randrange(1, 4)):
         node_size = random.choice([1, 1, 2])
         size = node_size * random.randint(2, 4 if node_size == 1 else 3)
         num_join = random.randrange(2) if node_size == 1 else 0
         who = random.sample(range(size + num_join), random.randint(1, size // node_size))
         kills = {rank: random.choice([random.randrange(1, NUM_REQUESTS), -random.randint(1, 9)]) for rank in who}
-        yield functools.partial(Attempt, size=size, kills=kills, node_size=node_size, num_join=num_join)
+        stops = {random.randrange(size): random.randrange(1, NUM_REQUESTS)} if random.random() < 0.3 else {}
+        yield functools.partial(Attempt, size=size, kills=kills, stops=stops, node_size=node_size, num_join=num_join)
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
 
@@ -56,9 +62,59 @@ def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]
     "seeds", [pytest.param(range(20), id="few"), pytest.param(range(20, 60), id="more", marks=pytest.mark.slow)]
 )
 def test_each_batch_is_trained_once_and_checkpoints_have_what_was_trained_before(seeds: range, tmp_path: Path) -> None:
-    """Whoever is killed or joins at any request to the store; also from a checkpoint, if all were killed."""
+    """Whoever is killed, asked to stop or joins at any request to the store; also from a checkpoint, after all."""
     for seed in seeds:
         Crew(tmp_path / str(seed)).train(attempts(random_module.Random(seed)))
+
+
+def test_no_learner_asks_the_store_for_a_batch_on_the_thread_that_trains(tmp_path: Path) -> None:
+    """The store may be far away: the next batch is drawn while one is trained."""
+    threads: dict[bool, set[str]] = {False: set(), True: set()}
+    request = FaultyStore.request
+
+    def noted(self: FaultyStore, act: Callable[[], Any] = lambda: None, draws: bool = False) -> Any:
+        threads[draws].add(threading.current_thread().name)
+        return request(self, act, draws)
+
+    with patch.object(FaultyStore, "request", noted):
+        Crew(tmp_path / "train").train(iter([functools.partial(Attempt, size=3, kills={})]))
+    assert threads[True]
+    assert all(name.startswith("batches") for name in threads[True])
+    assert not all(name.startswith("batches") for name in threads[False])
+
+
+def test_waiting_for_an_assignment_is_recorded_apart_from_waiting_for_its_batch() -> None:
+    pause_s = 0.05
+    batch = TrainingBatch([], np.zeros((1, 1, 1)), np.ones(1), torch.ones(1, 1), torch.ones(1), 1)
+
+    class SlowRecords:
+        def follow(self, assignments: Iterator[Any]) -> Iterator[Any]:
+            for assignment in assignments:
+                time.sleep(pause_s)
+                yield assignment
+
+    def read(_: Any) -> TrainingBatch:
+        time.sleep(2 * pause_s)
+        return batch
+
+    training: Any = SimpleNamespace(
+        world=World(0, 2),
+        records=SlowRecords(),
+        queue=SimpleNamespace(assign=lambda: iter([assignment]), assign_lost_batches=lambda: iter(())),
+        plan=SimpleNamespace(planned=lambda *_: SimpleNamespace(window=None)),
+        components=SimpleNamespace(train_set=SimpleNamespace(read=read)),
+    )
+    assignment = SimpleNamespace(batch=BatchNumber(0, 0), round=SimpleNamespace(epoch=0))
+    training.read = functools.partial(Training.read, training)
+    began = time.perf_counter()
+    assert [found for found, _ in Training.load(training)] == [assignment]
+    assert batch.draw_s >= pause_s
+    assert batch.wait_s >= 2 * pause_s
+    assert batch.draw_s + batch.wait_s <= time.perf_counter() - began
+    cost = StepCost(wait_s=1.0)
+    step = Step(1, 1, 0.0, {}, 0.0, began, 0.1, cost)
+    line = record_of(assignment.batch, step, batch, 1)
+    assert line["wait_s"] == round(1.0 + batch.draw_s, 6)
 
 
 def test_what_the_first_one_was_evaluating_the_next_one_evaluates(tmp_path: Path) -> None:
