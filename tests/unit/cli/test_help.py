@@ -22,6 +22,7 @@ from asrtool.cli.command import Command, Group
 from asrtool.cli.main import COMMANDS, FIRST, cli
 
 READ_ONLY = ("data", "site")  # folders that nothing writes to
+SIMULATES = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a minute of CPU time, on any machine
 UNITS = (
     "processes",
     "milliseconds",
@@ -76,7 +77,7 @@ def test_every_command_has_an_example_of_itself() -> None:
 def examples() -> Iterator[Any]:
     """Example lines, but for the one that `work` has run; simulations of whole scenarios take minutes."""
     for line in (line for _, line in EXAMPLES if line != RUN_LINE):
-        yield pytest.param(line, marks=[pytest.mark.slow] if "--scenario" in line else [])
+        yield pytest.param(line, marks=SIMULATES if "--scenario" in line else [])
 
 
 @pytest.mark.parametrize("line", list(examples()))

@@ -13,7 +13,7 @@ from warm import run_script
 
 from asrtool.distributed.launch.launcher import TASKS
 
-WAIT_S = 240  # bounds a hang, however slow the machine
+WAIT_S = 480  # bounds a hang, however slow the machine
 LAUNCH = """
 import json, os, signal, sys, time
 from asrtool.distributed.launch import launcher

@@ -15,7 +15,7 @@ from asrtool.distributed.launch.environment import LOST
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 120  # bounds a hang, however slow the machine
+WAIT_S = 480  # bounds a hang, however slow the machine
 
 FAILING = """
 import signal

@@ -15,7 +15,7 @@ import pytest
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
 
-WAIT_S = 240  # bounds a hang, however slow the machine
+WAIT_S = 480  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path

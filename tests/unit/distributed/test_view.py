@@ -20,7 +20,7 @@ from asrtool.distributed.transport.view import Recorded, View
 from asrtool.settings import registry
 
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 120, 70_001  # more than a chunk
-ANSWER_S = 120  # bounds a hang
+ANSWER_S = 480  # bounds a hang
 
 Connect = Callable[[list[View]], list[Exchanger]]
 every_message = pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])

@@ -25,7 +25,7 @@ from asrtool.jobs.job import TrainingJob, words_of
 from asrtool.jobs.slurm import format_script
 from asrtool.settings.launch import Slurm
 
-ENDED_S = 240  # bounds a hang, however slow the machine
+ENDED_S = 480  # bounds a hang, however slow the machine
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set", "launch.slurm.learners_per_node=2")
 
@@ -128,16 +128,6 @@ def assert_all_trained(tmp_path: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 @needs_slurm
-def test_two_nodes_of_two_learners_train_by_one_command(start: Callable, tmp_path: Path) -> None:
-    assert start("adpsgd-random", 10).wait(ENDED_S) == 0, (tmp_path / "log").read_text()
-    assert assert_all_trained(tmp_path)["num_learners"] == 4
-    log = (tmp_path / "log").read_text()
-    assert "loss on dev" in log
-    assert "Traceback" not in log
-
-
-@pytest.mark.slow
-@needs_slurm
 @pytest.mark.parametrize(("strategy", "signal_name"), [("allreduce", "SIGTERM"), ("h-adpsgd", "SIGUSR1")])
 def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(
     start: Callable, tmp_path: Path, strategy: str, signal_name: str
@@ -162,7 +152,8 @@ def test_a_cancelled_job_ends_with_a_checkpoint_and_the_same_command_resumes(sta
     assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", (tmp_path / "log").read_text())
     assert list((tmp_path / "out" / "checkpoints").glob("step-????????.pt"))
     assert start("adpsgd-random", 10).wait(ENDED_S) == 0
-    assert_all_trained(tmp_path)
+    assert assert_all_trained(tmp_path)["num_learners"] == 4
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow

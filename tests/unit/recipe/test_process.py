@@ -23,7 +23,7 @@ from asrtool.recipe import process
 
 RUN = ("run", "choose another place with --work")
 TOY = Path(__file__).with_name("toy.py")
-ENDED_S = 120  # bounds a hang, however slow the machine
+ENDED_S = 480  # bounds a hang, however slow the machine
 
 
 def run_code(code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

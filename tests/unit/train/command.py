@@ -20,7 +20,7 @@ from asrtool.train.ledger import read_assigned
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
-ENDED_S = 120  # bounds a hang, however slow the machine
+ENDED_S = 480  # bounds a hang, however slow the machine
 LOOKS_FOR_LEARNERS = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 Start = Callable[..., subprocess.Popen[str]]
 ASRTOOL = Path(sys.executable).with_name("asrtool")

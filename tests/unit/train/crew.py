@@ -51,7 +51,7 @@ from asrtool.train.loop.stop import Stop, Stopped
 from asrtool.train.loop.straggler import InjectionOptions
 
 NUM_BATCHES, NUM_EPOCHS = 11, 3
-WAIT_S = 120  # bounds a hang
+WAIT_S = 480  # bounds a hang
 MAX_REQUESTS = 20_000  # far more than a learner needs
 KILLED = "was ended by SIGKILL"
 

@@ -25,7 +25,7 @@ from asrtool.train.batches.source import Epoch
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.train import build_components
 
-ANSWER_S = 120
+ANSWER_S = 480
 FAILED_S = 3
 STACKS = signal.SIGUSR1  # has a learner write what its threads are doing, also where one holds the interpreter
 STACKS_S = 2  # until it begins to

@@ -17,7 +17,7 @@ from learners import MANY_BATCHES, batches_trained, planned
 from asrtool.settings import registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
-ENDED_S = 150  # bounds a hang, however slow the machine
+ENDED_S = 480  # bounds a hang, however slow the machine
 PATIENT = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
 IPV4 = ("10.79.0.1/24", "10.79.0.2/24")
 NAMES_V6 = {"h1": "fd79::1", "h2": "fd79::2"}
