@@ -1,21 +1,26 @@
 """Compare predicted with measured throughput of every strategy.
 
     benchmarks/bench.py sim [--learners 2 4 8] [--only NAME ...] [--repeats 1] [--keep FOLDER]
+                            [--hosts [--delay-ms 20] [--loss 0.01] [--mbit 100]]
 
 Measured is `asrtool train` with emulated steps. `asrtool simulate --from` calibrates the simulator by a run of one
 learner and one of four equal learners with the same strategy, so four equal learners are in the sample. Throughput is
 steps a second of all learners, from the first step of the last learner to the end of the last step. `--repeats`
-compares medians of several rounds, because the speed of memory changes within minutes on a shared machine.
+compares medians of several rounds, because the speed of memory changes within minutes on a shared machine. With
+`--hosts` two learners each are on a host of their own, a network namespace, by torchrun. Beside a figure is its
+fraction of what as many single learners do.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import tempfile
 from pathlib import Path
 
-from trainings import Trainings, end, records
+from switch import Link, switched_hosts
+from trainings import LEARNERS_PER_HOST, Trainings, end, records
 
 from asrtool.predict.simulate.calibrate import settings_of
 from asrtool.predict.simulate.scenario import load_scenario
@@ -26,7 +31,7 @@ STRATEGIES = (
     "ps-sync", "hogwild",
 )  # fmt: skip
 COMPUTE_MS = 100
-SLOW = "0:10"
+SLOW, SLOW_RATE = "0:10", 1 / 10
 NODE_SIZE = 2  # of h-adpsgd
 CALIBRATED_BY = 4  # equal learners, the fewest of which two super-learners exchange
 WITHIN = 0.10
@@ -39,30 +44,38 @@ def main() -> None:
     parser.add_argument("--learners", type=int, nargs="+", default=[2, 4, 8], metavar="N")
     parser.add_argument("--only", nargs="+", default=STRATEGIES, choices=STRATEGIES, metavar="NAME")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--hosts", action="store_true", help="two learners a host; needs root")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of the hosts' links, one way")
+    parser.add_argument("--loss", type=float, default=0.0, help="fraction of frames")
+    parser.add_argument("--mbit", type=float, default=0.0, help="a second that a host sends at most; 0 is no limit")
     parser.add_argument("--keep", type=Path, help="folder of trainings; finished ones are kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        kept = options.keep or Path(folder)
-        rounds = [Trainings(options.exp, kept / str(n), SETTINGS) for n in range(options.repeats)]
-        print("| strategy | learners | | measured steps/s | predicted | error | all |\n|---|---|---|---|---|---|---|")
+    num_hosts = max([CALIBRATED_BY, *options.learners]) // LEARNERS_PER_HOST if options.hosts else 0
+    link = Link(options.delay_ms, options.loss, options.mbit)
+    with contextlib.ExitStack() as stack:
+        kept = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        hosts = stack.enter_context(switched_hosts(num_hosts, link)) if num_hosts else []
+        rounds = [Trainings(options.exp, kept / str(n), SETTINGS, hosts) for n in range(options.repeats)]
+        print("| strategy | learners | | measured steps/s | of attainable | predicted | error | all |")
+        print("|---|---|---|---|---|---|---|---|")
         errors = []
         for name in options.only:
             for number in options.learners:
                 for slow in ("", SLOW):
-                    pairs = [compare(trainings, name, number, slow) for trainings in rounds]
-                    measured, predicted = (statistics.median(values) for values in zip(*pairs, strict=True))
+                    found = [compare(trainings, name, number, slow) for trainings in rounds]
+                    measured, predicted, attainable = map(statistics.median, zip(*found, strict=True))
                     errors.append(predicted / measured - 1)
                     cells = [name, number, f"learner {slow}" if slow else "equal", f"{measured:.2f}"]
-                    cells += [f"{predicted:.2f}", f"{100 * errors[-1]:+.1f} %"]
-                    cells.append(", ".join(f"{one:.2f} ({other:.2f})" for one, other in pairs))
+                    cells += [f"{measured / attainable:.2f}", f"{predicted:.2f}", f"{100 * errors[-1]:+.1f} %"]
+                    cells.append(", ".join(f"{one:.2f} ({other:.2f})" for one, other, _ in found))
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
     num_within = sum(abs(error) <= WITHIN for error in errors)
     median = statistics.median(map(abs, errors))
     print(f"\n{num_within} of {len(errors)} within {100 * WITHIN:g} %; median of the errors {100 * median:.1f} %")
 
 
-def compare(trainings: Trainings, name: str, number: int, slow: str) -> tuple[float, float]:
-    """Return steps a second of all learners, measured and predicted."""
+def compare(trainings: Trainings, name: str, number: int, slow: str) -> tuple[float, float, float]:
+    """Return steps a second: measured, predicted, and of as many single learners."""
     four, alone = train(trainings, name, CALIBRATED_BY), train(trainings, "single", 1)
     learners = records(train(trainings, name, number, slow))
     num_steps = sum(map(len, learners))
@@ -80,7 +93,9 @@ def compare(trainings: Trainings, name: str, number: int, slow: str) -> tuple[fl
     ]
     scenario = load_scenario([], settings)
     predicted = num_steps / simulate(scenario, scenario.distributed.strategy[0], number).seconds
-    return num_steps / (last - begin), predicted
+    (single,) = records(alone)
+    attainable = len(single) / (end(single[-1]) - single[0]["begin"]) * (number - (1 - SLOW_RATE) * bool(slow))
+    return num_steps / (last - begin), predicted, attainable
 
 
 def train(trainings: Trainings, name: str, number: int, slow: str = "") -> Path:

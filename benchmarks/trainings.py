@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import statistics
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from hosts import Host
+
+LEARNERS_PER_HOST = 2
 Record = Mapping[str, Any]  # a line of learners/R.jsonl
 
 
@@ -40,6 +45,7 @@ class Trainings:
     exp: Path
     work: Path
     settings: tuple[str, ...]
+    hosts: Sequence[Host] = ()  # each with LEARNERS_PER_HOST; none is this machine
 
     def train(self, strategy: str, num_learners: int, *options: str, sets: Sequence[str] = ()) -> Path:
         """Run `asrtool train` unless it has finished; return its OUT."""
@@ -49,8 +55,30 @@ class Trainings:
             shutil.rmtree(out, ignore_errors=True)
             words = ["--strategy", strategy, "--num-learners", num_learners, *options]
             words += ["--config", self.exp / "config" / "train.toml", *options_of([*self.settings, *sets])]
-            asrtool("train", self.exp / "features", self.exp / "tokenizer", out, *words)
+            words = ["train", self.exp / "features", self.exp / "tokenizer", out, *words]
+            if self.hosts and num_learners > 1:
+                self._train_on_hosts(num_learners, words)
+            else:
+                asrtool(*words)
         return out
+
+    def _train_on_hosts(self, num_learners: int, words: Sequence[object]) -> None:
+        num_local = min(LEARNERS_PER_HOST, num_learners)
+        num_hosts = num_learners // num_local
+        torchrun = [f"--nnodes={num_hosts}", f"--nproc-per-node={num_local}", "--rdzv-backend=c10d"]
+        torchrun += [f"--rdzv-endpoint={self.hosts[0].name}:29500", "-m", "asrtool.cli.main"]
+        words = [sys.executable, "-m", "torch.distributed.run", *torchrun, *words]
+        with contextlib.ExitStack() as stack:
+            running = [
+                stack.enter_context(
+                    subprocess.Popen(host.command([*map(str, words)]), stderr=subprocess.PIPE, text=True)
+                )
+                for host in self.hosts[:num_hosts]
+            ]
+            for process in running:
+                _, log = process.communicate()
+                if process.returncode:
+                    sys.exit(log)
 
 
 def records(out: Path) -> list[list[Record]]:
