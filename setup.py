@@ -53,6 +53,7 @@ setup(
         "pyzmq>=26.4",
         "matplotlib>=3.8",
         "jinja2>=3.1",  # which torch needs as well
+        "pyyaml>=5.3",  # which lhotse needs as well
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
         # lhotse imports these two without declaring them; scipy also filters.
@@ -83,6 +84,9 @@ setup(
             "setuptools>=77",
             # As of "slurm", for its tests.
             "dask-jobqueue>=0.9",
+            # As of "kubernetes", for its tests, and models of what Kubeflow Trainer accepts.
+            "kubernetes>=31",
+            "kubeflow-trainer-api>=2.3",
             # As of "s3", for its tests; with the two that its server needs and moto[s3] does not bring.
             "boto3>=1.35",
             "moto[s3]>=5",
@@ -104,6 +108,8 @@ setup(
         "dask": ["distributed>=2025.1"],
         # The same by jobs of Slurm: launch.slurm.workers.
         "slurm": ["dask-jobqueue>=0.9"],
+        # Trainings as TrainJobs: asrtool train --launch kubernetes.
+        "kubernetes": ["kubernetes>=31"],
         # Events of large simulations, compiled.
         "simulate": SIMULATE,
         # asrtool export --onnx.

@@ -65,8 +65,12 @@ class Trainings:
     def _train_on_hosts(self, num_learners: int, words: Sequence[object]) -> None:
         num_local = min(LEARNERS_PER_HOST, num_learners)
         num_hosts = num_learners // num_local
-        torchrun = [f"--nnodes={num_hosts}", f"--nproc-per-node={num_local}", "--rdzv-backend=c10d"]
-        torchrun += [f"--rdzv-endpoint={self.hosts[0].name}:29500", "-m", "asrtool.cli.main"]
+        torchrun: list[object] = [f"--nnodes={num_hosts}", f"--nproc-per-node={num_local}", "--rdzv-backend=c10d"]
+        torchrun += [
+            f"--rdzv-endpoint={self.hosts[0].name}:29500",
+            "--no-python",
+            Path(sys.executable).with_name("asrtool"),
+        ]
         words = [sys.executable, "-m", "torch.distributed.run", *torchrun, *words]
         with contextlib.ExitStack() as stack:
             running = [

@@ -123,7 +123,7 @@ def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 launch_option = click.option(
     "--launch",
-    metavar="local|slurm",
+    metavar="local|slurm|kubernetes",
     help="launch.place: train and compute here, or by jobs of a cluster.  [default: that setting]",
 )
 

@@ -2,5 +2,6 @@
 
 - job: what is submitted, and the place where nothing is
 - slurm: script, submission, and the log of a job of Slurm
+- kubernetes: TrainJob of Kubeflow Trainer, its submission, and the log of its first pod
 - workers: jobs of Slurm that compute features and decode
 """

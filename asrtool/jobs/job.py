@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
 from asrtool.settings.config import Config
+from asrtool.train.inputs import FINAL
+
+NAME = "name"  # file that holds the name of the last job
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,28 @@ class TrainingJob:
     def words_there(self) -> list[str]:
         """The command line of the job, which trains where it runs."""
         return ["asrtool", *self.words, "--set", "launch.place=local"]
+
+
+class Cluster(Protocol):
+    """Cluster that runs a job."""
+
+    def text(self) -> str:
+        """Return what `submit` submits, as the user can submit it too."""
+
+    def submit(self) -> str:
+        """Submit the job and return its name."""
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a job waits or runs."""
+
+    def follow(self, name: str) -> None:
+        """Copy the log of a job to standard error until the job has ended."""
+
+    def describe_end(self, name: str) -> str:
+        """Describe how a job ended."""
+
+    def command_to_end(self, name: str) -> str:
+        """Return the command line that ends a job."""
 
 
 def job_folder(out: Path) -> Path:
@@ -53,6 +80,35 @@ def train_elsewhere(config: Config, out: Path, dry_run: bool) -> bool:
 def train_here(settings: Any, job: TrainingJob) -> bool:
     """The place `local`, which leaves the training to the command."""
     return False
+
+
+def train_on(cluster: Cluster, job: TrainingJob) -> bool:
+    """Submit the training and follow its log to the end, or follow a job that runs.
+
+    With `job.dry_run` print what would be submitted. Raises AsrtoolError as the cluster, and if the job ends without a
+    finished training.
+    """
+    if job.dry_run:
+        print(cluster.text(), end="")
+        return True
+    last = job.folder / NAME
+    name = last.read_text(encoding="utf-8") if last.exists() else ""
+    if name and cluster.is_running(name):
+        logging.info("job %s of this training runs: its log follows", name)
+    else:
+        name = cluster.submit()
+        write_text(last, name)
+        logging.info("submitted job %s, see %s", name, job.folder)
+    try:
+        cluster.follow(name)
+    except (KeyboardInterrupt, SystemExit):
+        how = cluster.command_to_end(name)
+        logging.info("job %s continues: the same command follows it again, `%s` ends it", name, how)
+        raise
+    if not (job.out / FINAL).exists():
+        what = f"job {name} ended ({cluster.describe_end(name)}) before the training, see {job.folder}"
+        raise AsrtoolError(what, "run the same command again: it resumes")
+    return True
 
 
 def words_of(arguments: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Train as a job of Slurm: its script, its submission, and its log.
 
 A job has a task of `srun` for each learner, without torchrun: learners of a strategy that survives losses then train
-on when a node dies. The folder OUT.job has the script `job.sh`, the number of the last job in `number`, and the log
+on when a node dies. The folder OUT.job has the script `job.sh`, the number of the last job in `name`, and the log
 `NUMBER.log` of each.
 """
 
@@ -15,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.jobs.job import TrainingJob
+from asrtool.jobs.job import TrainingJob, train_on
 from asrtool.settings.launch import Slurm
 from asrtool.train.inputs import FINAL
 
@@ -27,7 +28,7 @@ POLL_S = 2.0
 STOPPED = 143  # exit code of srun after SIGTERM, by which learners saved a checkpoint
 # States of a job that has ended; empty: Slurm has forgotten it.
 ENDED = ("", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
-SCRIPT, NUMBER = "job.sh", "number"
+SCRIPT = "job.sh"
 SUBMITTED = re.compile(r"(\d+)(;.*)?\s*")
 
 TEMPLATE = """\
@@ -47,32 +48,62 @@ exit $code
 
 
 def train_by_slurm(settings: Slurm, job: TrainingJob) -> bool:
-    """Submit the training and follow its log to the end, or follow a job that runs.
+    """Train as a job of Slurm, see `train_on`.
 
-    With `job.dry_run` print the script. Raises AsrtoolError if Slurm is not there or refuses the job, and if the job
-    ends without a finished training.
+    Raises AsrtoolError if Slurm is not there or refuses the job.
     """
-    script = format_script(settings, job)
-    if job.dry_run:
-        print(script, end="")
-        return True
-    if not shutil.which("sbatch"):
-        raise AsrtoolError("launch.place is slurm, and there is no sbatch here", "run it where jobs are submitted")
-    number = _running(job.folder)
-    if number:
-        logging.info("job %s of this training runs: its log follows", number)
-    else:
-        number = _submit(script, job.folder)
-        logging.info("submitted job %s, see %s", number, job.folder)
-    try:
-        _follow(number, job.folder / f"{number}.log")
-    except (KeyboardInterrupt, SystemExit):
-        logging.info("job %s continues: the same command follows it again, `scancel %s` ends it", number, number)
-        raise
-    if not (job.out / FINAL).exists():
-        what = f"job {number} ended ({_describe_end(number)}) before the training, see {job.folder / number}.log"
-        raise AsrtoolError(what, "run the same command again: it resumes")
-    return True
+    return train_on(SlurmCluster(settings, job), job)
+
+
+@dataclass(frozen=True)
+class SlurmCluster:
+    """Slurm of this machine, for a job."""
+
+    settings: Slurm
+    job: TrainingJob
+
+    def text(self) -> str:
+        """Return the script of sbatch."""
+        return format_script(self.settings, self.job)
+
+    def submit(self) -> str:
+        """Submit the script and return the number of the job."""
+        if not shutil.which("sbatch"):
+            raise AsrtoolError("launch.place is slurm, and there is no sbatch here", "run it where jobs are submitted")
+        script = self.job.folder / SCRIPT
+        script.parent.mkdir(parents=True, exist_ok=True)
+        write_text(script, self.text())
+        found = SUBMITTED.fullmatch(_slurm("sbatch", "--parsable", str(script)))
+        assert found, "expected the number of the job"
+        return found[1]
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a job waits or runs."""
+        return _state(name) not in ENDED
+
+    def follow(self, name: str) -> None:
+        """Copy the log of a job to standard error until the job has ended."""
+        log = self.job.folder / f"{name}.log"
+        begin, state = log.stat().st_size if log.exists() else 0, ""
+        while True:
+            before, state = state, _state(name)
+            if state == "PENDING" != before:
+                logging.info("job %s waits for its nodes", name)
+            begin = _copy(log, begin)
+            if state in ENDED:
+                return
+            time.sleep(POLL_S)
+
+    def describe_end(self, name: str) -> str:
+        """Describe how a job ended, as scontrol does."""
+        done = subprocess.run(["scontrol", "show", "job", name], capture_output=True, text=True)
+        found = dict(pair.partition("=")[::2] for pair in done.stdout.split())
+        said = (f"{key} {found[key]}" for key in ("JobState", "Reason", "ExitCode") if key in found)
+        return ", ".join(said) or "unknown"
+
+    def command_to_end(self, name: str) -> str:
+        """Return the command line that ends a job."""
+        return f"scancel {name}"
 
 
 def format_script(settings: Slurm, job: TrainingJob) -> str:
@@ -120,36 +151,6 @@ def _executable() -> Path:
     return Path(sys.executable).with_name("asrtool")
 
 
-def _submit(script: str, folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / SCRIPT, script)
-    found = SUBMITTED.fullmatch(_slurm("sbatch", "--parsable", str(folder / SCRIPT)))
-    assert found, "expected the number of the job"
-    write_text(folder / NUMBER, found[1])
-    return found[1]
-
-
-def _running(folder: Path) -> str:
-    """Return the number of the last job if it waits or runs, else ''."""
-    if not (folder / NUMBER).exists():
-        return ""
-    number = (folder / NUMBER).read_text(encoding="utf-8")
-    return "" if _state(number) in ENDED else number
-
-
-def _follow(number: str, log: Path) -> None:
-    """Copy the log of a job to standard error until the job has ended."""
-    begin, state = log.stat().st_size if log.exists() else 0, ""
-    while True:
-        before, state = state, _state(number)
-        if state == "PENDING" != before:
-            logging.info("job %s waits for its nodes", number)
-        begin = _copy(log, begin)
-        if state in ENDED:
-            return
-        time.sleep(POLL_S)
-
-
 def _copy(log: Path, begin: int) -> int:
     if not log.exists():
         return begin
@@ -168,14 +169,6 @@ def _state(number: str) -> str:
         ["squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T"], capture_output=True, text=True
     )
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _describe_end(number: str) -> str:
-    done = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True)
-    found = dict(pair.partition("=")[::2] for pair in done.stdout.split())
-    return (
-        ", ".join(f"{name} {found[name]}" for name in ("JobState", "Reason", "ExitCode") if name in found) or "unknown"
-    )
 
 
 def _slurm(*words: str) -> str:

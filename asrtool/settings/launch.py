@@ -39,3 +39,30 @@ class Slurm:
     def num_tasks_per_node(self) -> int:
         """Return the number of learners of a node."""
         return self.learners_per_node or self.gpus_per_node or 1
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """Trainings as TrainJobs of Kubeflow Trainer."""
+
+    image: str = ""  # of asrtool, which the Dockerfile makes
+    claim: str = ""  # name of the volume claim (ReadWriteMany) that has the work folder
+    mount: str = "/work"  # folder where the claim is mounted, here and in the pods
+    namespace: str = ""  # empty is the one of the kubeconfig
+    runtime: str = "torch-distributed"  # a ClusterTrainingRuntime of torch
+    nodes: int = 1  # pods that train
+    learners_per_node: int = 0  # 0 is one per GPU, or one
+    gpus_per_node: int = 0  # all of a pod's learners together
+    cpus_per_learner: int = 1  # cores of a learner
+    memory_per_node: str = ""  # of a pod, such as 16Gi; empty is no limit
+    s3_secret: str = ""  # name of a secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; empty is no secret
+    max_restarts: int = 100  # of all learners, after a pod is evicted or lost
+
+    def __post_init__(self) -> None:
+        at_least(1, "launch.kubernetes", self, "nodes", "cpus_per_learner")
+        at_least(0, "launch.kubernetes", self, "learners_per_node", "gpus_per_node", "max_restarts")
+
+    @property
+    def num_learners_per_node(self) -> int:
+        """Return the number of learners of a pod."""
+        return self.learners_per_node or self.gpus_per_node or 1

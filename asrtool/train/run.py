@@ -19,7 +19,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.launch.environment import adopt_task, check_environment, is_learner
+from asrtool.distributed.launch.environment import adopt_task, become_torchrun, check_environment, is_learner
 from asrtool.distributed.members.joining import join_training, rendezvous_path
 from asrtool.distributed.members.members import Survival, TrainingEnded, node_of
 from asrtool.distributed.members.supervisor import end_joined, forget_lost, holding_lock, supervise, supervise_joining
@@ -81,6 +81,7 @@ def start(job: Job) -> None:
 
     Raises AsrtoolError as `train`, and here if a learner ends early.
     """
+    become_torchrun(job.distributed.num_learners)
     adopt_task(job.distributed.num_learners)
     check_environment(job.distributed.num_learners)
     num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed, job.num_stages)

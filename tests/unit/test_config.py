@@ -121,7 +121,9 @@ OTHERS: dict[str, Any] = {
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
     "decode.executor": "dask:tcp://node:8786", "launch.slurm.partition": "gpu", "launch.slurm.account": "speech",
     "launch.slurm.time": "24:00:00", "launch.slurm.memory_per_cpu": "4G", "launch.slurm.options": ["--exclusive"],
-    "launch.slurm.setup": ["module load cuda"],
+    "launch.slurm.setup": ["module load cuda"], "launch.kubernetes.image": "registry/asrtool:cpu",
+    "launch.kubernetes.claim": "asr-work", "launch.kubernetes.mount": "/data", "launch.kubernetes.namespace": "speech",
+    "launch.kubernetes.runtime": "torch", "launch.kubernetes.memory_per_node": "16Gi", "launch.kubernetes.s3_secret": "s3",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Environment variables of a learner, set by torchrun, srun or the launcher here.
+"""Environment variables of a learner, set by torchrun, srun, or the launcher here.
 
 Needs no torch.
 """
@@ -9,6 +9,8 @@ import os
 import re
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 
@@ -56,6 +58,25 @@ def adopt_task(num_learners: int) -> None:
         "MASTER_ADDR": _address_of(first_host(os.environ["SLURM_STEP_NODELIST"])),
         "MASTER_PORT": str(FIRST_PORT + (31 * job + step) % NUM_PORTS),
     }
+
+
+def become_torchrun(num_learners: int) -> None:
+    """Replace this process by torchrun in a pod of a TrainJob.
+
+    torchrun reads the PET_* variables there. Does nothing elsewhere, and in a learner. Raises AsrtoolError if
+    `num_learners` contradicts.
+    """
+    nodes, local = os.environ.get("PET_NNODES", ""), os.environ.get("PET_NPROC_PER_NODE", "")
+    if not nodes or "RANK" in os.environ:
+        return
+    if num_learners and nodes.isdecimal() and local.isdecimal() and num_learners != int(nodes) * int(local):
+        raise AsrtoolError(
+            f"distributed.num_learners (--num-learners) is {num_learners}, but this pod is one of {nodes} with {local} "
+            "learners each (PET_NNODES, PET_NPROC_PER_NODE)",
+            "leave out --num-learners, or change numNodes and numProcPerNode of the TrainJob",
+        )
+    command = [str(Path(sys.executable).with_name("asrtool")), *sys.argv[1:]]
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--no-python", *command])
 
 
 def first_host(node_list: str) -> str:

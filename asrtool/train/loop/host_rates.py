@@ -36,7 +36,7 @@ class HostRates:
         self._hosts: dict[int, str] = {}  # of the learners that have trained
 
     def take(self) -> dict[str, dict[str, float]]:
-        """Return the rates by host since the last call; empty for a single learner.
+        """Return the rates by host since the last call; empty for a single host.
 
         They are `learners` that train, `steps_per_s` of all of them, `wait_fraction` of their time in steps, mean
         `staleness`, `skipped` exchanges, and learners that were `lost` and that `joined`.
@@ -47,7 +47,7 @@ class HostRates:
             for record in self._read(path, int(path.stem)):
                 self._hosts[int(path.stem)] = record["host"]
                 new.setdefault(record["host"], []).append(record)
-        if len(self._hosts) < 2:
+        if len({*self._hosts.values()}) < 2:
             return {}
         seconds = max(self._time - before, 1e-9)
         return {host: self._rates(host, new.get(host, []), seconds) for host in sorted({*self._hosts.values()})}
