@@ -123,7 +123,8 @@ OTHERS: dict[str, Any] = {
     "launch.slurm.time": "24:00:00", "launch.slurm.memory_per_cpu": "4G", "launch.slurm.options": ["--exclusive"],
     "launch.slurm.setup": ["module load cuda"], "launch.kubernetes.image": "registry/asrtool:cpu",
     "launch.kubernetes.claim": "asr-work", "launch.kubernetes.mount": "/data", "launch.kubernetes.namespace": "speech",
-    "launch.kubernetes.runtime": "torch", "launch.kubernetes.memory_per_node": "16Gi", "launch.kubernetes.s3_secret": "s3",
+    "launch.kubernetes.runtime": "torch", "launch.kubernetes.memory_per_node": "16Gi",
+    "launch.kubernetes.s3_secret": "s3",
 }  # fmt: skip
 
 
