@@ -23,6 +23,7 @@ class Distributed:
     reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
     interface: str = ""  # network of all learners, by name or subnet; empty is the one on the way to the rendezvous
     timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
+    on_stop: str = "all"  # who stops when a learner of several hosts is asked to: all; or leave, that one alone
 
     @property
     def survives(self) -> bool:
@@ -47,6 +48,7 @@ class Distributed:
 
     def __post_init__(self) -> None:
         positive("distributed", self, "timeout_s")
+        one_of("distributed.on_stop", self.on_stop, ("all", "leave"))
         interface_or_subnet("distributed.interface", self.interface)
         at_least(0, "distributed", self, "num_learners", "global_batch_s", "reference_batch_s")
         positive("distributed", self, "lr_scale")

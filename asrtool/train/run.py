@@ -29,7 +29,7 @@ from asrtool.settings.distributed import Distributed, joinable_strategies
 from asrtool.train.inputs import FINAL, INPUTS, begun_with, open_training
 from asrtool.train.job import Job
 from asrtool.train.ledger import describe_assigned, examine_lost, forget_assigned
-from asrtool.train.loop.stop import Stopped
+from asrtool.train.loop.stop import Left, Stopped
 
 if TYPE_CHECKING:
     from asrtool.distributed.world import World
@@ -187,7 +187,7 @@ def _train_as_learner(job: Job) -> None:
                 stack.enter_context(holding_lock(job.out, world.rank))
             try:
                 _train(job, world)
-            except Stopped:  # by a signal to another learner
+            except (Left, Stopped):  # by a signal to another learner
                 sys.exit(128 + signal.SIGTERM)
 
 

@@ -32,7 +32,7 @@ from torch.distributed.distributed_c10d import Store
 
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.launch.generation import generation_store, host_key
-from asrtool.distributed.members.members import Members, Survival, node_of
+from asrtool.distributed.members.members import LEFT, Members, Survival, node_of
 from asrtool.distributed.members.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
 
@@ -103,8 +103,10 @@ class Heartbeat:
     def _find_next(self, store: Store, members: Members) -> None:
         members.refresh(store)
         live = members.live  # before the losses, to which another thread may add
-        if self.rank in members.losses:
-            self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
+        if loss := members.losses.get(self.rank):
+            if loss.why != LEFT:
+                self._give_up(f"the others took it for lost: it {loss.why}")
+            self._end.set()
             return
         joins = self.rank not in live  # so far it watches no other
         self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]

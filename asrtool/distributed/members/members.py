@@ -29,6 +29,7 @@ class TakenForLost(ConnectionError):
     """The others train without this learner."""
 
 
+LEFT = "left"  # why a learner is lost that was asked to stop, and has trained all its batches
 LostBatch = tuple[int, int, int]  # round, epoch and position, each from 0, of a batch that a lost learner had
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from asrtool.child_processes import STOPS, end_with, fork_child, on_stop
 from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.members.members import LEFT
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
@@ -174,7 +175,7 @@ def _signal_for_child(number: int, launcher: int) -> int:
 
 def _kill_when_lost(out: Path, rank: int, child: int, ended: threading.Event) -> None:
     while not ended.wait(POLL_S):
-        if lost_path(out, rank).exists():
+        if lost_path(out, rank).exists() and why_lost(out, rank) != LEFT:
             _send(child, signal.SIGKILL)
             break
 

@@ -13,18 +13,19 @@ Cuts divide the rounds: a checkpoint has all rounds before its cut, and none aft
 with a cut; learner 0 asks for others. The counter also counts these cuts (each adds CUT to it). So
 all learners see on which side of each cut a round is, without waiting for one another.
 
-A learner that is asked to stop ends the assignment for all; batches assigned before are trained. A
-slow one leaves the last rounds to the others, which would wait for it at the end.
+A learner that is asked to stop ends the assignment for all; batches assigned before are trained. One
+that is asked to leave draws once more, and its sync group then leaves the others; all stop if all are
+asked to. A slow one leaves the last rounds to the others, which would wait for it at the end.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from asrtool.distributed.members.members import LostBatch
+from asrtool.distributed.members.members import LostBatch, LostLearner, node_of
 from asrtool.distributed.work.lost_batches import LostBatches, SyncGroup
 from asrtool.distributed.work.shard_claims import ShardClaims
 from asrtool.distributed.world import World
@@ -50,7 +51,7 @@ END = 2**56  # added to the counter, this ends the assignment
 COUNTER = "rounds"
 NUM_DONE = "rounds/done"  # counts the sync groups that left the last rounds to the others
 NONE = -1  # in place of a round
-DONE = -1  # in place of a ticket
+DONE, LEAVE = -1, -2  # in place of a ticket
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,13 @@ class Requests(Protocol):
     def stop(self) -> bool:
         """Return whether all learners are to stop."""
 
+    @property
+    def may_leave(self) -> bool:
+        """Return whether learners that are asked to stop leave alone."""
+
+    def leave(self) -> bool:
+        """Return whether this learner is to leave the others."""
+
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
         """Return whether to cut a checkpoint before round `number`; for learner 0.
 
@@ -147,6 +155,8 @@ class WorkQueue:
         self._drawn: list[int] = []  # the last two tickets
         self._is_done = False  # whether this sync group left the last rounds to the others
         self.stopped = True  # whether `assign` ended before the last round for all
+        self._is_asked = False  # whether one of this sync group was asked to leave before its last ticket
+        self.leaves = False  # whether this sync group leaves
 
     def assign(self) -> Iterator[Assignment]:
         """Yield this learner's part of all batches, in steps, each to be trained."""
@@ -183,9 +193,28 @@ class WorkQueue:
 
     def assign_lost_batches(self) -> Iterator[Assignment]:
         """Yield, after all of `assign` is trained, the batches that others leave."""
-        if self.lost_batches:
+        if self.lost_batches and not self.leaves:
             for left in self.lost_batches.wait(self.stopped, self._sync_group):
                 yield from self._reassign(left)
+
+    def leave(self, examine: Callable[[int], LostLearner]) -> None:
+        """Take this sync group, whose steps are recorded, from the members.
+
+        All of it call this. `examine` returns what a learner has left.
+        """
+
+        def lose() -> None:
+            members, group = self.world.members, self._group()
+            assert members
+            for rank in group:
+                self.world.store.get(_recorded(rank))
+            members.lose(self.world.store, *map(examine, group))
+
+        self.world.store.set(_recorded(self.world.rank), "")
+        self._sync_group.share(lose)
+
+    def _group(self) -> range:
+        return node_of(self.world.rank, self.rule.group_size)
 
     def _reassign(self, left: Sequence[LostBatch]) -> Iterator[Assignment]:
         """Yield steps of this sync group with these batches, one for each epoch."""
@@ -250,14 +279,16 @@ class WorkQueue:
         for count in itertools.count():
             if self.requests.stop():
                 store.add(COUNTER, END)
+            if self.requests.leave():
+                store.set(_leaving(self.world.rank), "")
             if self.world.is_first and self._is_to_save(count, self._drawn[-1] if self._drawn else 0):
                 num_cuts, number = divmod(store.add(COUNTER, CUT), CUT)
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
                 store.set(_asked(num_cuts - 1), str(number))
             value, slots = self._sync_group.share(self._take_ticket)
-            self._is_done = value == DONE
-            if value == DONE or value >= END:
+            self._is_done, self.leaves = value == DONE, value == LEAVE
+            if value < 0 or value >= END:
                 return
             yield value % CUT, value // CUT, slots
 
@@ -273,11 +304,29 @@ class WorkQueue:
 
     def _take_ticket(self) -> tuple[int, Sequence[int]]:
         """Return the counter's value and the slots claimed; DONE leaves the rest."""
+        if self._is_leaving():
+            return LEAVE, ()
         if self._would_be_last():
             return DONE, ()
         value = self.world.store.add(COUNTER, 1) - 1
         self._drawn = [*self._drawn[-1:], value % CUT]
         return value, self._claim(value % CUT) if value < END else ()
+
+    def _is_leaving(self) -> bool:
+        """Return whether this sync group leaves, a step after it was asked to.
+
+        Others may be asked at the same time, as by a cluster that ends a job: if all are, all stop.
+        """
+        is_asked, self._is_asked = self._is_asked, self.requests.may_leave and self._are_leaving(any, self._group())
+        if not is_asked:
+            return False
+        if not self._are_leaving(all, self.world.live):
+            return True
+        self.world.store.add(COUNTER, END)
+        return False
+
+    def _are_leaving(self, which: Callable[[Iterable[bool]], bool], ranks: Iterable[int]) -> bool:
+        return which(self.world.store.check([_leaving(rank)]) for rank in ranks)
 
     def _would_be_last(self) -> bool:
         """Return whether the others would finish before this group's next round.
@@ -305,6 +354,16 @@ class WorkQueue:
             place = self.world.rank % self.world.size / self.world.size
             self._claims = ShardClaims(self.world.store, found.epoch, windows, place, self.rule.group_size)
         return [self._claims.claim(member) for member in range(len(found.slots))]
+
+
+def _leaving(rank: int) -> str:
+    """Return the key of a learner that was asked to leave."""
+    return f"leaving/{rank}"
+
+
+def _recorded(rank: int) -> str:
+    """Return the key of a learner that leaves, and has recorded its last step."""
+    return f"recorded/{rank}"
 
 
 def _asked(number: int) -> str:

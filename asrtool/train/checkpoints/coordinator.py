@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from asrtool.distributed.members.members import LostLearner, TrainingEnded
+from asrtool.distributed.members.members import LEFT, LostLearner, TrainingEnded
+from asrtool.distributed.members.supervisor import report_lost
 from asrtool.distributed.strategies.strategy import Strategy
 from asrtool.distributed.work.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
@@ -39,12 +40,12 @@ from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.merge import Cut
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.inputs import TRAINING
-from asrtool.train.ledger import Ledger, Trained, note
+from asrtool.train.ledger import Ledger, Trained, examine_lost, note
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.loss import Sums, with_weights
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records
-from asrtool.train.loop.stop import EndsEarly, Stop, Stopped
+from asrtool.train.loop.stop import EndsEarly, Left, Stop, Stopped
 
 SHORTLY = 10  # before the end of an epoch: one so many-th of the steps between two checkpoints
 
@@ -75,8 +76,17 @@ class Pace:
         self.by_steps: list[bool] = []  # of each checkpoint asked for by `save`: whether by steps, or by time alone
 
     def stop(self) -> bool:
-        """Return whether a signal has arrived, or training ends early."""
-        return self._stop.requested or self._ends_early()
+        """Return whether a signal to stop all has arrived, or training ends early."""
+        return (self._stop.requested and not self._stop.leaves) or self._ends_early()
+
+    @property
+    def may_leave(self) -> bool:
+        """True if a learner that is asked to stop leaves alone."""
+        return self._stop.leaves
+
+    def leave(self) -> bool:
+        """Return whether a signal to leave has arrived."""
+        return self._stop.leaves and self._stop.requested
 
     def every(self, number: int) -> bool:
         """Return whether a step of synchronous learners makes a checkpoint."""
@@ -304,6 +314,15 @@ class CheckpointCoordinator:
             self._end_epoch(self.plan.end)
         self.checkpointer.drain()
         self.world.barrier()  # a learner that has ended would be taken for lost
+
+    def leave(self) -> None:
+        """Leave the others after the last step; raises Left."""
+        out = self.checkpointer.directory.parent
+        assert self.snapshots
+        self.snapshots.close()  # from here on the next learner may make checkpoints and reports
+        self.queue.leave(lambda rank: examine_lost(out, rank, LEFT))
+        report_lost(out, self.world.rank, LEFT)
+        raise Left
 
     def look_for_the_end(self) -> None:
         """Raise EndsEarly, at all learners alike, if the dev losses call for it."""

@@ -79,7 +79,8 @@ def build_training(job: Job, components: Components, world: World, rate_factor: 
     together = round_size == world.size  # all learners at each step
     plan = Plan(train_set, settings.num_epochs, round_size, state)
 
-    stop = Stop()
+    has_others = bool(world.members) and not (together or world.joins) and world.local_size < world.size
+    stop = Stop(leaves=has_others and job.distributed.on_stop == "leave")
     records = Records(job.out, world, state.record_bytes)
     reports = Reports(settings, total_samples, job.out, state, is_first=world.rank == 0, num_learners=world.size)
     dev_losses = DevLosses(world, state.dev_losses, settings.early_stop)

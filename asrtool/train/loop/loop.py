@@ -77,7 +77,8 @@ class Training:
         """Train to the end; on a stop, save a checkpoint first.
 
         Raises AsrtoolError if a loss or gradient is NaN or infinite, and if the disk is full. Raises Stopped if
-        another learner was asked to stop, and TrainingEnded if this one was to join others that have ended.
+        another learner was asked to stop, Left if this one has left the others, and TrainingEnded if it was to join
+        others that have ended.
         """
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports, self.event_log):
@@ -91,7 +92,7 @@ class Training:
             try:
                 self._enter()
                 self.train_steps()
-                self.cuts.end()
+                self.cuts.leave() if self.queue.leaves else self.cuts.end()
             except EndsEarly:
                 self.cuts.end_early()
             except Stopped:

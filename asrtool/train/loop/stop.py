@@ -17,6 +17,10 @@ class Stopped(Exception):
     """A learner was asked to stop; raised where stopping is safe."""
 
 
+class Left(Exception):
+    """This learner was asked to stop, and has left the others, which train on."""
+
+
 class EndsEarly(Exception):
     """Early stopping: dev losses no longer fall; raised where stopping is safe."""
 
@@ -28,7 +32,9 @@ class Stop:
     raised.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: bool = False) -> None:
+        """A learner that `leaves` stops alone."""
+        self.leaves = leaves
         self._received: int | None = None
         self._logged = False
         self._since = 0.0
@@ -53,7 +59,8 @@ class Stop:
         """True once a signal has arrived; the first time it is logged."""
         if self._received is not None and not self._logged:
             self._logged = True
-            logging.info("asked to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
+            what = "leaving the others after two steps" if self.leaves else "saving a checkpoint"
+            logging.info("asked to stop (%s): %s", signal.Signals(self._received).name, what)
         return self._received is not None
 
     def check(self) -> None:
@@ -64,6 +71,8 @@ class Stop:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        failed = kind is not None and not issubclass(kind, Stopped)  # a launcher stops learners when one has failed
+        failed = kind is not None and not issubclass(
+            kind, Stopped | Left
+        )  # a launcher stops learners when one has failed
         if not failed and self.requested and self._received is not None:
             signal.raise_signal(self._received)

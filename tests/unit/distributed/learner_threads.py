@@ -182,9 +182,14 @@ class Wishes:
     stops: Callable[[], bool] = lambda: False
     saves: Callable[[int], bool] = lambda number: False
     every_rounds: int = 0
+    leaves: Callable[[], bool] = lambda: False
+    may_leave: bool = False
 
     def stop(self) -> bool:
         return self.stops()
+
+    def leave(self) -> bool:
+        return self.leaves()
 
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
         return self.saves(number)

@@ -47,7 +47,7 @@ from asrtool.train.loop.build import build_training
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
-from asrtool.train.loop.stop import Stop, Stopped
+from asrtool.train.loop.stop import Left, Stop, Stopped
 from asrtool.train.loop.straggler import InjectionOptions
 
 NUM_BATCHES, NUM_EPOCHS = 11, 3
@@ -122,7 +122,8 @@ class Member(World):
 
     def __init__(self, attempt: Attempt, rank: int, joins: bool, dies_at: float) -> None:
         store = FaultyStore(attempt.store, dies_at, attempt.stops.get(rank, 0))
-        super().__init__(rank, attempt.size, attempt.size, store, generation="token")
+        local_size = 1 if attempt.on_stop == "leave" else attempt.size
+        super().__init__(rank, attempt.size, local_size, store, generation="token")
         self.attempt, self.joins, self.members = attempt, joins, Members(attempt.size, rank)
         self.calls = itertools.count()
 
@@ -159,12 +160,14 @@ class Attempt:
     size: int
     kills: Mapping[int, int]  # rank -> request or, if negative, ticket
     stops: Mapping[int, int] = field(default_factory=dict)  # rank -> request at which it is asked to stop
+    on_stop: str = "all"  # as in the settings
     node_size: int = 1  # learners that step together, and are lost together
     num_join: int = 0
     die_evaluating: Collection[int] = ()
     store: HashStore = field(default_factory=HashStore)
     given: dict[Any, dict[int, Any]] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
     worlds: dict[int, Member] = field(default_factory=dict)
     errors: list[BaseException] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
@@ -191,7 +194,7 @@ class Attempt:
                 self.worlds[rank] = world
                 if self.dead & {*node_of(rank, self.node_size)}:
                     world.store.kill()
-            training = build_training(self.crew.job(self.node_size), self.crew.components(), world)
+            training = build_training(self.crew.job(self.node_size, self.on_stop), self.crew.components(), world)
             world.store.stop = training.stop
             training.train()
             self.crew.check_end(training)
@@ -202,7 +205,10 @@ class Attempt:
         except TrainingEnded:
             assert joins
         except Stopped:
-            assert self.stops
+            assert self.stops or self.on_stop == "leave"
+        except Left:
+            assert self.on_stop == "leave"
+            self.left.add(rank)
         except ConnectionError:  # of one at the end, where all are needed: the launcher ends them
             self.dead.add(rank)
             self.kill_all()
@@ -269,7 +275,7 @@ class Crew:
         out.mkdir(exist_ok=True)
         self.out, self.num_restarts = out, 0
 
-    def job(self, node_size: int) -> Job:
+    def job(self, node_size: int, on_stop: str) -> Job:
         optimisation = Optimisation(
             num_epochs=NUM_EPOCHS,
             optimizer=Choice.of("optimizer", "sgd", momentum=0.0, weight_decay=0.0),
@@ -279,7 +285,8 @@ class Crew:
             save_every_steps=2,
             keep_last=1000,
         )
-        distributed = Distributed(strategy=Choice.of("strategy", f"{__name__}:in_nodes", node_size=node_size))
+        strategy = Choice.of("strategy", f"{__name__}:in_nodes", node_size=node_size)
+        distributed = Distributed(strategy=strategy, on_stop=on_stop)
         inputs: Any = None
         injection = InjectionOptions(compute_ms=0.2)
         return Job(self.out, inputs, optimisation, distributed, lambda _: self.components(), injection=injection)

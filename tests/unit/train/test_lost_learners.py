@@ -7,12 +7,14 @@ import json
 import random as random_module
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import crew
 import numpy as np
 import pytest
 import torch
@@ -21,13 +23,15 @@ from torch import nn
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import LostLearner, Members, TrainingEnded
+from asrtool.distributed.members.members import LEFT, LostLearner, Members, TrainingEnded, node_of
+from asrtool.distributed.members.supervisor import why_lost
 from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.checkpoints.checkpoint import Origin, Saved, State
+from asrtool.train.checkpoints.checkpoint import Origin, Saved, State, load_newest
+from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
 from asrtool.train.ledger import (
     Assigned,
@@ -41,6 +45,7 @@ from asrtool.train.ledger import (
 from asrtool.train.loop import joining
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.step_records import Records, Step, record_of
+from asrtool.train.loop.stop import Stop
 
 NUM_REQUESTS = 250  # about as many as a learner makes
 
@@ -53,8 +58,11 @@ def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]
         num_join = random.randrange(2) if node_size == 1 else 0
         who = random.sample(range(size + num_join), random.randint(1, size // node_size))
         kills = {rank: random.choice([random.randrange(1, NUM_REQUESTS), -random.randint(1, 9)]) for rank in who}
-        stops = {random.randrange(size): random.randrange(1, NUM_REQUESTS)} if random.random() < 0.3 else {}
-        yield functools.partial(Attempt, size=size, kills=kills, stops=stops, node_size=node_size, num_join=num_join)
+        asked = random.sample(range(size), random.choice([0, 0, 1, 2]))
+        stops = {rank: random.randrange(1, NUM_REQUESTS) for rank in asked}
+        on_stop = random.choice(["all", "leave"])
+        attempt = functools.partial(Attempt, size=size, kills=kills, stops=stops, on_stop=on_stop)
+        yield functools.partial(attempt, node_size=node_size, num_join=num_join)
     yield functools.partial(Attempt, size=random.randint(2, 3), kills={})
 
 
@@ -115,6 +123,53 @@ def test_waiting_for_an_assignment_is_recorded_apart_from_waiting_for_its_batch(
     step = Step(1, 1, 0.0, {}, 0.0, began, 0.1, cost)
     line = record_of(assignment.batch, step, batch, 1)
     assert line["wait_s"] == round(1.0 + batch.draw_s, 6)
+
+
+@pytest.mark.parametrize("node_size", [1, 2])
+def test_one_that_is_asked_to_leave_leaves_with_its_node_and_the_others_train_on(
+    node_size: int, tmp_path: Path
+) -> None:
+    made: list[Attempt] = []
+
+    def attempt(crew: Crew) -> Attempt:
+        made.append(Attempt(crew, 3 * node_size, {}, stops={node_size: 20}, on_stop="leave", node_size=node_size))
+        return made[-1]
+
+    with patch.object(crew, "NUM_BATCHES", 100):
+        Crew(tmp_path / "train").train(iter([attempt]))
+    (one,) = made
+    node = {*node_of(node_size, node_size)}
+    assert one.left == node
+    assert {rank: loss.why for rank, loss in one.worlds[0].members.losses.items()} == dict.fromkeys(node, LEFT)
+    assert all(why_lost(tmp_path / "train", rank) == LEFT for rank in node)
+
+
+def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: Path) -> None:
+    made: list[Attempt] = []
+    together, num_asked = threading.Barrier(3), Counter[Pace]()
+
+    def leave(self: Pace) -> bool:
+        if self.may_leave and num_asked[self] < 2:  # at the second draw all have said so at the first
+            num_asked[self] += 1
+            together.wait(60)
+        return self.may_leave
+
+    def attempt(crew: Crew) -> Attempt:
+        made.append(Attempt(crew, 3, {}, on_stop="leave"))
+        return made[-1]
+
+    def again(crew: Crew) -> Attempt:
+        saved = load_newest(crew.out / "checkpoints")
+        assert saved
+        assert saved[1].learners == [0, 1, 2]
+        return Attempt(crew, 3, {})
+
+    def as_if_asked(self: Stop) -> bool:
+        return self.leaves
+
+    with patch.object(Pace, "leave", leave), patch.object(Stop, "requested", property(as_if_asked)):
+        Crew(tmp_path / "train").train(iter([attempt, again]))
+    assert made[0].final is None
 
 
 def test_what_the_first_one_was_evaluating_the_next_one_evaluates(tmp_path: Path) -> None:
