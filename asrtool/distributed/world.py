@@ -20,11 +20,11 @@ import torch.distributed as collectives
 import torch.distributed.nn.functional  # while there is no group: its default arguments would keep one
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from asrtool.distributed.launch import addresses
-from asrtool.distributed.launch.environment import is_learner, is_met, joined_generation
+from asrtool.distributed.launch.environment import SERVED, is_learner, is_met, joined_generation, serves_store
 from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.members.members import Members, TakenForLost
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
@@ -165,9 +165,14 @@ def join_learners(interface: str = "", timeout_s: float = ANSWER_TIMEOUT_S) -> W
     if generation := joined_generation():
         return _join_running(generation, interface, timeout_s)
     patience_s = timeout_s if is_met() else RENDEZVOUS_TIMEOUT.total_seconds()
-    has_store = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
-    reached = None if has_store else addresses.reach_rendezvous(patience_s)
-    store, rank, size = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
+    reached = None if serves_store() else addresses.reach_rendezvous(patience_s)
+    if SERVED in os.environ:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store: Store = TCPStore(
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=False, timeout=RENDEZVOUS_TIMEOUT
+        )
+    else:
+        store, rank, size = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
     store.set_timeout(COLLECTIVE_TIMEOUT)
     reached = reached or addresses.reach_rendezvous(patience_s)
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))

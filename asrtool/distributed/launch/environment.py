@@ -15,6 +15,7 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 
 JOINED = "ASRTOOL_JOINED_GENERATION"  # token of the running generation that this process joins
+SERVED = "ASRTOOL_STORE_SERVED"  # set if the supervisor of learner 0 serves the rendezvous store
 FIRST_PORT, NUM_PORTS = 15_000, 15_000  # of the rendezvous of a step of srun, below those that systems give out
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
@@ -32,6 +33,12 @@ def joined_generation() -> str:
 def is_met() -> bool:
     """Return whether torchrun's agents met on all hosts before the first start."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
+
+
+def serves_store() -> bool:
+    """Return whether this process serves the store: learner 0 without torchrun's."""
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    return os.environ.get("RANK") == "0" and not agent and SERVED not in os.environ
 
 
 def adopt_task(num_learners: int) -> None:

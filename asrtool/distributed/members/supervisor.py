@@ -2,14 +2,14 @@
 
 A launcher ends all its learners once one has failed. So the process that it starts forks: its child
 is the learner, and it watches. If the child is killed, the supervisor writes `learners/R.lost`,
-where the others look for it (members.heartbeat), and stays until none of them trains any more.
+where the others look for it (members.heartbeat), and stays until none of them trains any more. That of
+learner 0 serves the rendezvous store, unless torchrun does, so that learner 0 may be lost.
 
 The others also write that file, for a learner that gave no sign of life for too long. Its
 supervisor, if there still is one, then kills it, so that it does not wake up later and train
 batches that others have got.
 
-Needs no torch, and loads none before it forks; if a launcher has loaded it, no thread of it runs
-yet.
+Loads no torch before it forks; if a launcher has loaded it, no thread of it runs yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from asrtool.child_processes import STOPS, end_with, fork_child, on_stop
-from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.launch.environment import LOST, SERVED, serves_store
 from asrtool.distributed.members.members import LEFT
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
@@ -92,14 +92,18 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
     machines it is killed, and they survive that.
     """
     forget_lost(out, rank)
-    launcher = os.getppid()
+    launcher, serves = os.getppid(), serves_store()
     end_with(launcher)
     child = fork_child()
     if child == 0:
+        if serves:
+            os.environ[SERVED] = "1"
         return
     on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
+    store = _serve() if serves else None
     code = _wait(out, rank, child)
-    if why := _how_survived(out, rank, code, len(node) > 1):
+    has_left = store is not None and why_lost(out, rank) == LEFT  # the others need its store
+    if why := LEFT if has_left else _how_survived(out, rank, code, len(node) > 1):
         on_stop(signal.SIG_DFL)
         report_lost(out, rank, why)
         if code < 0:
@@ -108,6 +112,21 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
             time.sleep(POLL_S)
         code = 0 if final.exists() else code
     _exit(code)
+
+
+def _serve() -> object:
+    """Serve the rendezvous store until the result is deleted.
+
+    AsrtoolError if the port is taken.
+    """
+    from torch._C._distributed_c10d import TCPStore
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        return TCPStore(host, port, is_master=True, wait_for_workers=False)
+    except RuntimeError as error:
+        what = f"cannot serve the rendezvous store at {host}:{port}: {error}".splitlines()[0]
+        raise AsrtoolError(what, "let MASTER_PORT be a free port of the host of learner 0") from error
 
 
 def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) -> None:

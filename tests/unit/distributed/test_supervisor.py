@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch._C._distributed_c10d import TCPStore
 
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
@@ -202,3 +204,41 @@ def test_before_learners_start_again_those_that_had_joined_are_ended(tmp_path: P
     end_joined(tmp_path, 1)
     assert joined.wait(WAIT_S) == -signal.SIGKILL
     assert has_ended(learner)
+
+
+STORES = """
+    from torch._C._distributed_c10d import TCPStore
+    TCPStore("localhost", {port}, is_master=False).set("by", "learner 0")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_rendezvous_store_outlives_learner_0_and_ends_after_the_others(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    learner = script(tmp_path, STORES.format(port=port)).replace("out, 1", "out, 0")
+    place = {"RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    with holding_lock(tmp_path, 1):
+        supervisor = subprocess.Popen([sys.executable, "-c", learner], env={**environment, **place})
+        wait_until(lambda: why_lost(tmp_path, 0))
+        assert TCPStore("localhost", port, is_master=False).get("by") == b"learner 0"
+        assert supervisor.poll() is None
+    assert supervisor.wait(WAIT_S) == -signal.SIGKILL
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("localhost", port))
+
+
+def test_a_taken_port_of_the_store_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        place = {"RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1])}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+        learner = script(tmp_path, WAITS).replace("out, 1", "out, 0")
+        done = subprocess.run(
+            [sys.executable, "-c", learner],
+            env={**environment, **place},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+    assert "AsrtoolError: cannot serve the rendezvous store at localhost:" in done.stderr

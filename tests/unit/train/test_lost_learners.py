@@ -132,7 +132,8 @@ def test_one_that_is_asked_to_leave_leaves_with_its_node_and_the_others_train_on
     made: list[Attempt] = []
 
     def attempt(crew: Crew) -> Attempt:
-        made.append(Attempt(crew, 3 * node_size, {}, stops={node_size: 20}, on_stop="leave", node_size=node_size))
+        asked = {2 * node_size - 1: 20}  # the last one of its node
+        made.append(Attempt(crew, 3 * node_size, {}, stops=asked, on_stop="leave", node_size=node_size))
         return made[-1]
 
     with patch.object(crew, "NUM_BATCHES", 100):
