@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -179,3 +182,33 @@ def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to
     for log, lines in zip(logs, expected, strict=True):
         assert all(line in log for line in lines), log
     assert not any(path.read_text() for path in (trainings.out / "learners").glob("*.jsonl"))  # none made a step
+
+
+def test_a_host_that_is_asked_to_stop_leaves_and_the_other_one_ends_the_training(
+    hosts_of: Callable[[str], list[Host]], trainings: Trainings
+) -> None:
+    """As under srun: without torchrun, whose agents wait for one that has ended."""
+    words = [str(Path(sys.executable).with_name("asrtool")), "train", "--strategy", "adpsgd-random", *PATIENT]
+    words += [str(path) for path in (trainings.toy / "features", trainings.toy / "tokenizer", trainings.out)]
+    words += ["--config", str(trainings.config), "--compute-ms", "500", "--set", "distributed.on_stop=leave"]
+    records = [trainings.out / "learners" / f"{rank}.jsonl" for rank in range(2)]
+    with contextlib.ExitStack() as stack:
+        learners = []
+        for rank, (host, path) in enumerate(zip(hosts_of("ipv6"), trainings.logs, strict=True)):
+            place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+            env = {**os.environ, **place, "MASTER_ADDR": "h1", "MASTER_PORT": "29511"}
+            log = stack.enter_context(open(path, "w"))
+            learners.append(stack.enter_context(subprocess.Popen(host.command(words), stdout=log, stderr=log, env=env)))
+            stack.callback(learners[-1].kill)
+        until = time.monotonic() + ENDED_S
+        while not all(path.exists() and path.stat().st_size for path in records):
+            assert time.monotonic() < until, trainings.logs[0].read_text()
+            time.sleep(0.1)
+        learners[1].terminate()
+        codes = [one.wait(ENDED_S) for one in reversed(learners)]
+    logs = [path.read_text() for path in trainings.logs]
+    assert codes == [128 + signal.SIGTERM, 0], "\n".join(logs)
+    assert "learner 1 left: 1 train without it" in logs[0]
+    assert "Traceback" not in "".join(logs)
+    assert json.loads((trainings.out / "train.json").read_text())["lost"] == {"1": "left"}
+    assert batches_trained(trainings.out) == planned(trainings.toy, trainings.config)
