@@ -64,6 +64,7 @@ class Cluster:
         self.job: dict[str, Any] | None = None
         self.pods: list[Pod] = []
         self.refuses = ""  # message with which a TrainJob is refused
+        self.num_cut = 0  # answers with a log that are still to be cut off after the first lines
         self._port = 0
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +154,10 @@ def handler(cluster: Cluster) -> type[http.server.BaseHTTPRequestHandler]:
                     ended = pod.process.poll() is not None
                     while chunk := log.read(1 << 16):
                         self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                        if cluster.num_cut:
+                            cluster.num_cut -= 1
+                            self.close_connection = True
+                            return
                     time.sleep(0.05)
                 self.wfile.write(b"0\r\n\r\n")
 

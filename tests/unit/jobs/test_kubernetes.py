@@ -158,6 +158,15 @@ def test_the_command_submits_and_shows_the_log_of_the_first_pod(start: Start, he
     assert manifest["kind"] == "TrainJob"
 
 
+def test_a_log_whose_connection_is_lost_goes_on_where_it_was(
+    start: Start, fake_torchrun: Path, cluster: Cluster
+) -> None:
+    fake_torchrun.write_text(TORCHRUN + "sleep 2; echo later\nexit 3\n")
+    cluster.num_cut = 1
+    _, log = end(start("f", "t", "out"))
+    assert log.count("pod 0 of 2") == log.count("later") == 1
+
+
 def test_a_training_that_fails_is_one_line_with_the_condition(start: Start, here: Path, fake_torchrun: Path) -> None:
     fake_torchrun.write_text(TORCHRUN + "exit 3\n")
     code, log = end(start("f", "t", "out"))

@@ -112,7 +112,7 @@ def wait_for(tmp_path: Path, text: str, times: int = 1) -> None:
 
 
 def number_of(tmp_path: Path) -> str:
-    return (tmp_path / "out.job" / "number").read_text()
+    return (tmp_path / "out.job" / "name").read_text()
 
 
 def assert_all_trained(tmp_path: Path) -> dict[str, object]:
