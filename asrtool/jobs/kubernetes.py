@@ -107,7 +107,7 @@ class KubernetesCluster:
 
     def command_to_end(self, name: str) -> str:
         """Return the command line that ends a TrainJob."""
-        return f"kubectl delete --namespace {self._namespace} trainjob {name}"
+        return f"kubectl -n {self._namespace} delete trainjob {name}"
 
     def _connect(self) -> Any:
         """Return the module `kubernetes.client`, which knows the cluster from then on."""

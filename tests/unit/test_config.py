@@ -124,7 +124,7 @@ OTHERS: dict[str, Any] = {
     "launch.slurm.setup": ["module load cuda"], "launch.kubernetes.image": "registry/asrtool:cpu",
     "launch.kubernetes.claim": "asr-work", "launch.kubernetes.mount": "/data", "launch.kubernetes.namespace": "speech",
     "launch.kubernetes.runtime": "torch", "launch.kubernetes.memory_per_node": "16Gi",
-    "launch.kubernetes.s3_secret": "s3",
+    "launch.kubernetes.s3_secret": "s3", "distributed.on_stop": "leave",
 }  # fmt: skip
 
 

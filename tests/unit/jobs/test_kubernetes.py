@@ -194,7 +194,7 @@ def test_a_running_job_is_followed_again_and_one_that_is_deleted_ends(
     code, log = end(process)
     assert code == 130
     assert "job asrtool-out-a1b2c continues" in log
-    assert "kubectl delete --namespace speech trainjob asrtool-out-a1b2c" in log
+    assert "kubectl -n speech delete trainjob asrtool-out-a1b2c" in log
     process = start("f", "t", "out")
     assert process.stderr
     while "of this training runs: its log follows" not in (line := process.stderr.readline()):

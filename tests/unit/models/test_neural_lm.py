@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_bf16 import in_bf16
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -134,7 +135,7 @@ def test_scores_side_by_side_are_those_one_by_one(
 @of_all_kinds
 def test_products_in_bf16_change_scores_a_little(reader: NeuralLm) -> None:
     expected = reader.log_probs(SENTENCES)
-    with torch.autocast("cpu", torch.bfloat16):
+    with in_bf16():
         found = reader.log_probs(SENTENCES)
     assert found == pytest.approx(expected, rel=0.01)
     assert found != pytest.approx(expected, rel=1e-6)
