@@ -180,12 +180,12 @@ def test_learners_of_other_nodes_train_on_without_one_that_dies_and_the_command_
     start: Callable, slurm: Path, tmp_path: Path
 ) -> None:
     """Nobody waits for the node; its batches go to the others, in the same job."""
-    process = start("adpsgd-random", 100)
+    process = start("adpsgd-random", 300)
     wait_for(tmp_path, "step ")
     process.send_signal(signal.SIGINT)
     assert process.wait(ENDED_S) == 130
     assert "continues: the same command follows it again" in (tmp_path / "log").read_text()
-    process = start("adpsgd-random", 100)
+    process = start("adpsgd-random", 300)
     wait_for(tmp_path, "of this training runs: its log follows")
     nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout
     kill_node(slurm, f"n{re.findall(r'[0-9]', nodes)[-1]}")
