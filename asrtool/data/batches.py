@@ -8,7 +8,6 @@ Letters in names: N utterances of a batch, T frames, F filterbank bins.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from array import array
 from collections import deque
@@ -21,7 +20,6 @@ from typing import TypeVar, cast
 import numpy as np
 
 from asrtool.data.storage.index import WINDOW_SHARDS, Utterance
-from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
 Item = TypeVar("Item")
@@ -47,22 +45,10 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Utterances trained together, as index positions; `number` counts from 0."""
+    """Utterances computed together, as index positions."""
 
-    number: int
     indices: Sequence[int]
     window: int = 0  # of shards, all of which its utterances are from
-
-
-@dataclass
-class LoadedBatch:
-    """A batch with its features, normalised and zero-padded to the longest utterance."""
-
-    number: int
-    indices: Sequence[int]
-    utterances: tuple[Utterance, ...]
-    feats_NTF: np.ndarray  # float32
-    feat_lens_N: np.ndarray  # int64, frames
 
 
 def plan_epoch(
@@ -83,13 +69,12 @@ def plan_epoch(
     check_longest(lengths, max_frames_per_batch)
     random = np.random.default_rng((seed, epoch))
     windows = plan_windows(lengths, window_shards, random) if windows is None else windows
-    number = itertools.count()
     for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         order = members[np.argsort(frames[members] * jitter, kind="stable")]
         packed = _pack(order, frames, max_frames_per_batch)
         for i in random.permutation(len(packed)).tolist():
-            yield Batch(next(number), packed[i], window)
+            yield Batch(packed[i], window)
 
 
 def plan_windows(
@@ -121,15 +106,9 @@ def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
     set cannot choose.
     """
     frames = lengths.num_frames
-    number = itertools.count()
     for window, members in enumerate(plan_windows(lengths)):
         for indices in _pack(members[np.argsort(frames[members], kind="stable")], frames, max_frames_per_batch):
-            yield Batch(next(number), indices, window)
-
-
-def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
-    """Load `batches` of `reader`, up to `prefetch` ahead; as load_ahead."""
-    return load_ahead(functools.partial(load_batch, reader), batches, prefetch)
+            yield Batch(indices, window)
 
 
 def load_ahead(
@@ -171,20 +150,18 @@ def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
     return np.zeros(shape, dtype=np.float32)
 
 
-def load_batch(
-    reader: FeatureReader,
-    batch: Batch,
-    zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF,
-    feats: Sequence[np.ndarray] | None = None,
-) -> LoadedBatch:
-    """Load a batch; `zeros` allocates its float32 features, `feats` replace them."""
-    feats = reader.read_several(batch.indices) if feats is None else feats
+def pad_feats(
+    feats: Sequence[np.ndarray], zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features (N, T, F) of N utterances, each (T, F), and their lengths (N,).
+
+    `zeros` allocates the float32 array.
+    """
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
-    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_bins))
+    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), feats[0].shape[1]))
     for n, feats_TF in enumerate(feats):
         feats_NTF[n, : len(feats_TF)] = feats_TF
-    utterances = tuple(reader.index[i] for i in batch.indices)
-    return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
+    return feats_NTF, feat_lens_N
 
 
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from asrtool.data.batches import Batch, load_batch
+from asrtool.data.batches import Batch
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import hold
@@ -28,6 +28,7 @@ from asrtool.decode.decoder import Chosen, Decoded, Searches, Tried
 from asrtool.decode.forward import (
     AcousticModel,
     Scored,
+    load_batch,
     load_searched_model,
     open_features,
     plan_batches,
@@ -84,17 +85,18 @@ class Opened:
 
 @dataclass(frozen=True)
 class Part:
-    """Batch of the set in the folder `features`, and where its scores are kept."""
+    """Batch `number` of the set in the folder `features`, and where its scores are kept."""
 
     features: Path
     digest: str
+    number: int
     batch: Batch
     kept: Path | None
 
     @property
     def name(self) -> str:
         """Title for error messages."""
-        return f"batch {self.batch.number} of {self.features}"
+        return f"batch {self.number} of {self.features}"
 
 
 class Row(NamedTuple):
@@ -124,7 +126,8 @@ class ClusterDecoder:
         max_frames = round(self.task.config.decode.batch_s * 1000 / self.acoustic.frame_shift_ms)
         folder = reader.directory.absolute()
         digest = times_digest(folder)
-        parts = (Part(folder, digest, batch, self.kept) for batch in plan_batches(reader, max_frames))
+        batches = enumerate(plan_batches(reader, max_frames))
+        parts = (Part(folder, digest, number, batch, self.kept) for number, batch in batches)
         decode = functools.partial(decode_part, task=self.task, parameters=tuple(parameters))
         rows = itertools.chain.from_iterable(self.map_pieces(decode, parts))
         for row in progress(rows, what, len(reader.index), "utterance"):
@@ -151,13 +154,13 @@ def decode_part(part: Part, task: DecodingTask, parameters: Tried) -> list[Row]:
 
 def _scores(part: Part, acoustic: AcousticModel, digest: str) -> Iterator[Scored]:
     """Yield the scores of a batch; the first worker computes kept ones."""
-    path = part.kept and part.kept / f"{part.batch.number}.pickle"
+    path = part.kept and part.kept / f"{part.number}.pickle"
     if path and path.exists():
         yield from pickle.loads(path.read_bytes())
         return
     open_set = functools.partial(open_features, part.features, acoustic, on_worker=True)
     reader: FeatureReader = hold("features", f"{part.features} {part.digest} {digest}", open_set)
-    scored = list(score_batch(acoustic.model, reader, load_batch(reader, part.batch)))
+    scored = list(score_batch(acoustic.model, reader, *load_batch(reader, part.batch)))
     if path:
         with write_beside(path) as temporary:
             temporary.write_bytes(pickle.dumps([dataclasses.replace(each, cpu_s=0.0) for each in scored]))

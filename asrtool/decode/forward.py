@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from asrtool.data.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
+from asrtool.data.batches import Batch, Lengths, load_ahead, pad_feats, plan_eval
 from asrtool.data.remote.features import reading_ahead
 from asrtool.data.storage.index import WINDOW_SHARDS, Utterance
 from asrtool.data.storage.reader import FeatureReader, reads_audio
@@ -33,6 +33,8 @@ from asrtool.models.precision import free_unused, is_out_of_memory
 from asrtool.settings.decode import Decode, check_searches
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_section
+
+PREFETCH = 4  # batches that are read ahead
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,9 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
 
     Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
     """
-    for batch in load_batches(reader, _reading_ahead(reader, plan_batches(reader, max_frames))):
-        yield from score_batch(model, reader, batch)
+    batches = _reading_ahead(reader, plan_batches(reader, max_frames))
+    for loaded in load_ahead(functools.partial(load_batch, reader), batches, PREFETCH):
+        yield from score_batch(model, reader, *loaded)
 
 
 def plan_batches(reader: FeatureReader, max_frames: int) -> Iterator[Batch]:
@@ -154,8 +157,15 @@ def plan_batches(reader: FeatureReader, max_frames: int) -> Iterator[Batch]:
     return plan_eval(Lengths.of(reader.index), max_frames)
 
 
-def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatch) -> Iterator[Scored]:
-    """Yield scores of the utterances of a batch, with their texts.
+def load_batch(reader: FeatureReader, batch: Batch) -> tuple[Sequence[int], np.ndarray, np.ndarray]:
+    """Return the index positions, features (N, T, F) and lengths (N,) of a batch."""
+    return batch.indices, *pad_feats(reader.read_several(batch.indices))
+
+
+def score_batch(
+    model: torch.nn.Module, reader: FeatureReader, indices: Sequence[int], feats_NTF: np.ndarray, lens_N: np.ndarray
+) -> Iterator[Scored]:
+    """Yield scores of the utterances at `indices` of the set, with their texts.
 
     The model moves to a GPU if torch sees one; scores come back to the host. Processes forked afterwards must not use
     it, since CUDA does not survive a fork. Raises AsrtoolError naming an utterance with NaN.
@@ -163,16 +173,16 @@ def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatc
     device = choose_device()
     model.to(device).eval()
     start_s = time.process_time()
-    scores_NTV, lens = apply_model(model, batch.feats_NTF, batch.feat_lens_N, device)
+    scores_NTV, lens = apply_model(model, feats_NTF, lens_N, device)
     cpu_s = time.process_time() - start_s
     num_rows = max(1, sum(lens))
-    texts = reader.texts(batch.utterances)
-    for n, (position, utterance, text) in enumerate(zip(batch.indices, batch.utterances, texts, strict=True)):
+    utterances = [reader.index[i] for i in indices]
+    for n, (i, utterance, text) in enumerate(zip(indices, utterances, reader.texts(utterances), strict=True)):
         if text is None:
             continue
         scores_TV = scores_NTV[n, : lens[n]]
         check_scores(scores_TV, utterance.id)
-        yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
+        yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, i)
 
 
 def _reading_ahead(reader: FeatureReader, batches: Iterator[Batch]) -> Iterator[Batch]:

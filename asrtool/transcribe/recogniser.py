@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asrtool.bundle.trained import Trained
-from asrtool.data.batches import Lengths, plan_eval, zeros_NTF
+from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.decode import read_tuning
@@ -106,11 +106,7 @@ class Recogniser:
         max_frames = round(self.decoder.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
         lengths = Lengths(np.array([len(feats_TF) for feats_TF in inputs]), np.zeros(1, np.int64))
         for batch in plan_eval(lengths, max_frames):
-            lens_N = lengths.num_frames[list(batch.indices)]
-            feats_NTF = zeros_NTF((len(lens_N), int(lens_N.max()), inputs[0].shape[1]))
-            for n, i in enumerate(batch.indices):
-                feats_NTF[n, : lens_N[n]] = inputs[i]
-            scores_NTV, rows = apply_model(model, feats_NTF, lens_N, device)
+            scores_NTV, rows = apply_model(model, *pad_feats([inputs[i] for i in batch.indices]), device)
             for n, i in enumerate(batch.indices):
                 scores[i] = scores_NTV[n, : rows[n]]
         return scores

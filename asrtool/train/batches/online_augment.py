@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,16 +24,10 @@ from asrtool.train.batches.utterance_columns import Columns, Demands
 STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """Utterances of an epoch by their rows in the columns."""
-
-    epoch: int
-    rows: Sequence[int]
-
-
 class ChangedAudio:
     """Augmented training set, read by at least one process.
+
+    Its methods take an epoch and rows of the columns.
 
     Augmentation takes longer than decoding features, and holds the GIL.
     """
@@ -62,25 +55,23 @@ class ChangedAudio:
         """Return the lengths of the utterances in `epoch`."""
         return dataclasses.replace(self._lengths, num_frames=self._num_frames(epoch))
 
-    def num_frames(self, drawn: Drawn) -> np.ndarray:
-        """Return the frames of each of these utterances."""
-        return self._num_frames(drawn.epoch)[np.asarray(drawn.rows)]
-
-    def normalisers(self, drawn: Drawn) -> np.ndarray:
+    def normalisers(self, epoch: int, rows: Sequence[int]) -> np.ndarray:
         """Return the share of each utterance in the normaliser of the loss."""
-        rows = np.asarray(drawn.rows)
+        rows_N = np.asarray(rows)
         if not self._settings.stretches:
-            return self._columns.normalisers[rows]
-        return self._demands.normalisers(self._demands.num_rows(self.num_frames(drawn)), self._columns.texts[rows])
+            return self._columns.normalisers[rows_N]
+        num_rows = self._demands.num_rows(self._num_frames(epoch)[rows_N])
+        return self._demands.normalisers(num_rows, self._columns.texts[rows_N])
 
-    def read(self, drawn: Drawn) -> list[np.ndarray]:
+    def read(self, epoch: int, rows: Sequence[int]) -> list[np.ndarray]:
         """Return normalised features of these utterances, each (T, F) float32.
 
         Raises AsrtoolError as Decoders.read.
         """
-        num_frames = self.num_frames(drawn).tolist()
-        positions = self._columns.positions[np.asarray(drawn.rows)].tolist()
-        copies = [EpochCopy(i, drawn.epoch, num) for i, num in zip(positions, num_frames, strict=True)]
+        rows_N = np.asarray(rows)
+        num_frames = self._num_frames(epoch)[rows_N].tolist()
+        positions = self._columns.positions[rows_N].tolist()
+        copies = [EpochCopy(i, epoch, num) for i, num in zip(positions, num_frames, strict=True)]
         return self.decoders.read(copies, num_frames, self._num_features)
 
     def close(self) -> None:

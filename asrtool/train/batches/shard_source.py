@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from asrtool.data.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, plan_windows, zeros_NTF
+from asrtool.data.batches import Batch, Lengths, pad_feats, plan_epoch, plan_eval, plan_windows, zeros_NTF
 from asrtool.data.mix import Mixture
 from asrtool.data.remote.cache import cached_set
 from asrtool.data.remote.features import Ahead, parts_of_shards, reading_ahead
@@ -25,7 +25,7 @@ from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
 from asrtool.train.batches.batch import TrainingBatch, pinned_NTF
-from asrtool.train.batches.online_augment import ChangedAudio, Drawn
+from asrtool.train.batches.online_augment import ChangedAudio
 from asrtool.train.batches.source import BatchSource, Planned, Portion, Size, SourceContext
 from asrtool.train.batches.utterance_columns import open_columns
 
@@ -145,18 +145,18 @@ class Shards(BatchSource):
         return super().load(items, prefetch)
 
     def read(self, batch: Planned) -> TrainingBatch:
-        drawn = batch.content if isinstance(batch.content, Drawn) else None
-        rows = drawn.rows if drawn else batch.content
-        feats = self.audio.read(drawn) if self.audio and drawn else None
-        positions: list[int] = self.columns.positions[np.asarray(rows)].tolist()
-        zeros = pinned_NTF if torch.cuda.is_available() else zeros_NTF
-        loaded = load_batch(self.reader, Batch(0, positions), zeros, feats)
-        lens = loaded.feat_lens_N.tolist()
+        epoch, rows = batch.content
+        if self.audio and epoch is not None:
+            feats = self.audio.read(epoch, rows)
+        else:
+            feats = self.reader.read_several(self.columns.positions[np.asarray(rows)].tolist())
+        feats_NTF, lens_N = pad_feats(feats, pinned_NTF if torch.cuda.is_available() else zeros_NTF)
+        lens = lens_N.tolist()
         targets = [torch.from_numpy(self._targets(row, num)) for row, num in zip(rows, lens, strict=True)]
         whole = TrainingBatch(
-            ids=[utterance.id for utterance in loaded.utterances],
-            inputs_NT=loaded.feats_NTF,
-            input_lens_N=loaded.feat_lens_N,
+            ids=[self._name(row) for row in rows],
+            inputs_NT=feats_NTF,
+            input_lens_N=lens_N,
             targets_NU=torch.nn.utils.rnn.pad_sequence(targets, batch_first=True),
             target_lens_N=torch.tensor([len(numbers) for numbers in targets]),
             normaliser=batch.normaliser,
@@ -174,19 +174,20 @@ class Shards(BatchSource):
         return Shards(context)
 
     def _planned(self, batches: Iterator[Batch], epoch: int | None = None) -> Iterator[Planned]:
-        """Yield planned batches; `epoch` is given if audio is augmented."""
-        drawn = functools.partial(Drawn, epoch) if self.audio and epoch is not None else None
+        """Yield planned batches, read by their rows and `epoch`, which is None in dev."""
         while several := list(itertools.islice(batches, PIECE)):
             rows = array("I")
             begins = []
             for batch in several:
                 begins.append(len(rows))
                 rows.extend(batch.indices)
-            of_each = self.audio.normalisers(drawn(rows)) if self.audio and drawn else self.columns.normalisers[rows]
+            if self.audio and epoch is not None:
+                of_each = self.audio.normalisers(epoch, rows)
+            else:
+                of_each = self.columns.normalisers[rows]
             normalisers = np.add.reduceat(of_each, begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
-                content = drawn(batch.indices) if drawn else batch.indices
-                yield Planned(content, len(batch.indices), normaliser, window=batch.window)
+                yield Planned((epoch, batch.indices), len(batch.indices), normaliser, window=batch.window)
 
     def _lengths(self, epoch: int) -> Lengths:
         return self.audio.lengths(epoch) if self.audio else self.lengths

@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asrtool.data.batches import LENGTH_JITTER, Batch, Lengths, load_batches, one_ahead, plan_epoch, plan_eval
+from asrtool.data.batches import LENGTH_JITTER, Lengths, load_ahead, one_ahead, pad_feats, plan_epoch, plan_eval
 from asrtool.data.storage.index import Utterance
-from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
 MAX_FRAMES = 3000
@@ -57,7 +55,6 @@ def test_the_batches_of_an_epoch_are_those_that_trainings_have_always_had(
 ) -> None:
     """The bits of a training depend on it."""
     plan = list(plan_epoch(Lengths.of(make_index(lengths, shard_size)), MAX_FRAMES, 1, epoch, window_shards))
-    assert [batch.number for batch in plan] == list(range(len(plan)))
     found = [(list(batch.indices), batch.window) for batch in plan]
     assert found == written_out(lengths, shard_size, window_shards, epoch)
 
@@ -83,61 +80,43 @@ def test_an_utterance_longer_than_a_batch_is_named() -> None:
         list(plan_epoch(Lengths.of(index), MAX_FRAMES, 1, 0))
 
 
-class Features:
-    """Stands in for a FeatureReader: utterance i is all i + 1; counts what was read."""
-
-    num_bins = 3
-
-    def __init__(self, lengths: Sequence[int], broken: int = -1) -> None:
-        self.index = make_index(lengths)
-        self.broken = broken
-        self.num_read = 0
-
-    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
-        if self.broken in positions:
-            raise AsrtoolError(f"utterance {self.broken} cannot be read")
-        self.num_read += len(positions)
-        return [np.full((self.index[i].num_frames, self.num_bins), i + 1, dtype=np.float32) for i in positions]
-
-
-SINGLES = [Batch(number, (number,)) for number in range(10)]
-
-
 def loading_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
 
 
-def test_a_loaded_batch_is_padded_with_zeros() -> None:
-    (batch,) = load_batches(cast(FeatureReader, Features([4, 2, 3])), [Batch(7, (2, 0))])
-    assert (batch.number, batch.indices) == (7, (2, 0))
-    assert [utterance.id for utterance in batch.utterances] == ["u2", "u0"]
-    assert (batch.feat_lens_N.tolist(), batch.feat_lens_N.dtype) == ([3, 4], np.int64)
+def test_features_are_padded_with_zeros() -> None:
+    feats_NTF, lens_N = pad_feats([np.full((num, 3), value, np.float32) for num, value in [(3, 3), (4, 1)]])
+    assert (lens_N.tolist(), lens_N.dtype) == ([3, 4], np.int64)
     expected_NTF = np.zeros((2, 4, 3), dtype=np.float32)
     expected_NTF[0, :3] = 3
     expected_NTF[1] = 1
-    np.testing.assert_array_equal(batch.feats_NTF, expected_NTF)
-    assert batch.feats_NTF.dtype == np.float32
+    np.testing.assert_array_equal(feats_NTF, expected_NTF)
+    assert feats_NTF.dtype == np.float32
 
 
 @pytest.mark.parametrize("prefetch", [1, 3, 100])
-def test_batches_arrive_in_order(prefetch: int) -> None:
-    loaded = load_batches(cast(FeatureReader, Features([5] * 10)), SINGLES, prefetch)
-    assert [batch.number for batch in loaded] == list(range(10))
+def test_items_arrive_in_order(prefetch: int) -> None:
+    assert list(load_ahead(str, range(10), prefetch)) == [str(i) for i in range(10)]
 
 
 def test_no_more_is_loaded_ahead_than_asked_for_and_stopping_early_ends_the_thread() -> None:
-    features = Features([5] * 10)
-    batches = load_batches(cast(FeatureReader, features), SINGLES, prefetch=3)
-    next(batches)
+    loaded: list[int] = []
+    items = load_ahead(loaded.append, range(10), prefetch=3)
+    next(items)
     assert loading_threads()
-    batches.close()  # type: ignore[attr-defined]
-    assert features.num_read <= 1 + 3
+    items.close()
+    assert len(loaded) <= 1 + 3
     assert not loading_threads()
 
 
 def test_an_error_while_loading_reaches_the_consumer() -> None:
+    def load(number: int) -> int:
+        if number == 4:
+            raise AsrtoolError(f"utterance {number} cannot be read")
+        return number
+
     with pytest.raises(AsrtoolError, match="utterance 4 cannot be read"):
-        list(load_batches(cast(FeatureReader, Features([5] * 10, broken=4)), SINGLES))
+        list(load_ahead(load, range(10), 4))
     assert not loading_threads()
 
 

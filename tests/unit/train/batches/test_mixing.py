@@ -87,8 +87,8 @@ def test_by_default_the_plan_is_that_of_one_set_of_utterances(source_of, toy: Pa
     """What trainings had before there were mixes."""
     source, single = source_of(), build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
     for epoch in range(3):
-        plan = [list(batch.content) for batch in source.plan(epoch, 0, {})]
-        assert plan == [list(batch.content) for batch in single.train_set.plan(epoch, 0, {})]
+        plan = [list(batch.content[1]) for batch in source.plan(epoch, 0, {})]
+        assert plan == [list(batch.content[1]) for batch in single.train_set.plan(epoch, 0, {})]
         of_lengths = plan_epoch(source.lengths, source.max_frames, source.seed, epoch)
         assert plan == [list(batch.indices) for batch in of_lengths]
         assert corpora_of(source, epoch) == {"large": NUM_LARGE, "small": NUM_SMALL}

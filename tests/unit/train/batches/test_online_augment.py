@@ -111,7 +111,7 @@ def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> No
                 assert planned.num_samples == len(batch.ids)
                 assert batch.padded_frames <= made.max_frames
                 assert batch.normaliser == planned.normaliser == int(batch.target_lens_N.sum())
-                expected = source.audio.lengths(epoch).num_frames[np.asarray(planned.content.rows)]
+                expected = source.audio.lengths(epoch).num_frames[np.asarray(planned.content[1])]
                 assert batch.input_lens_N.tolist() == expected.tolist()
         assert Epoch(source, 0).extend(10**6) > 3
 

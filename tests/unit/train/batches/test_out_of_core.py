@@ -119,7 +119,7 @@ def test_batches_are_the_same_for_any_number_of_learners_after_stops_at_any_batc
 
 
 def content(planned: Planned) -> list[int]:
-    return list(planned.content)
+    return list(planned.content[1])
 
 
 def test_what_a_learner_reads_is_fetched_in_the_order_of_the_plan(
