@@ -8,7 +8,6 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,11 +30,6 @@ def test_every_entry_loads_and_keeps_its_protocol(kind: str, name: str) -> None:
         assert issubclass(found, protocol)
         assert not found.__abstractmethods__
     assert registry.load(kind, registry.path_of(kind, name)) is found  # and as if it were a person's own
-
-
-def test_every_choice_of_the_settings_has_its_kind_in_the_table() -> None:
-    for section_class in CLASSES.values():
-        assert set(kinds_of(section_class).values()) <= registry.TABLE.keys()
 
 
 def test_tables_of_a_section_have_different_names() -> None:
@@ -86,10 +80,6 @@ def message(kind: str, name: str) -> str:
     return str(caught.value)
 
 
-def test_an_own_class_is_loaded(own: str) -> None:
-    assert registry.load("objective", f"{own}:Whole").__name__ == "Whole"
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
     [
@@ -112,13 +102,3 @@ def test_an_own_class_is_loaded(own: str) -> None:
 )
 def test_what_cannot_be_used_is_refused_in_one_line(kind: str, name: str, expected: str, own: str) -> None:
     assert expected.format(own=own) in message(kind, name.format(own=own))
-
-
-def test_a_module_can_hold_the_names_of_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "shelf.py").write_text("class Thing: ...\nTHINGS = {'first': 'shelf:Thing', 'second': 'other:Thing'}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    table: Any = {**registry.TABLE, "thing": "shelf:THINGS"}
-    monkeypatch.setattr(registry, "TABLE", table)
-    assert registry.names("thing") == ["first", "second"]
-    assert registry.path_of("thing", "second") == "other:Thing"
-    assert registry.load("thing", "first").__module__ == "shelf"

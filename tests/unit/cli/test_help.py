@@ -21,6 +21,7 @@ from warm import run_asrtool
 from asrtool.cli.command import Command, Group
 from asrtool.cli.main import COMMANDS, FIRST, cli
 
+HEAVY = "torch matplotlib lhotse numpy scipy sentencepiece kaldifst kaldilm kaldi_decoder tensorboard"
 READ_ONLY = ("data", "site")  # folders that nothing writes to
 SIMULATES = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a minute of CPU time, on any machine
 UNITS = (
@@ -93,6 +94,27 @@ def test_an_example_runs_as_it_stands(line: str, work: Path, tmp_path: Path) -> 
 
 def test_the_run_of_the_example_has_results(work: Path) -> None:
     assert "| graph |" in (work / "exp" / "RESULTS.md").read_text(encoding="utf-8")
+
+
+def test_help_settings_and_lists_load_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from asrtool.cli.main import cli\n"
+        "for line in sys.argv[1:]:\n"
+        "    result = CliRunner().invoke(cli, line.split())\n"
+        "    assert result.exit_code == 0, (line, result.output)\n"
+        f"    loaded = [name for name in {HEAVY.split()!r} if name in sys.modules]\n"
+        "    assert not loaded, (line, loaded)\n"
+    )
+    keys = ("", "train.optimizer", "distributed.strategy", "data.train", "features")
+    lines = [*(f"config {key}" for key in keys), f"run --list --work {tmp_path}", "run --check"]
+    lines += [f"{name.removeprefix('asrtool')} --help" for name in TREE]
+    subprocess.run([sys.executable, "-c", script, *lines], check=True)
+
+
+def test_the_help_lists_every_command_with_a_line() -> None:
+    lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
+    for name, (_, text) in COMMANDS.items():
+        assert any(line.split()[:1] == [name] and text[:30] in line for line in lines), name
 
 
 def options() -> Iterator[tuple[str, click.Option, str]]:

@@ -168,17 +168,6 @@ def test_without_any_recipe_the_command_for_own_data_is_shown(tmp_path: Path, mo
     assert advice not in run("--list", "--work", "exp", "--recipe", "own").output
 
 
-def test_listing_loads_nothing_heavy(tmp_path: Path) -> None:
-    script = (
-        "import sys; from click.testing import CliRunner; from asrtool.cli.main import cli\n"
-        "for words in (['--list', '--work', sys.argv[1]], ['--check']):\n"
-        "    assert CliRunner().invoke(cli, ['run', *words]).exit_code == 0, words\n"
-        "loaded = [name for name in ('torch', 'lhotse', 'numpy') if name in sys.modules]\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
-
-
 def test_run_sh_runs_its_own_recipe_from_anywhere(tmp_path: Path) -> None:
     links = {path.parent.name: path for path in ROOT.glob("recipes/*/run.sh")}
     assert sorted(links) == RECIPES
