@@ -153,7 +153,7 @@ def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
 def pad_feats(
     feats: Sequence[np.ndarray], zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features (N, T, F) of N utterances, each (T, F), and their lengths (N,).
+    """Return the features (N, T, F) of N utterances (T, F), and their lengths (N,).
 
     `zeros` allocates the float32 array.
     """

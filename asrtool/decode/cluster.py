@@ -85,7 +85,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Part:
-    """Batch `number` of the set in the folder `features`, and where its scores are kept."""
+    """Batch `number` of the set in `features`, and where its scores are kept."""
 
     features: Path
     digest: str
