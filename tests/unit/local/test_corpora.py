@@ -1,9 +1,12 @@
-"""What every corpus keeps to, and a person's own class beside those of the toolkit."""
+"""What every corpus keeps to, a person's own class beside those of the toolkit, and that no other code names one."""
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,3 +104,40 @@ def test_a_key_of_paths_that_no_corpus_has_is_refused_with_the_nearest() -> None
 def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
     with pytest.raises(AsrtoolError, match=r"data.dev names hub5, which has no dev set but test"):
         named_corpora(make_data(dev=("hub5",)))
+
+
+# The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.
+ALLOWED = {
+    ("asrtool/__init__.py", "hub5"),  # the module that scores by the rules of that evaluation
+    ("asrtool/score/sctk.py", "hub5"),
+    ("asrtool/score/tables.py", "hub5"),
+    ("asrtool/cli/options.py", "swbd"),
+    ("asrtool/recipe/recipe.py", "swbd"),
+    *(("asrtool/settings/values.py", f"own_{role}") for role in ("train", "dev", "test")),  # names of other toolkits
+    *(("asrtool/cli/run.py", f"own_{role}") for role in ("train", "test")),  # the line to begin with one's own data
+}
+
+
+def texts(code: bytes) -> Iterator[str]:
+    """All that is quoted in a module but for its docstrings."""
+    tree = ast.parse(code)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_no_corpus_and_no_release_is_named_in_asrtool() -> None:
+    corpora = [open_corpus(name) for name in NAMES]
+    names = {corpus.name for corpus in corpora} | {r.key for corpus in corpora for r in corpus.releases}
+    looks_named = re.compile("|".join([*(names - {"own"}), "[\"']own[\"']"]).encode(), re.IGNORECASE)
+    code = {path: path.read_bytes() for path in sorted((ROOT / "asrtool").rglob("*.py"))}
+    found = {
+        (str(path.relative_to(ROOT)), word)
+        for path in code
+        if looks_named.search(code[path])
+        for text in texts(code[path])
+        for word in re.findall(r"\w+", text.lower())
+        if word in names - {"own"} or text == "own"
+    }
+    assert found == ALLOWED

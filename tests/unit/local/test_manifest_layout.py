@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_releases import dropped, make_data, read_jsonl, supervisions, write_wav
+from small_releases import make_data, read_jsonl, supervisions, write_wav
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
@@ -139,14 +139,6 @@ def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "own_train").symlink_to(tmp_path / "LibriSpeech" / "train-clean-5")
     prepare_any(tmp_path / "corpus" / "own_train", tmp_path / "part", Data(), "own")
     assert [f[5] for f in facts(tmp_path / "part")] == ["text of train clean a", "text of train clean b"]
-    chapter = tmp_path / "LibriSpeech" / "train-clean-5" / "19" / "198"
-    (chapter / "19-198-0000.flac").unlink()
-    with (chapter / "19-198.trans.txt").open("a") as file:
-        file.write("19-198-0002\n")
-    write_wav(chapter / "19-198-0002.flac")
-    prepare_any(chapter, tmp_path / "x", LENIENT, "own")
-    assert [f[0] for f in facts(tmp_path / "x")] == ["19-198-0001"]
-    assert dropped(tmp_path / "x") == {"19-198-0000": "unusable audio", "19-198-0002": "empty"}
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])
@@ -165,21 +157,6 @@ def test_tables_with_any_delimiter_and_columns_in_any_order(delimiter: str, tmp_
 def test_rows_of_a_table_without_anything_are_passed_over(empty: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"path,text,speaker\r\na,b,c\r\n{empty}\r\nd,e,f\r\n{empty}\r\n", newline="")
     assert [(row.where[-1], row.audio) for row in read_rows(tmp_path / "x.csv")] == [("2", "a"), ("4", "d")]
-
-
-def test_files_that_are_gone_and_texts_that_are_empty_are_set_aside(tmp_path: Path) -> None:
-    write_wav(tmp_path / "a.wav")
-    write_wav(tmp_path / "b.wav")
-    write_wav(tmp_path / "c.wav")
-    names = ("a", "b", "c", "gone")
-    texts = ("yes", "", "?!", "no")
-    entries = [{"path": f"{name}.wav", "text": text} for name, text in zip(names, texts, strict=True)]
-    manifest = write_lines(tmp_path / "x.jsonl", *entries, {"path": "a.wav", "offset": 7, "text": "late"})
-    prepare_manifest(manifest, tmp_path / "m", LENIENT, "own")
-    assert [f[5] for f in facts(tmp_path / "m")] == ["yes"]
-    assert dropped(tmp_path / "m") == {"gone": "unusable audio", "b": "empty", "c": "empty", "a-00007000": "bad times"}
-    with pytest.raises(AsrtoolError, match=r"gone: unusable audio: .*gone.wav: no such file"):
-        prepare_manifest(manifest, tmp_path / "m", Data(), "own")
 
 
 @pytest.mark.parametrize(

@@ -57,15 +57,12 @@ def digest(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_audio_is_mu_law_of_two_channels(corpus: Path) -> None:
-    for path in corpus.rglob("*.sph"):
-        info = soundfile.info(path)
-        assert (info.format, info.subtype, info.channels, info.samplerate) == ("NIST", "ULAW", 2, 8000)
-
-
 def test_segments_tile_a_side_and_are_heard_where_the_transcript_has_them(corpus: Path) -> None:
     for side, segments in ms98(corpus).items():
-        audio, rate_hz = soundfile.read(next(corpus.glob(f"LDC97S62/*/data/sw0{side[:4]}.sph")))
+        path = next(corpus.glob(f"LDC97S62/*/data/sw0{side[:4]}.sph"))
+        info = soundfile.info(path)
+        assert (info.format, info.subtype, info.channels, info.samplerate) == ("NIST", "ULAW", 2, 8000)
+        audio, rate_hz = soundfile.read(path)
         assert float(segments[0][1]) == 0
         assert float(segments[-1][2]) == pytest.approx(len(audio) / rate_hz, abs=1e-5)
         assert all(a[2] == b[1] for a, b in itertools.pairwise(segments))
@@ -111,59 +108,12 @@ def test_speech_is_as_long_as_asked(corpus: Path) -> None:
         assert len({line[0] for line in scored}) == 2
 
 
-def levels_db(corpus: Path, prefix: str) -> np.ndarray:
-    """Level of speech and of what lies between it, of each side, in dB below full scale."""
-    sides: dict[tuple[str, str], list[list[str]]] = {}
-    for line in stm(corpus):
-        sides.setdefault((line[0], line[1]), []).append(line)
-    levels = []
-    for (name, side), lines in sides.items():
-        if name.startswith(prefix):
-            audio = soundfile.read(next(corpus.rglob(f"{name}.sph")))[0][:, "AB".index(side)]
-            spans = [(round(float(line[3]) * 8000), round(float(line[4]) * 8000)) for line in lines]
-            heard = np.zeros(len(audio), bool)
-            for begin, end in spans:
-                heard[begin:end] = True
-            rest = ~heard[spans[0][0] : spans[-1][1]]
-            power = [(part**2).mean() for part in (audio[heard], audio[spans[0][0] : spans[-1][1]][rest])]
-            levels.append(10 * np.log10(power))
-    return np.array(levels)
-
-
-def test_callhome_is_noisier_and_fainter_than_switchboard(corpus: Path) -> None:
-    switchboard, callhome = levels_db(corpus, "sw_"), levels_db(corpus, "en_")
-    assert np.all((switchboard[:, 0] > -34) & (switchboard[:, 0] < -20))
-    assert np.all((callhome[:, 0] > -41) & (callhome[:, 0] < -25))
-    assert np.all(switchboard[:, 0] - switchboard[:, 1] > 15)
-    assert np.all(callhome[:, 0] - callhome[:, 1] > 7)
-    assert callhome[:, 0].mean() < switchboard[:, 0].mean() - 3
-    assert (callhome[:, 0] - callhome[:, 1]).mean() < (switchboard[:, 0] - switchboard[:, 1]).mean() - 5
-
-
 def test_the_table_names_the_speakers_of_each_side(corpus: Path) -> None:
     text = (corpus / "LDC97S62/docs/call_con_tab.csv").read_text().splitlines()
     rows = [[field.strip() for field in row] for row in csv.reader(text, skipinitialspace=True)]
     calls = sorted(path.stem[3:] for path in corpus.glob("LDC97S62/*/data/*.sph"))
     assert [(row[0], row[1]) for row in rows] == [(call, side) for call in calls for side in "AB"]
     assert len({row[2] for row in rows}) < len(rows)  # some speak in two conversations
-
-
-def test_rt03_lies_where_the_release_has_it(mini_rt03: Path) -> None:
-    data = mini_rt03 / "LDC2007S10" / "data"
-    names = sorted(path.stem for path in (data / "audio/eval03/english/cts").glob("*.sph"))
-    assert names == ["fsh_60201", "sw_45001"]
-    assert (data / "trans_rules/en20030506.glm").is_file()
-    for name, part in (("fsh_60201", "FI"), ("sw_45001", "SW")):
-        text = (data / f"references/eval03/english/cts/{name}.stm").read_text()
-        lines = [line.split(None, 6) for line in text.splitlines() if not line.startswith(";;")]
-        assert {line[0] for line in lines} == {name}
-        assert {line[1] for line in lines} == {"1", "2"}
-        assert {re.fullmatch(r"<O,(\w+),[FM],STANDARD>", line[5])[1] for line in lines} == {part}  # type: ignore[index]
-        assert any(line[2] == "inter_segment_gap" for line in lines)
-        for side in "12":
-            times = [(line[3], line[4]) for line in lines if line[1] == side]
-            assert times[0][0] == "0.00"
-            assert all(one[1] == two[0] for one, two in itertools.pairwise(times))  # with its gaps it covers the side
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_processes_and_the_other_corpora(

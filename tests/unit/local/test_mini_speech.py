@@ -35,17 +35,6 @@ def test_what_was_said_before_loading_does_not_matter() -> None:
     assert first.shape != again.shape or not np.array_equal(first, again), "espeak-ng has become stateless: simplify"
 
 
-def test_at_a_higher_rate_the_same_phrase_has_what_a_telephone_has_not() -> None:
-    with Espeak(seed=5) as espeak:
-        narrow, narrow_starts_s = espeak.speak(WORDS, VOICE)
-    with Espeak(seed=5, rate_hz=16000) as espeak:
-        wide, wide_starts_s = espeak.speak(WORDS, VOICE)
-    assert len(wide) / 16000 == pytest.approx(len(narrow) / SAMPLING_RATE_HZ, abs=0.02)
-    assert wide_starts_s == pytest.approx(narrow_starts_s, abs=0.02)
-    hz, power = welch(wide, 16000, nperseg=512)
-    assert power[hz > 4200].sum() > 1e-3 * power.sum()
-
-
 def test_every_voice_can_be_heard_and_is_in_one_set_alone() -> None:
     pools = (TRAIN, SWITCHBOARD, CALLHOME)
     assert sum(len(set(pool.variants)) for pool in pools) == len(set().union(*(pool.variants for pool in pools)))

@@ -13,7 +13,6 @@ import soundfile
 from small_releases import read_jsonl
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.features.shard_plan import say_resampled
 from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader
@@ -23,7 +22,7 @@ from asrtool.local.sets.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
 from asrtool.settings.config import Config
 
-RATES_HZ = (8000, 16000, 16000, 44100, 16000, 48000)
+RATES_HZ = (8000, 16000, 11025, 44100, 16000, 48000)
 RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"
 
 
@@ -42,7 +41,7 @@ def write_folder(folder: Path) -> Path:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> tuple[Path, Config]:
-    """Manifests of six files of four rates, and settings of recipes/own for few of them."""
+    """Manifests of six files of five rates, and settings of recipes/own for few of them."""
     config = load_settings(load_recipe(RECIPE), [], ["features.num_jobs=1", "features.speeds=1.0"])
     write_folder(tmp_path / "corpus" / "own_train")
     shutil.copytree(tmp_path / "corpus" / "own_train", tmp_path / "corpus" / "own_test")
@@ -67,6 +66,7 @@ def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_
     expected = {
         f"{where}: 1 of 6 recordings have 8000 Hz, resampled to 16000: NOTHING ABOVE 4000 Hz IS IN THEM;"
         " features.sampling_rate_hz=8000 would make all alike": "WARNING",
+        f"{where}: 1 of 6 recordings have 11025 Hz, resampled to 16000: NOTHING ABOVE 5512 Hz IS IN THEM": "WARNING",
         f"{where}: 1 of 6 recordings have 44100 Hz, resampled to 16000": "INFO",
         f"{where}: 1 of 6 recordings have 48000 Hz, resampled to 16000": "INFO",
     }
@@ -82,13 +82,3 @@ def test_without_resampling_another_rate_is_an_error_that_names_the_setting(
     manifests, config = prepared
     with pytest.raises(AsrtoolError, match=r"samples a second, expected \d+; .*set features.resample=true"):
         compute_features(manifests, tmp_path / "features", dataclasses.replace(config.features, resample=False))
-
-
-def test_only_the_lowest_of_several_rates_would_make_all_alike(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    say_resampled(Path("train"), {8000: 1, 11025: 2, 16000: 5}, 16000)
-    lowest, middle = caplog.messages
-    assert "1 of 8 recordings have 8000 Hz" in lowest
-    assert "features.sampling_rate_hz=8000 would make all alike" in lowest
-    assert "2 of 8 recordings have 11025 Hz" in middle
-    assert "alike" not in middle

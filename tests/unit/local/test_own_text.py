@@ -177,14 +177,6 @@ def test_the_set_and_the_split_obey_the_rule(tmp_path: Path) -> None:
             assert (tmp_path / rule / set_ / "ref.stm").read_text(encoding="utf-8").endswith(f"<O,own> {words}\n")
 
 
-def test_english_names_the_rules_for_other_languages(tmp_path: Path) -> None:
-    audio = write_wav(tmp_path / "data" / "one.wav")
-    audio.with_suffix(".txt").write_text("Привет", encoding="utf-8")
-    with pytest.raises(AsrtoolError, match=r"unknown characters: привет; data.text_rules = unicode takes any letters"):
-        prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
-    prepare_any(tmp_path / "data", tmp_path / "m", Data(text_rules="unicode"), "own")
-
-
 @pytest.mark.parametrize(
     ("text", "rules"),
     [

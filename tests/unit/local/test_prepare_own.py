@@ -285,13 +285,3 @@ def test_manifests_may_lie_beside_a_table_but_not_in_its_folder(folder: Path, tm
     with pytest.raises(AsrtoolError, match=r"my data: is the folder of the data .*train.csv, expected the two apart"):
         asrtool.prepare(folder / "train.csv", folder)
     assert asrtool.prepare(folder / "train.csv", folder / "m") == folder / "m"
-
-
-def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> None:
-    folder = write_lhotse(tmp_path / "lhotse")
-    (folder / "audio" / "r0.wav").unlink()
-    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    assert dropped(tmp_path / "m") == {"r0": "unusable audio", "u0": "lost recording"}
-    write_wav(folder / "audio" / "r0.wav", 1.0)
-    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    assert "r0.wav: 8000 samples at 8000 Hz, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()

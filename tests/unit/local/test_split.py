@@ -24,7 +24,7 @@ from asrtool.data.manifests.sets import EvaluationSet, read_sets
 from asrtool.data.manifests.validator import Tally
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import UNCERTAIN
-from asrtool.local.sets.held_out import choose_conversations, choose_fold
+from asrtool.local.sets.held_out import choose_conversations
 from asrtool.local.sets.split import split_manifests
 from asrtool.local.text.references import NO_RULES_GLM, format_reference, reference_rules
 from asrtool.settings.data import Data
@@ -119,17 +119,6 @@ def test_many_recordings_of_few_speakers_take_no_memory_by_their_square() -> Non
     assert peak_bytes(lambda: choose_conversations(speech_s, num, 60.0)) < 2**24
 
 
-def test_folds_lie_apart_until_none_is_left() -> None:
-    """Speaker s0 is in two conversations, so that these are in one fold or in two."""
-    segments = corpus({f"c{i}": (f"s{i % 7}", f"t{i}") for i in range(8)}, num_utterances=4)
-    speech_s = Counter({s.recording_id: 40.0 for s in segments})
-    num = Counter((s.recording_id, s.speaker) for s in segments)
-    folds = [choose_fold(speech_s, num, 70.0, fold) for fold in range(6)]
-    assert folds[0] == choose_conversations(speech_s, num, 70.0)
-    assert [len(fold) for fold in folds] == [2, 2, 2, 2, 0, 0]
-    assert set.union(*folds) == set(speech_s)
-
-
 @given(
     calls=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=15),
     target_s=st.floats(1, 400),
@@ -144,17 +133,6 @@ def test_the_choice_is_closed_bounded_and_independent_of_order(calls: list[tuple
     others = {s.recording_id for s in segments} - chosen
     for id_ in others:
         assert {s.speaker for s in segments if s.recording_id == id_} - held_out
-
-
-def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
-    calls = {f"c{i:02}": (f"s{i}", f"s{(i + 1) % 40}") for i in range(40)}
-    train, dev = split(tmp_path, dataclasses.replace(SWBD, dev_minutes=5), swbd_train=corpus(calls))
-    for key in ("speaker", "recording_id"):
-        assert not {s[key] for s in dev} & {s[key] for s in train}
-    assert 240 <= sum(s["duration"] for s in dev) <= 450
-    reasons = Counter(dropped(tmp_path / "train").values())
-    assert set(reasons) == {"speaker in dev"}
-    assert len(train) + len(dev) + reasons["speaker in dev"] == 800
 
 
 def test_a_speaker_of_dev_is_in_no_other_corpus_either(tmp_path: Path) -> None:
