@@ -6,46 +6,45 @@ import os
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.distributed import HashStore
 
+from asrtool.distributed.strategies.strategy import Snapshot
 from asrtool.distributed.world import World
 from asrtool.train.checkpoints.checkpoint import Saved, State, load_checkpoint
 from asrtool.train.checkpoints.checkpointer import NICE, Background, Checkpointer
-
-PART: dict[str, Any] = {"mark": "run-5", "keeper": 0, "learner": {}, "shared": {}}
 
 
 @pytest.mark.parametrize("ends_before", [False, True])
 def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_are(
     tmp_path: Path, ends_before: bool
 ) -> None:
-    store, path = HashStore(), tmp_path / "step-00000005.pt"
-    checkpointer = Checkpointer(tmp_path, {}, World(0, 3, 3, store))
-    state = State(step=5, mark=PART["mark"])
-    writes = threading.Thread(
-        target=checkpointer._write, args=({"w": torch.ones(3)}, PART, state, [Saved(5, None)], [], None)
-    )
-    store.add(f"parts/{state.mark}", 1)  # one of the two others
-    writes.start()
-    while writes.is_alive() and not list(tmp_path.iterdir()):
+    store, path, model = HashStore(), tmp_path / "step-00000005.pt", torch.nn.Linear(2, 1)
+    strategy: Any = SimpleNamespace(take_snapshot=lambda _: Snapshot({}), consensus=nullcontext, ema=None)
+    first, second, third = (Checkpointer(tmp_path, {}, World(rank, 3, 3, store)) for rank in range(3))
+    for learner in (second, first):
+        learner.save(model, strategy, State(step=5), Saved(5, None))
+    while not list(tmp_path.glob(".*.step-00000005.pt")):
         time.sleep(0.001)
-    writes.join(0.3)
+    time.sleep(0.3)
     assert not path.exists()
     if ends_before:
-        checkpointer.closing.set()
+        first.closing.set()
     else:
-        store.add(f"parts/{state.mark}", 1)
-    writes.join(60)
-    assert not writes.is_alive()
-    assert list(tmp_path.iterdir()) == ([] if ends_before else [path])
+        third.save(model, strategy, State(step=5), Saved(5, None))
+    first.drain()
+    assert path.exists() != ends_before
+    assert not list(tmp_path.glob(".*.step-00000005.pt"))
     if not ends_before:
-        assert load_checkpoint(path)[1] == state
-    checkpointer.close()
+        assert load_checkpoint(path)[1] == State(step=5, mark="-5")
+    for learner in (first, second, third):
+        learner.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -111,12 +113,14 @@ def test_one_that_tells_in_place_of_a_lost_learner_goes_on_behind_what_that_has_
 def test_who_takes_over_knows_what_the_one_before_has_found() -> None:
     store = HashStore()
     DevLosses(World(0, 2, store=store), [], 1).publish(1, 3.0)
-    merger = object.__new__(CheckpointMerger)
-    merger.dev_losses = DevLosses(World(1, 2, store=store), [], 1)
-    merger.checkpointer = SimpleNamespace()  # type: ignore[assignment]
-    merger.trained = {}
+    world = World(1, 2, store=store)
+    strategy: Any = SimpleNamespace(flat=SimpleNamespace(slices=1), ema=None)
+    model: Any = torch.nn.Linear(1, 1)
+    checkpointer: Any = SimpleNamespace(world=world, directory=Path("out/checkpoints"))
+    unused: Any = None
+    merger = CheckpointMerger(strategy, model, checkpointer, State(), unused, unused, unused, DevLosses(world, [], 1))
     merger.take_over(State())
-    assert merger.dev_losses.found == [(1, 3.0)]
+    assert merger.result().dev_losses == [(1, 3.0)]
 
 
 @pytest.mark.parametrize(
