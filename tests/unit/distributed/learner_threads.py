@@ -1,4 +1,4 @@
-"""Learners that are threads of one process, and a small model for them."""
+"""Learners that are threads of one process, a small model for them, and a schedule of their steps and cuts."""
 
 from __future__ import annotations
 
@@ -219,3 +219,55 @@ class InRounds:
     def windows(self, epoch: int) -> Sequence[range]:
         length = self.lengths[epoch]
         return [range(i, min(i + self.window, length)) for i in range(0, length, self.window)] if self.window else []
+
+
+NUM_LEARNERS, NUM_CUTS, NUM_STEPS = 3, 3, 30
+CUT_RATE = 2**-6
+
+
+@dataclass
+class Reference:
+    """SGD with momentum, in float64: the weights, and the velocity of each optimizer."""
+
+    weights: np.ndarray
+    velocities: list[np.ndarray]
+
+    def step(self, optimizer: int, gradient: np.ndarray, rate: float, momentum: float) -> None:
+        """v <- mu v + g, w <- w - alpha v."""
+        self.velocities[optimizer] = momentum * self.velocities[optimizer] + gradient
+        self.weights = self.weights - rate * self.velocities[optimizer]
+
+
+def draw_schedule(seed: int) -> list[tuple[int, bool]]:
+    """Which learner is next, and whether it makes a step; otherwise it comes to its next cut, of NUM_CUTS."""
+    random = np.random.default_rng(seed)
+    events = [(learner, False) for learner in range(NUM_LEARNERS) for _ in range(NUM_CUTS)]
+    events += [(int(learner), True) for learner in random.integers(0, NUM_LEARNERS, NUM_STEPS)]
+    return [events[number] for number in random.permutation(len(events))]
+
+
+def run_schedule(
+    seed: int, learners: list[Strategy], models: list[Net], momentum: float, optimizer_of: Callable[[int], int]
+) -> tuple[list[Reference], list[list[Snapshot]]]:
+    """By cut: what the weights are to be by the steps from before it, and the snapshots of all learners.
+
+    Behind the last cut, those of all steps. `optimizer_of` gives the optimizer that steps for a learner.
+    """
+    random = np.random.default_rng(seed)
+    start = weights_of(models[0])
+    expected = [Reference(start, [np.zeros_like(start)] * NUM_LEARNERS) for _ in range(NUM_CUTS + 1)]
+    taken: list[list[Snapshot]] = [[] for _ in range(NUM_LEARNERS)]
+    for number, (learner, makes_step) in enumerate(draw_schedule(seed)):
+        passed = len(taken[learner])
+        if makes_step:
+            rate = CUT_RATE / 2 ** (number % 3)
+            set_learning_rate(learners[learner].optimizer, rate)
+            gradient = give_gradients(models[learner], random)
+            learners[learner].step()
+            for reference in expected[passed:]:
+                reference.step(optimizer_of(learner), gradient, rate, momentum)
+        else:
+            taken[learner].append(learners[learner].snapshot(passed + 1))
+            unsettled = [snapshot for own in taken for snapshot in own[min(map(len, taken)) :]]
+            assert not any(snapshot.settled() for snapshot in unsettled if snapshot.settled)
+    return expected, [list(of_cut) for of_cut in zip(*taken, strict=True)]

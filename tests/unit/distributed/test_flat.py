@@ -10,7 +10,6 @@ from learner_threads import Net, NormalisedNet, train_alone, weights_of
 from torch import nn
 
 from asrtool.distributed.weights.flat import FlatWeights, counters, float_buffers
-from asrtool.distributed.world import choose_gpu
 
 EVERY = ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "ps-sync"]
 
@@ -61,16 +60,6 @@ def test_one_learner_on_a_gpu_trains_as_on_the_host(name: str) -> None:
 
 def weights_in(weights: FlatWeights) -> np.ndarray:
     return np.concatenate([view.numpy().ravel() for view in weights.views])
-
-
-def test_each_learner_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    for rank in ("0", "1", "2"):
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        choose_gpu()
-    assert chosen == [0, 1, 0]
 
 
 def test_statistics_are_averaged_and_numbers_that_have_an_order_counted() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cut_schedule import NUM_LEARNERS, run_schedule
 from learner_threads import (
+    NUM_LEARNERS,
     Net,
     NormalisedNet,
     give_gradients,
+    run_schedule,
     started,
     synchronise,
     weights_of,

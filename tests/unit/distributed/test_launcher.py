@@ -1,4 +1,4 @@
-"""How learners start and end: forked from a launcher, which gives them their environment."""
+"""How learners start and end: forked from a launcher, which gives them their environment, or by themselves."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rendezvous import rendezvous_address
 from warm import run_script
 
+from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.launch.launcher import TASKS
 
 WAIT_S = 480  # bounds a hang, however slow the machine
@@ -105,3 +108,77 @@ def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path:
     code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"
     ended = launch_after(code, tmp_path, OMP_NUM_THREADS="2")
     assert (ended.returncode, ended.stdout) == (0, "trains trains "), ended.stderr
+
+
+def run_learner(script: str) -> subprocess.CompletedProcess[str]:
+    """One that is alone."""
+    with rendezvous_address() as place:
+        return run_script(script, WAIT_S, {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"})
+
+
+FAILING = """
+import signal
+from asrtool.distributed.launch.learner import learner
+try:
+    with learner():
+        raise ValueError("of a batch")
+finally:
+    signal.raise_signal(signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+def test_a_learner_that_fails_reports_its_error_although_a_signal_to_stop_follows() -> None:
+    """The others exit at once, and the launcher then stops all: it would take this one for stopped by a person."""
+    ended = run_learner(FAILING)
+    assert ended.returncode == 1
+    assert "ValueError: of a batch" in ended.stderr
+
+
+TRAINING = """
+import os, pathlib
+import torch
+from asrtool.distributed.strategies.allreduce import AveragedGradients
+from asrtool.distributed.launch.learner import learner
+
+class Task(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(torch.ones(1, 2)).sum()
+
+with learner() as world:
+    AveragedGradients(Task(2, 2), world, torch.float32).start()
+print(*sorted(path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for threads in /proc")
+def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() -> None:
+    """One that still frees a tensor when Python exits ends the process by SIGABRT."""
+    with rendezvous_address() as place:
+        command = [sys.executable, "-c", TRAINING]
+        environments = [{**os.environ, **place, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        learners = [subprocess.Popen(command, env=one, **pipes) for one in environments]
+        threads, warnings = zip(*(learner.communicate(timeout=WAIT_S) for learner in learners), strict=True)
+    assert [learner.returncode for learner in learners] == [0, 0]
+    assert not any("gloo" in names for names in threads), threads
+    assert not any("Warning" in text for text in warnings), warnings
+
+
+TAKEN_FOR_LOST = """
+from asrtool.distributed.launch.learner import learner
+from asrtool.distributed.members.members import LostLearner, Members
+with learner() as world:
+    world.members = Members(2)
+    world.members.lose(world.store, LostLearner(0, "has given no sign of life for 20 s", 0))
+    world.is_first
+"""
+
+
+@pytest.mark.slow
+def test_a_learner_that_the_others_took_for_lost_says_so_in_one_line() -> None:
+    ended = run_learner(TAKEN_FOR_LOST)
+    assert ended.returncode == LOST
+    expected = "WARNING:root:learner 0 exits: the others took it for lost: it has given no sign of life for 20 s"
+    assert [line for line in ended.stderr.splitlines() if line] == [expected]

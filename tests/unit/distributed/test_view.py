@@ -148,20 +148,6 @@ def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(mes
     assert first.values_P.tolist() == pytest.approx([2.0, 1.0])
 
 
-@pytest.mark.parametrize("recorded_first", ["asks", "answers"])
-def test_an_exchange_across_a_cut_is_refused(recorded_first: str) -> None:
-    views = {"asks": View(torch.zeros(3), torch.float32), "answers": View(torch.ones(3), torch.float32)}
-    message_P = torch.empty(3)
-    early = views[recorded_first].record(1)
-    assert not views["answers"].answer(message_P, EDGE_WEIGHT, views["asks"].ask(message_P))
-    late = views["asks"].record(2)
-    assert not late.settled.is_set()
-    views["asks"].refused()
-    assert late.settled.is_set()
-    assert early.values_P.tolist() == ([0.0] * 3 if recorded_first == "asks" else [1.0] * 3)
-    assert (views["asks"].copy().tolist(), views["answers"].copy().tolist()) == ([0.0] * 3, [1.0] * 3)
-
-
 @pytest.mark.parametrize("recorded_first", [0, 1])
 def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(
     recorded_first: int, connected: Connect
