@@ -270,22 +270,11 @@ def _hold(file: TextIO) -> str:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
-            if not holder.isdecimal() or _lives(int(holder)) or time.monotonic() > until:
+            if not holder.isdecimal() or _is_alive(int(holder)) or time.monotonic() > until:
                 return holder or "unknown"
             time.sleep(ENDING_POLL_S)
         except OSError:  # as of a cluster that was mounted without
             return ""
-
-
-def _lives(process: int) -> bool:
-    """Return whether a process with this number exists here."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another person
-        pass
-    return True
 
 
 @contextlib.contextmanager

@@ -8,11 +8,13 @@ Letters in names: N utterances of a batch, T frames, F filterbank bins.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar, cast
@@ -138,16 +140,11 @@ def one_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     Errors in the thread are raised here. Closing the iterator early ends the thread.
     """
     todo, end = iter(items), object()
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
-        pending = executor.submit(next, todo, end)
-        while (item := pending.result()) is not end:
-            pending = executor.submit(next, todo, end)
-            yield cast(Item, item)
+    with closing(load_ahead(lambda _: next(todo, end), itertools.repeat(None), 1)) as made:
+        yield from (cast(Item, item) for item in iter(made.__next__, end))
 
 
-def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
-    """Float32."""
-    return np.zeros(shape, dtype=np.float32)
+zeros_NTF = functools.partial(np.zeros, dtype=np.float32)
 
 
 def pad_feats(
