@@ -26,12 +26,6 @@ def dead_process() -> int:
     return process.pid
 
 
-def test_a_file_appears_whole_and_its_folder_with_it(tmp_path: Path) -> None:
-    write_text(tmp_path / "new" / "a.txt", "text")
-    assert (tmp_path / "new" / "a.txt").read_text() == "text"
-    assert names(tmp_path / "new") == ["a.txt"]
-
-
 def test_the_temporary_keeps_the_suffixes_by_which_writers_choose_a_format(tmp_path: Path) -> None:
     with write_beside(tmp_path / "cuts.jsonl.gz") as temporary:
         assert temporary.suffixes[-2:] == [".jsonl", ".gz"]
@@ -147,21 +141,6 @@ def test_a_place_that_may_not_be_written_is_one_line(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(AsrtoolError, match=r"b\.txt: cannot be written, .*a: permission denied; choose another place"):
         write_text(tmp_path / "a" / "b.txt", "text")
-
-
-def test_an_error_reads_as_what_is_wrong_and_what_to_do() -> None:
-    assert str(AsrtoolError("a.stm: line 3: no time", "give begin and end")) == (
-        "a.stm: line 3: no time; give begin and end"
-    )
-    assert str(AsrtoolError("wrong")) == "wrong"
-
-
-def test_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
-    for generation in ("one", "two"):
-        with write_folder(tmp_path / "out", "a.txt", "b.txt") as temporary:
-            (temporary / "b.txt").write_text(generation)
-    assert (tmp_path / "out" / "b.txt").read_text() == "two"
-    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "a.txt", "deep/b.txt", "link"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tones import SMALL, write_corpus
 
+from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
 
 
@@ -27,3 +28,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for storage in ("lilcom", "shar", "flac"):
         compute_features(root / "manifests", root / storage, dataclasses.replace(SMALL, storage=storage))
     return root
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Set and number of each shard that is computed."""
+    found: list[tuple[str, int]] = []
+    compute_shard = compute_sets.compute_shard
+
+    def noting(job, directory: Path, *rest) -> int:
+        found.append((directory.name.removeprefix(".part."), job.number))
+        return compute_shard(job, directory, *rest)
+
+    monkeypatch.setattr(compute_sets, "compute_shard", noting)
+    return found

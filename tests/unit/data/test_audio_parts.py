@@ -167,15 +167,6 @@ def test_a_joined_file_at_an_address_or_with_transforms_is_set_aside_in_a_line(t
         fetched(dataclasses.replace(Recording.from_file(path), sources=[AudioSource("url", [0], path.as_uri())]))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[1] in ("FLOAT", "PCM_16", "MPEG_LAYER_III")])
-def test_what_a_command_writes_is_kept_as_lhotse_reads_it(kind: tuple[str, str], tmp_path: Path) -> None:
-    path = tmp_path / f"a.{kind[0].lower()}"
-    path.write_bytes(audio(1, kind))
-    right = Recording.from_file(path).load_audio()
-    prepare_any(name_in_pipe(path, Recording.from_file(path)), tmp_path / "m", Data(), "own")
-    assert np.array_equal(read_manifests(tmp_path / "m")[0]["a"].load_audio(), right)
-
-
 @pytest.mark.parametrize("kind", FORMATS, ids="-".join)
 def test_a_file_that_is_cut_off_is_set_aside_and_heard_with_a_warning(
     kind: tuple[str, str], folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -140,14 +140,3 @@ def test_one_item_is_made_ahead_and_no_more_by_a_thread_that_ends_with_the_itera
     ahead.close()
     assert made == [0, 1, 2, 3]
     assert list(one_ahead(items())) == [0, 1, 2, 3, 4]
-
-
-def test_an_error_in_the_thread_that_makes_items_is_raised_in_its_place() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise AsrtoolError("the disk is full", "")
-
-    ahead = one_ahead(items())
-    assert next(ahead) == 1
-    with pytest.raises(AsrtoolError, match="the disk is full"):
-        next(ahead)

@@ -136,15 +136,6 @@ def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpu
         assert process.is_alive()
 
 
-def test_processes_end_when_their_reader_is_no_longer_used() -> None:
-    decoders = Decoders(1, Who)
-    decoders.read([0], [2], 1)
-    (process,) = processes()
-    del decoders
-    process.join(60)
-    assert not process.is_alive()
-
-
 LEARNER = """
 import os, sys, time
 from functools import partial

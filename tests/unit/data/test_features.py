@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from click.testing import CliRunner
 from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
-from tones import PLAIN, SETS, SMALL, change_line, read_all
+from tones import PLAIN, SMALL, change_line, read_all
 
-from asrtool.cli.data import features as features_command
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.disk_space import stored_bytes
@@ -188,15 +186,6 @@ def test_of_several_rates_that_of_most_hours_is_taken_and_else_the_lowest(
     assert with_rate(SMALL, tmp_path / "nowhere") is SMALL
 
 
-def test_a_wrong_sampling_rate_names_the_recording(make_manifests: MakeManifests, tmp_path: Path) -> None:
-    manifests = make_manifests()
-    with pytest.raises(AsrtoolError, match=r"recording train0 has 8000 samples a second, expected 16000; convert"):
-        compute_features(manifests, tmp_path / "features", dataclasses.replace(SMALL, sampling_rate_hz=16000))
-    soundfile.write(tmp_path / "audio" / "train0.wav", np.zeros((16000 * 20, 2)), 16000, subtype="PCM_16")
-    with pytest.raises(AsrtoolError, match=r"train0\.wav \(recording train0\) has 16000 samples a second, expected"):
-        compute_features(manifests, tmp_path / "features", PLAIN)
-
-
 def test_unreadable_audio_and_what_is_too_short_is_set_aside_and_listed(
     make_manifests: MakeManifests, tmp_path: Path
 ) -> None:
@@ -308,19 +297,6 @@ def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path)
     assert [path.name for path in (tmp_path / "features").iterdir()] == [".part.train"]
 
 
-def test_the_command_takes_settings_and_says_what_it_did(
-    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = [
-        f"--set=features.{value}" for value in ("speeds=[1.0]", "num_jobs=1", "fbank.num_mel_bins=30", "storage=flac")
-    ]
-    with caplog.at_level(logging.INFO):
-        result = CliRunner().invoke(features_command, [str(corpus / "manifests"), str(tmp_path), *options])
-    assert result.exit_code == 0, result.output
-    assert "24 utterances, 0 left out" in caplog.text
-    assert FeatureReader(tmp_path / "test", "speaker").num_bins == 30
-
-
 class Narrow(FeatureType):
     """One value less than its settings say."""
 
@@ -340,35 +316,6 @@ def test_features_of_another_shape_than_their_settings_say_are_refused(corpus: P
     with pytest.raises(AsrtoolError) as caught:
         compute_features(corpus / "manifests", tmp_path / "features", settings)
     assert "Narrow gave an array of shape (3, 6), expected (frames, 7), the num_features of its" in str(caught.value)
-
-
-def loudest(root: Path, tone_hz: int, recorded_hz: int, wanted_hz: int) -> tuple[float, float]:
-    """Frequency and log power of the loudest bin of the spectrum that is made of a tone."""
-    spectrum = dataclasses.replace(
-        PLAIN, type=Choice.of("features", "spectrogram"), sampling_rate_hz=wanted_hz, resample=True
-    )
-    root.mkdir()
-    times = np.arange(2 * recorded_hz) / recorded_hz
-    soundfile.write(root / "r.wav", 0.3 * np.sin(2 * np.pi * tone_hz * times), recorded_hz)
-    for name in ("train", "dev", "test"):
-        recording = Recording.from_file(root / "r.wav", recording_id=f"r{name}")
-        segment = SupervisionSegment(f"u{name}", f"r{name}", 0.5, 1.0, 0, "hello", speaker="s")
-        write_manifests(root / "m" / name, [recording], [segment], [], 0.0, {})
-    write_sets(root / "m", SETS)
-    compute_features(root / "m", root / "f", spectrum)
-    reader = FeatureReader(root / "f" / "train", "none")
-    assert abs(reader.index[0].num_frames - 100) <= 2
-    mean = reader.read(0)[10:-10].mean(0)
-    return float(mean.argmax() * wanted_hz / 2 / (len(mean) - 1)), float(mean.max())
-
-
-def test_a_tone_keeps_its_frequency_at_another_rate_unless_that_cannot_hold_it(tmp_path: Path) -> None:
-    found_hz, kept = loudest(tmp_path / "down", 1000, 16000, 8000)
-    assert found_hz == pytest.approx(1000, abs=41)
-    found_hz, _ = loudest(tmp_path / "up", 1000, 8000, 16000)
-    assert found_hz == pytest.approx(1000, abs=41)
-    _, lost = loudest(tmp_path / "lost", 6000, 16000, 8000)
-    assert lost < kept - 9.2  # 40 dB
 
 
 HOURS = 0.004  # of a set of one recording, as its report rounds them

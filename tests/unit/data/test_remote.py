@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servers import BUCKET, NOTHING, WebServer, patient_no_more, serving, upload
+from servers import BUCKET, NOTHING, WebServer, patient_no_more, serving
 
 from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
@@ -55,17 +55,6 @@ def assert_same(found: Path, expected: Path) -> None:
     assert one.texts(one.index) == other.texts(other.index)
     for i in range(len(one.index)):
         np.testing.assert_array_equal(one.read(i), other.read(i))
-
-
-@pytest.mark.parametrize("storage", ["lilcom", "shar"])
-def test_what_is_read_from_s3_is_what_is_read_from_the_folder(
-    storage: str, bucket: Any, corpus: Path, tmp_path: Path
-) -> None:
-    url = upload(bucket, corpus / storage, f"exp/{storage}")
-    found = open_features(Path(url), in_cache(tmp_path), ("train", "dev"))
-    assert_same(found / "train", corpus / storage / "train")
-    assert_same(found / "dev", corpus / storage / "dev")
-    assert not (found / "test").exists()
 
 
 @pytest.mark.parametrize("storage", ["lilcom", "shar", "flac"])

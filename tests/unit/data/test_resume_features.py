@@ -58,20 +58,6 @@ while run(root / f"{at}", at) == signal.SIGKILL:
 """
 
 
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Set and number of each shard that is computed."""
-    found: list[tuple[str, int]] = []
-    compute_shard = compute_sets.compute_shard
-
-    def noting(job, directory: Path, *rest) -> int:
-        found.append((directory.name.removeprefix(".part."), job.number))
-        return compute_shard(job, directory, *rest)
-
-    monkeypatch.setattr(compute_sets, "compute_shard", noting)
-    return found
-
-
 def files(out: Path) -> dict[str, int]:
     """Of the training set: the archives, and how many shards each has."""
     table = np.load(out / "train" / TABLE)

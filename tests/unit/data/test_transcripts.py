@@ -18,10 +18,8 @@ from lhotse import Recording
 from tones import PLAIN
 
 from asrtool.cli.data import features as features_command
-from asrtool.data.features import compute_sets
 from asrtool.data.features.cache_key import sizes_and_times
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.features.extract import compute_shard
 from asrtool.data.manifests.manifest import read_manifests, write_manifests
 from asrtool.data.storage.index import Utterance, read_index
 from asrtool.data.storage.reader import FeatureReader
@@ -93,13 +91,6 @@ def dev(corpus: Path, tmp_path: Path) -> Path:
     return tmp_path / "dev"
 
 
-def test_an_utterance_that_is_gone_has_none(dev: Path) -> None:
-    lines = (dev / TRANSCRIPTS).read_text().splitlines(keepends=True)
-    (dev / TRANSCRIPTS).write_text("".join(lines[1:]))
-    reader = FeatureReader(dev, "none")
-    assert reader.texts(reader.index)[:2] == [None, "word number 1"]
-
-
 @pytest.mark.parametrize("name", ["sp1-f", "sp01-f", "sp1.0-f", "sp3-f", "sp0.10-f", "sp.-f", "sp0.9"])
 def test_a_speaker_may_have_a_name_like_a_copy(tmp_path: Path, name: str) -> None:
     utterance = dataclasses.replace(UTTERANCE, id=f"{name}-1", speaker=name)
@@ -137,28 +128,15 @@ def test_ids_and_texts_that_no_line_can_hold_are_refused(tmp_path: Path, line: t
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the shards that are computed."""
-    found: list[int] = []
-
-    def noting(job: Any, *rest: Any) -> int:
-        found.append(job.number)
-        return compute_shard(job, *rest)
-
-    monkeypatch.setattr(compute_sets, "compute_shard", noting)
-    return found
-
-
 def test_features_are_computed_again_for_new_segments_and_audio_only(
-    make_manifests: Callable[..., Path], computed: list[int]
+    make_manifests: Callable[..., Path], computed: list[tuple[str, int]]
 ) -> None:
     manifests = make_manifests(train=2)
     out, settings = manifests.parent / "features", dataclasses.replace(PLAIN, shard_cuts=6)
     compute_features(manifests, out, settings, code="c")
     recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
 
-    def said(text: str, kept: slice) -> list[int]:
+    def said(text: str, kept: slice) -> list[tuple[str, int]]:
         computed.clear()
         changed = [dataclasses.replace(s, text=text) for s in supervisions[kept]]
         write_manifests(manifests / "train", recordings, changed, [], 0.01, {})
@@ -171,14 +149,14 @@ def test_features_are_computed_again_for_new_segments_and_audio_only(
     assert said("other words", slice(None)) == []
     assert said("fewer words", slice(1, None)) == []
     supervisions[3] = dataclasses.replace(supervisions[3], duration=supervisions[3].duration - 0.5)
-    assert said("a shorter one", slice(None)) == [0]
+    assert said("a shorter one", slice(None)) == [("train", 0)]
     moved = shutil.copy(recordings[1].sources[0].source, manifests.parent / "moved.wav")
     recordings[1] = Recording.from_file(moved, recordings[1].id)
-    assert said("another file", slice(None)) == [1]
+    assert said("another file", slice(None)) == [("train", 1)]
 
 
 def test_features_are_computed_again_where_the_digest_of_their_audio_is_another(
-    make_manifests: Callable[..., Path], computed: list[int]
+    make_manifests: Callable[..., Path], computed: list[tuple[str, int]]
 ) -> None:
     manifests = make_manifests(train=1)
     for digest, num in (("a", 3), ("a", 0), ("b", 3)):
