@@ -6,7 +6,6 @@ import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -25,9 +24,6 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import check_own
 from asrtool.log import named
 from asrtool.settings.config import Config
-
-if TYPE_CHECKING:
-    from asrtool.report.data_check import Page
 
 
 @click.command(cls=Command)
@@ -106,16 +102,16 @@ def check(data: Path, out: Path | None, config: Config) -> None:
         check_apart(data, out)
         check_own(out, [PAGE])  # before hours of audio are listened to
     if (data / REPORT).is_file():
-        page = check_manifests(data, out, config.features.num_jobs)
+        text, num_utterances = check_manifests(data, out, config.features.num_jobs)
     else:
         with tempfile.TemporaryDirectory(prefix="asrtool-check-") as folder:
-            page = _check_data(data, Path(folder) / "manifests", out, config)
-    click.echo(page.text, nl=False)
-    if not page.num_utterances:
+            text, num_utterances = _check_data(data, Path(folder) / "manifests", out, config)
+    click.echo(text, nl=False)
+    if not num_utterances:
         raise AsrtoolError(f"{data}: not one usable utterance", "correct what is set aside or cannot be read")
 
 
-def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -> Page:
+def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -> tuple[str, int]:
     """Check `data` by temporary `manifests`, however much cannot be used."""
     from asrtool.data.manifests.manifest import rejected
     from asrtool.local.layouts.detect import prepare_any

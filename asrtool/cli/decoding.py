@@ -92,7 +92,6 @@ def decode(
     """
     from asrtool.bundle.archive import is_archive
     from asrtool.bundle.trained import EXPECTED
-    from asrtool.errors import AsrtoolError
 
     if not model.exists():
         raise AsrtoolError(f"{model}: no such file or folder", f"{EXPECTED}, or a model file and --tuning")
@@ -127,7 +126,6 @@ def _refuse_options(model: Path) -> None:
 def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.bundle.evaluate import evaluate
     from asrtool.bundle.trained import open_trained
-    from asrtool.errors import AsrtoolError
     from asrtool.local.layouts.detect import check_apart, prepare_any
     from asrtool.local.layouts.lhotse import is_cuts
     from asrtool.local.layouts.manifest import is_manifest

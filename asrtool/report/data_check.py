@@ -189,16 +189,11 @@ BINS = 40
 LISTED = 20  # of what is set aside for a fault
 
 
-@dataclass(frozen=True)
-class Page:
-    """Findings as Markdown, and the number of readable utterances."""
+def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> tuple[str, int]:
+    """Check a manifest folder; return the page and the number of readable utterances.
 
-    text: str
-    num_utterances: int
-
-
-def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> Page:
-    """Check a manifest folder; write page, tables and pictures to `out` if given."""
+    Page, tables and pictures are written to `out` if given.
+    """
     found = list(measure_manifests(manifests, num_jobs))
     measured = [each for each in found if isinstance(each, Measures)]
     unreadable = [each for each in found if isinstance(each, Unreadable)]
@@ -210,8 +205,8 @@ def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> Pag
     return _write(findings, measured, drops, out)
 
 
-def check_rejected(manifests: Path, out: Path | None) -> Page:
-    """Return the page on data without usable utterances.
+def check_rejected(manifests: Path, out: Path | None) -> tuple[str, int]:
+    """`check_manifests` of data without usable utterances.
 
     The list of drops is beside `manifests`.
     """
@@ -228,7 +223,9 @@ def _below(manifests: Path, text: str) -> str:
     return text.replace(f"{manifests}{os.sep}", "")
 
 
-def _write(findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop], out: Path | None) -> Page:
+def _write(
+    findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop], out: Path | None
+) -> tuple[str, int]:
     text = format_page(findings, measured, drops)
     if out:
         with write_folder(out, PAGE) as folder:
@@ -243,7 +240,7 @@ def _write(findings: Sequence[Finding], measured: Sequence[Measures], drops: Seq
                 (folder / DROPPED).write_text(format_drops(drops), encoding="utf-8")
                 further += f"\nAll that is set aside: [{DROPPED}]({DROPPED}).\n"
             (folder / PAGE).write_text(f"# Audio and text\n\n{text}{further}", encoding="utf-8")
-    return Page(text, len(measured))
+    return text, len(measured)
 
 
 def format_page(findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop] = ()) -> str:

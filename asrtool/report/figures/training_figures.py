@@ -23,13 +23,6 @@ from asrtool.report.markdown import Table
 from asrtool.report.training import Floats, TrainingRun, read_training
 from asrtool.settings.train import OVERFITTING_PATIENCE
 
-FIGURES: dict[str, tuple[str, Callable[..., None]]] = {  # which draw on a figure a `run`
-    "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
-    "learners": ("Speed of the learners, and how they spend their time", draw_learners),
-    "hosts": ("Speed and staleness of the hosts", draw_hosts),
-    "timeline": ("Steps at the start and in the middle", draw_timeline),
-    "consensus": ("Consensus distance and drift of the learners", draw_consensus),
-}
 MAX_PARTNERS = 4  # of a learner that are named
 
 
@@ -162,18 +155,6 @@ def _ranks(partners: Sequence[int]) -> str:
     return " ".join(map(str, partners)) if len(partners) <= MAX_PARTNERS else f"{len(partners)} learners"
 
 
-def describe_figure(name: str, run: TrainingRun) -> str:
-    """Describe in words the figure `name` of training_figures.FIGURES."""
-    described = {
-        "loss": _describe_loss,
-        "learners": _describe_learners,
-        "hosts": _describe_hosts,
-        "timeline": _describe_timeline,
-        "consensus": _describe_consensus,
-    }
-    return described[name](run)
-
-
 def _describe_loss(run: TrainingRun) -> str:
     steps = run.all_steps()
     train = steps["loss"][steps["loss"] == steps["loss"]]
@@ -208,6 +189,16 @@ def _describe_consensus(run: TrainingRun) -> str:
         f"Distance of the learners' weights from their mean, as a fraction of its norm, from"
         f" {_range(run.consensus[:, 1])}; drift of the mean from {_range(run.consensus[:, 2])}."
     )
+
+
+# name -> title, what draws it on a figure with a `run`, what describes it in words
+FIGURES: dict[str, tuple[str, Callable[..., None], Callable[[TrainingRun], str]]] = {
+    "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss, _describe_loss),
+    "learners": ("Speed of the learners, and how they spend their time", draw_learners, _describe_learners),
+    "hosts": ("Speed and staleness of the hosts", draw_hosts, _describe_hosts),
+    "timeline": ("Steps at the start and in the middle", draw_timeline, _describe_timeline),
+    "consensus": ("Consensus distance and drift of the learners", draw_consensus, _describe_consensus),
+}
 
 
 def _range(values: Floats) -> str:

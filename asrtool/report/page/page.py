@@ -7,7 +7,8 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -15,16 +16,10 @@ from markupsafe import Markup, escape
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import Draw, narrow_svg
-from asrtool.report.figures.training_figures import (
-    FIGURES,
-    describe_figure,
-    figure_names,
-    training_facts,
-    training_tables,
-)
+from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
 from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
-from asrtool.report.page.worst_utterances import Card, describe_pairs, make_palette, read_clip, worst_cards
+from asrtool.report.page.worst_utterances import describe_pairs, make_palette, read_clip, worst_cards
 from asrtool.report.rates import (
     caution,
     describe_interval,
@@ -68,74 +63,7 @@ from asrtool.score.html import format_words
 MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure: `name` is an identifier, `alt` what it shows in words."""
-
-    name: str
-    title: str
-    alt: str
-    svg: Markup
-
-
-@dataclass(frozen=True)
-class SetPart:
-    """Part of the page on a scored set."""
-
-    name: str
-    title: str
-    systems: list[str]
-    rates: Table
-    interval: str
-    caution: Markup
-    comparison: Table | None
-    labels: Table
-    speakers: Table
-    confusions: Table
-    plots: list[Picture]
-    cards: list[Card]
-    num_utterances: int
-
-
-@dataclass(frozen=True)
-class RunPart:
-    """Part of the page on an experiment."""
-
-    name: str
-    command: str
-    facts: list[tuple[str, object]]
-    training: list[str]
-    tables: dict[str, Table]
-    plots: list[Picture]
-    settings: str
-
-
-@dataclass(frozen=True)
-class DataPart:
-    """Part of the page on the data of experiments."""
-
-    name: str
-    sets: Table
-    words: list[str]
-    plots: list[Picture]
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the template shows."""
-
-    title: str
-    sets: list[SetPart]
-    runs: list[RunPart]
-    data: list[DataPart]
-    plots: list[Picture]
-    settings: Table | None
-    chance: str = CHANCE
-
-    @property
-    def has_audio(self) -> bool:
-        """True if any utterance has audio."""
-        return any(card.clip for part in self.sets for card in part.cards)
+Part = dict[str, Any]  # of the page: name in TEMPLATE -> what it shows
 
 
 def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
@@ -146,14 +74,17 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
     sets = [_describe_set(name, number, experiments) for number, name in enumerate(scored_sets(experiments), 1)]
     sets = _with_clips(sets, experiments, num_clips)
     several = len(experiments) > 1
-    page = Page(
-        title=f"Results of {', '.join(each.name for each in experiments) if several else experiments[0].run['recipe']}",
-        sets=sets,
-        runs=[_describe_run(each, f"run{number}") for number, each in enumerate(experiments, 1)],
-        data=_describe_data(experiments),
-        plots=_overlaid(experiments) if several else [],
-        settings=setting_table(experiments) if several else None,
-    )
+    of = ", ".join(each.name for each in experiments) if several else experiments[0].run["recipe"]
+    page = {
+        "title": f"Results of {of}",
+        "sets": sets,
+        "runs": [_describe_run(each, f"run{number}") for number, each in enumerate(experiments, 1)],
+        "data": _describe_data(experiments),
+        "plots": _overlaid(experiments) if several else [],
+        "settings": setting_table(experiments) if several else None,
+        "chance": CHANCE,
+        "has_audio": any(card.clip for part in sets for card in part["cards"]),
+    }
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     return (
         environment.from_string(TEMPLATE).render(
@@ -184,34 +115,34 @@ def _inline(text: str) -> Markup:
     return Markup(re.sub(r"\*\*(.*?)\*\*", r"<strong>\1</strong>", html))
 
 
-def _picture(name: str, title: str, alt: str, draw: Draw) -> Picture:
-    return Picture(name, title, alt, Markup(narrow_svg(draw, name)))
+def _picture(name: str, title: str, alt: str, draw: Draw) -> Part:
+    """Return a figure: `name` is an identifier, `alt` what it shows in words."""
+    return {"name": name, "title": title, "alt": alt, "svg": Markup(narrow_svg(draw, name))}
 
 
-def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> SetPart:
+def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> Part:
     systems = systems_on(name, experiments)
     first = systems[0]
     cards, num_utterances = worst_cards(systems)
-    return SetPart(
-        name=name,
-        title=first.experiment.title(name) + ("" if name in first.experiment.tested else ", where weights were chosen"),
-        systems=[system.name for system in systems],
-        rates=rate_table(systems),
-        interval=describe_interval(first.score),
-        caution=_inline(caution(first.score)),
-        comparison=comparison_table(systems),
-        labels=label_table(systems, first.experiment.evaluation(name).labels),
-        speakers=speaker_table(systems),
-        confusions=confusion_table(systems),
-        plots=_plots_of_set(name, f"set{number}", systems, experiments),
-        cards=cards,
-        num_utterances=num_utterances,
-    )
+    return {
+        "name": name,
+        "title": first.experiment.title(name)
+        + ("" if name in first.experiment.tested else ", where weights were chosen"),
+        "systems": [system.name for system in systems],
+        "rates": rate_table(systems),
+        "interval": describe_interval(first.score),
+        "caution": _inline(caution(first.score)),
+        "comparison": comparison_table(systems),
+        "labels": label_table(systems, first.experiment.evaluation(name).labels),
+        "speakers": speaker_table(systems),
+        "confusions": confusion_table(systems),
+        "plots": _plots_of_set(name, f"set{number}", systems, experiments),
+        "cards": cards,
+        "num_utterances": num_utterances,
+    }
 
 
-def _plots_of_set(
-    name: str, prefix: str, systems: Sequence[System], experiments: Sequence[Experiment]
-) -> list[Picture]:
+def _plots_of_set(name: str, prefix: str, systems: Sequence[System], experiments: Sequence[Experiment]) -> list[Part]:
     """Return the figures of a set with something to compare."""
     pictures = []
     if len(systems) > 1:
@@ -230,43 +161,43 @@ def _plots_of_set(
     return pictures
 
 
-def _with_clips(sets: Sequence[SetPart], experiments: Sequence[Experiment], num_clips: int) -> list[SetPart]:
+def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_clips: int) -> list[Part]:
     """Return `sets` with audio of the worst utterances, up to MAX_CLIP_BYTES in all."""
     palette, room = make_palette(), MAX_CLIP_BYTES
     parts = []
     for part in sets:
-        owner = next(each for each in experiments if part.name in each.scores)
-        clips = Clips(owner.work / "manifests" / part.name)
+        owner = next(each for each in experiments if part["name"] in each.scores)
+        clips = Clips(owner.work / "manifests" / part["name"])
         cards = []
-        for number, card in enumerate(part.cards):
+        for number, card in enumerate(part["cards"]):
             clip = read_clip(card, clips, palette) if number < num_clips and any(card.errors) else None
             if clip and clip.num_bytes <= room:
                 room -= clip.num_bytes
                 card = replace(card, clip=clip)
             cards.append(card)
-        parts.append(replace(part, cards=cards))
+        parts.append({**part, "cards": cards})
     return parts
 
 
-def _describe_run(experiment: Experiment, prefix: str) -> RunPart:
+def _describe_run(experiment: Experiment, prefix: str) -> Part:
     run = experiment.learners
     plots = []
     for name in figure_names(run):
-        title, draw = FIGURES[name]
+        title, draw, describe = FIGURES[name]
         drawn: Draw = functools.partial(draw, run=run)
-        plots.append(_picture(f"{prefix}-{name}", title, describe_figure(name, run), drawn))
-    return RunPart(
-        name=experiment.name,
-        command=experiment.run["command"],
-        facts=list_facts(experiment),
-        training=training_facts(run),
-        tables=training_tables(run),
-        plots=plots,
-        settings=format_settings(experiment),
-    )
+        plots.append(_picture(f"{prefix}-{name}", title, describe(run), drawn))
+    return {
+        "name": experiment.name,
+        "command": experiment.run["command"],
+        "facts": list_facts(experiment),
+        "training": training_facts(run),
+        "tables": training_tables(run),
+        "plots": plots,
+        "settings": format_settings(experiment),
+    }
 
 
-def _overlaid(experiments: Sequence[Experiment]) -> list[Picture]:
+def _overlaid(experiments: Sequence[Experiment]) -> list[Part]:
     """Return one figure of all dev losses, if at least two are meaningful."""
     trained = [each for each in experiments if len(each.learners.dev) and not each.learners.emulated]
     if len(trained) < 2:
@@ -275,7 +206,7 @@ def _overlaid(experiments: Sequence[Experiment]) -> list[Picture]:
     return [_picture("dev-losses", "Loss on dev of each training", describe_dev_losses(trained), draw)]
 
 
-def _describe_data(experiments: Sequence[Experiment]) -> list[DataPart]:
+def _describe_data(experiments: Sequence[Experiment]) -> list[Part]:
     """Return one part for all experiments with the same data."""
     groups: list[list[Experiment]] = []
     for experiment in experiments:
@@ -287,7 +218,7 @@ def _describe_data(experiments: Sequence[Experiment]) -> list[DataPart]:
     return [_data_part(group, f"data{number}") for number, group in enumerate(groups, 1)]
 
 
-def _data_part(group: Sequence[Experiment], prefix: str) -> DataPart:
+def _data_part(group: Sequence[Experiment], prefix: str) -> Part:
     first = group[0]
     found = {name: read_statistics(first.work / "manifests" / name) for name in first.sets.names}
     heard = found[first.sets.train].words
@@ -302,4 +233,4 @@ def _data_part(group: Sequence[Experiment], prefix: str) -> DataPart:
     head = [*DATA_COLUMNS, "different words", "% not in training"]
     text = (0, DATA_COLUMNS.index("left out"))
     names = ", ".join(each.name for each in group)
-    return DataPart(names, Table(head, rows, text), explain_words(first), plots)
+    return {"name": names, "sets": Table(head, rows, text), "words": explain_words(first), "plots": plots}
