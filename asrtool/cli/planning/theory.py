@@ -113,7 +113,7 @@ def theory(
       asrtool theory --strategy adpsgd-fixed --num-learners 8 --rate 0.05 --plot theory.svg
       asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """
-    from asrtool.predict.theory.describe import Question, answer, to_dict, to_text
+    from asrtool.predict.theory.describe import Answer, to_dict, to_text
     from asrtool.predict.theory.system import System
     from asrtool.train.derived_settings import last_settings
     from asrtool.train.run import count_learners
@@ -126,7 +126,7 @@ def theory(
     system = System(distributed.strategy, count_learners(distributed), dict(slow), config.train.seed)
     measured = _measure(measure, trained, system, num_batches) if measure else None
     constants = _constants(measured, given)
-    found = answer(Question(system, rate, constants, num_steps, times, momentum), measured)
+    found = Answer(system, rate, constants, num_steps, times, momentum, measured)
     if plot:
         from asrtool.report.figures.theory import plot_theory
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from asrtool.predict.theory.mixing import mixing_in_rounds, rate_of_any_ring, rate_of_step
 from asrtool.predict.theory.staleness import steps_of_others
-from asrtool.predict.theory.system import ONE_COPY, SHARED, System
+from asrtool.predict.theory.system import SHARED, System
 
 ROUND, GRADIENT = "round", "gradient"
 UNBOUNDED_QUANTILE = 0.999  # of the staleness, where the step times have no upper bound
@@ -76,21 +76,12 @@ class Bound:
         return math.sqrt(self.start / (self.noise * num_steps))
 
 
-@dataclass(frozen=True)
-class NoPromise:
-    """Why there is no bound."""
-
-    why: str
-
-
-def bounds_of(system: System, constants: Constants, times: str) -> list[Bound | NoPromise]:
-    """Return the bounds that hold for a strategy, in rounds and one by one."""
+def bounds_of(system: System, constants: Constants, times: str) -> list[Bound | str]:
+    """Return the bounds for a strategy, or reasons: in rounds, one by one."""
     if system.outer == "none":
-        return [NoPromise("learners that exchange nothing train a model each, and the mean of these is none")]
+        return ["learners that exchange nothing train a model each, and the mean of these is none"]
     if system.outer in SHARED:
         return [_shared(system, constants, times)]
-    if system.outer in ONE_COPY:
-        return [_one_copy(system, constants)]
     if system.outer == "bmuf":
         return [_blocks(system, constants)]
     if system.num_replicas == 1:
@@ -138,14 +129,12 @@ def _rounds(system: System, constants: Constants) -> Bound:
     )
 
 
-def _own_times(system: System, constants: Constants, times: str) -> Bound | NoPromise:
+def _own_times(system: System, constants: Constants, times: str) -> Bound | str:
     theorem = "Theorem 2, at times of their own (AD-PSGD)"
     if constants.between:
-        return NoPromise(f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data")
+        return f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data"
     if system.has_own_ring:
-        return NoPromise(
-            f"{theorem} needs partners drawn independently of one another, and nobody knows a ring of your own"
-        )
+        return f"{theorem} needs partners drawn independently of one another, and nobody knows a ring of your own"
     num, beta, root = system.num_replicas, constants.smoothness, math.sqrt(rate_of_step(system))
     noise, speeds_N = constants.noise / system.node_size, system.speeds_N
     q, tau = float(speeds_N.max() / speeds_N.sum()), longest(system, times)
@@ -165,10 +154,10 @@ def _own_times(system: System, constants: Constants, times: str) -> Bound | NoPr
     )
 
 
-def _shared(system: System, constants: Constants, times: str) -> Bound | NoPromise:
+def _shared(system: System, constants: Constants, times: str) -> Bound | str:
     theorem = "Theorem 3, shared weights"
     if constants.between:
-        return NoPromise(f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data")
+        return f"{theorem} needs zeta^2 = 0: the fast ones would pull f to their own data"
     num, beta, tau = system.num_learners, constants.smoothness, longest(system, times)
     return Bound(
         theorem,
@@ -184,13 +173,11 @@ def _shared(system: System, constants: Constants, times: str) -> Bound | NoPromi
     )
 
 
-def _blocks(system: System, constants: Constants) -> Bound | NoPromise:
+def _blocks(system: System, constants: Constants) -> Bound | str:
     block = system.settings
     if block.block_momentum or block.block_rate != 1:
-        return NoPromise(
-            "none is proved here with block momentum, or a block_rate other than 1: with "
-            "--set distributed.bmuf.block_momentum=0 there is one"
-        )
+        where = "block momentum, or a block_rate other than 1"
+        return f"none is proved here with {where}: with --set distributed.bmuf.block_momentum=0 there is one"
     num, beta, steps = system.num_learners, constants.smoothness, block.block_steps - 1
     apart = constants.noise * (1 - 1 / num) + 2 * steps * constants.between
     return Bound(

@@ -122,10 +122,7 @@ def eigenvalues_apart(matrix_NN: Floats) -> Sequence[float]:
 def _second(square_NN: Floats) -> float:
     """Return the largest eigenvalue of E[T T'] without the mean's."""
     num = len(square_NN)
-    return _or_zero(float(np.linalg.eigvalsh(square_NN - np.full((num, num), 1 / num))[-1]))
-
-
-def _or_zero(rate: float) -> float:
+    rate = float(np.linalg.eigvalsh(square_NN - np.full((num, num), 1 / num))[-1])
     return rate if rate > NOTHING_LEFT else 0.0
 
 

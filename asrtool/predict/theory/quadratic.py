@@ -44,10 +44,9 @@ class Course:
 
 def predict(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Course:
     """Return exact expectations over the noise, for the drawn rings and partners."""
-    num, size = system.num_replicas, _state_size(system, in_rounds)
-    mean_S = np.zeros(size)
-    mean_S[_weights(system, size)] = math.sqrt(2 * constants.start / constants.smoothness)
-    covariance_SS = np.zeros((size, size))
+    num = system.num_replicas
+    mean_S = math.sqrt(2 * constants.start / constants.smoothness) * _are_weights(system, in_rounds)
+    covariance_SS = np.zeros((len(mean_S), len(mean_S)))
     variance = constants.noise / system.node_size
     gradients, distances = [], []
     for step in itertools.islice(steps_of(system, constants.smoothness, rate, in_rounds), num_steps):
@@ -65,9 +64,9 @@ def predict(system: System, constants: Constants, rate: float, num_steps: int, i
 def draw(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool, seed: int = 1) -> Course:
     """One training of NUM_WEIGHTS weights by the same rule."""
     random = np.random.default_rng(seed)
-    num, size = system.num_replicas, _state_size(system, in_rounds)
-    state_SP = np.zeros((size, NUM_WEIGHTS))
-    state_SP[_weights(system, size)] = math.sqrt(2 * constants.start / constants.smoothness / NUM_WEIGHTS)
+    num = system.num_replicas
+    begin = math.sqrt(2 * constants.start / constants.smoothness / NUM_WEIGHTS)
+    state_SP = np.tile(begin * _are_weights(system, in_rounds)[:, None], NUM_WEIGHTS)
     scale = math.sqrt(constants.noise / system.node_size / NUM_WEIGHTS)
     gradients, distances = [], []
     for step in itertools.islice(steps_of(system, constants.smoothness, rate, in_rounds), num_steps):
@@ -90,17 +89,10 @@ def steps_of(system: System, curvature: float, rate: float, in_rounds: bool) -> 
     return _round_steps(system, curvature, rate)
 
 
-def _state_size(system: System, in_rounds: bool) -> int:
-    if system.outer in SHARED:
-        return system.num_learners
-    if not in_rounds:
-        return 2 * system.num_replicas
-    return system.num_replicas + (2 if system.outer == "bmuf" else 0)
-
-
-def _weights(system: System, size: int) -> slice:
-    """The states that are weights: all but the momentum of a block."""
-    return slice(0, size - 1 if system.outer == "bmuf" else size)
+def _are_weights(system: System, in_rounds: bool) -> Floats:
+    """Return 1 for each state of weights, 0 for the momentum of a block."""
+    first = next(steps_of(system, 1.0, 1.0, in_rounds))
+    return np.append(np.ones(first.change.shape[1] - 1), float(system.outer != "bmuf"))
 
 
 def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:

@@ -31,14 +31,13 @@ def plot_theory(found: Answer, path: Path) -> None:
         )
     bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
     in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")
-    question = found.question
-    steps_a_round = 1.0 if in_rounds else float(question.system.speeds_N.sum())
-    num_steps = max(2, min(round(question.num_steps * steps_a_round), MOST_STEPS))
-    asked = (question.system, question.constants, question.rate, num_steps, in_rounds)
+    steps_a_round = 1.0 if in_rounds else float(found.system.speeds_N.sum())
+    num_steps = max(2, min(round(found.num_steps * steps_a_round), MOST_STEPS))
+    asked = (found.system, found.constants, found.rate, num_steps, in_rounds)
     with np.errstate(all="ignore"):
         courses = predict(*asked), draw(*asked)
     if not all(np.isfinite(course.gradient_K).all() and np.isfinite(course.distance_K).all() for course in courses):
-        what = f"at rate {question.rate:g} and smoothness {question.constants.smoothness:g} the weights diverge"
+        what = f"at rate {found.rate:g} and smoothness {found.constants.smoothness:g} the weights diverge"
         raise AsrtoolError(f"--plot: {what}", "choose a smaller --rate")
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path):
@@ -48,7 +47,7 @@ def plot_theory(found: Answer, path: Path) -> None:
 def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Course, Course], in_rounds: bool) -> None:
     """Draw the bounded quantity on the left, the consensus distance on the right."""
     predicted, drawn = courses
-    rate, system = found.question.rate, found.question.system
+    rate, system = found.rate, found.system
     steps_K = np.arange(1, len(predicted.gradient_K) + 1)
     left, right = panels(figure, 2)
     if bound and rate <= bound.largest_rate:
@@ -64,7 +63,7 @@ def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Cou
         right.set_axis_off()
         return
     if bound and rate <= bound.largest_rate and bound.extra and in_rounds:
-        most = bound.extra * rate**2 / found.question.constants.smoothness**2
+        most = bound.extra * rate**2 / found.constants.smoothness**2
         right.axhline(most, color=DARK, linestyle="--", label="bound")
     right.loglog(steps_K[1:], predicted.distance_K[1:], color=BLUE, label="predicted")
     right.loglog(steps_K[shown[1:]], drawn.distance_K[shown[1:]], ".", color=ORANGE, label="measured")
