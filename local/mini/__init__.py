@@ -3,5 +3,5 @@
 - corpus: the command
 - grammar: what is said; conversation: when, by whom
 - plan: who calls whom; espeak: speech; telephone: sounds and lines
-- swbd, fisher, evaluations: files of each release
+- training, evaluations: files of each release
 """

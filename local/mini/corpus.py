@@ -6,17 +6,15 @@ The stage corpus makes it if no path is set: ``asrtool corpus OUT --set mini.tra
 
 from __future__ import annotations
 
-import concurrent.futures
-import multiprocessing
-import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.files import write_folder
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.nist import Hub5, Rt03
 from asrtool.local.corpora.swbd import Corpus as Swbd
-from asrtool.local.mini import evaluations, fisher, swbd
+from asrtool.local.mini import evaluations, training
 from asrtool.local.mini.conversation import Conversation, hold_conversation, with_whole_turns
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from asrtool.local.mini.plan import Call
@@ -37,37 +35,29 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
     """
     train_s, test_s = mini.train_hours * 3600, mini.test_minutes * 60
     plans = {
-        "swbd": swbd.plan_calls(SWBD_FRACTION * train_s, mini.seed),
-        "fisher": fisher.plan_calls((1 - SWBD_FRACTION) * train_s, mini.seed),
+        "swbd": training.plan_swbd(SWBD_FRACTION * train_s, mini.seed),
+        "fisher": training.plan_fisher((1 - SWBD_FRACTION) * train_s, mini.seed),
         "hub5": evaluations.plan_calls(evaluations.HUB5, test_s, mini.seed),
         "rt03": evaluations.plan_calls(evaluations.RT03, test_s, mini.seed) if Rt03.name in names else [],
     }
-    with write_folder(out, *RELEASES) as root:
-        calls = [call for plan in plans.values() for call in plan]
-        held = iter(list(progress(_hold_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
+    calls = [call for plan in plans.values() for call in plan]
+    num_jobs = max(1, min(num_jobs or num_cores(), len(calls) // CALLS_PER_PROCESS))
+    with write_folder(out, *RELEASES) as root, process_map(__name__, num_jobs) as map_:
+        coming = map_(_hold, [(root, call) for call in calls])
+        held = iter(list(progress(coming, "mini corpus", len(calls), "call")))
         parts = {name: [next(held) for _ in plan] for name, plan in plans.items()}
         if mini.whole_turns:
             parts |= {name: list(map(with_whole_turns, parts[name])) for name in ("swbd", "fisher")}
-        swbd.write_transcripts(root, parts["swbd"], _pronounce(parts["swbd"]))
-        fisher.write_transcripts(root, parts["fisher"])
+        training.write_swbd(root, parts["swbd"], _pronounce(parts["swbd"]))
+        training.write_fisher(root, parts["fisher"])
         evaluations.write_hub5(root, parts["hub5"])
         if parts["rt03"]:
             evaluations.write_rt03(root, parts["rt03"])
 
 
-def _hold_all(root: Path, calls: list[Call], num_jobs: int) -> Iterator[Conversation]:
-    """Hold all calls, in order."""
-    num_jobs = min(num_jobs or os.cpu_count() or 1, len(calls) // CALLS_PER_PROCESS)
-    roots = [root] * len(calls)
-    if num_jobs < 2:
-        yield from map(_hold, roots, calls)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
-        yield from pool.map(_hold, roots, calls)
-
-
-def _hold(root: Path, call: Call) -> Conversation:
+def _hold(place: tuple[Path, Call]) -> Conversation:
+    """Hold a call, and write its audio below a folder."""
+    root, call = place
     conversation, audio = hold_conversation(call)
     path = root / call.audio
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -175,7 +175,8 @@ def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[T
         return [*tokens[:at], Token("", mark), *tokens[at:]]
     if mark == "aside":
         return [Token(word, mark) for word in ASIDES[int(rng.integers(len(ASIDES)))].split()] + tokens
-    places = _bearers(tokens, mark)
+    able = ABLE.get(mark)
+    places = [i for i, token in enumerate(tokens) if token.kind == "word" and (able is None or token.word in able)]
     if not places:
         return None
     at = places[int(rng.integers(len(places)))]
@@ -186,9 +187,3 @@ def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[T
         return [*tokens[:at], Token(COINED[int(rng.integers(len(COINED)))], mark), *tokens[at + 1 :]]
     heard = {"tail": TAILS.get(word, ("",))[0], "mispronounced": MISPRONOUNCED.get(word, "")}.get(mark, "")
     return [*tokens[:at], Token(word, mark, heard), *tokens[at + 1 :]]
-
-
-def _bearers(tokens: list[Token], mark: str) -> list[int]:
-    """Return indices of the words that can bear `mark`."""
-    able = ABLE.get(mark)
-    return [i for i, token in enumerate(tokens) if token.kind == "word" and (able is None or token.word in able)]

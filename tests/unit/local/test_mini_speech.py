@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.signal import welch
 
-from asrtool.local.mini import fisher, swbd
 from asrtool.local.mini.conversation import Segment
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 from asrtool.local.mini.evaluations import format_stm
 from asrtool.local.mini.grammar import Token, draw_sentence
 from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, TRAIN, draw_voices, pair_speakers
 from asrtool.local.mini.telephone import Line, through_lines
+from asrtool.local.mini.training import format_fisher, format_ms98
 
 VOICE = Voice("en-US", "f1", "F", 50, 170)
 WORDS = ["well", "i", "went", "to", "the", "lake", "because", "of", "the", "weather"]
@@ -99,8 +99,8 @@ MARK_UPS = [  # token, MS-State, Fisher, stm
 @pytest.mark.parametrize(("token", "ms98", "fisher_text", "stm"), MARK_UPS)
 def test_each_corpus_spells_a_token_in_its_own_way(token: Token, ms98: str, fisher_text: str, stm: str) -> None:
     segment = Segment(0.0, 1.0, (token,))
-    assert swbd.format_ms98(segment.tokens) == ms98
-    assert fisher.format_fisher(segment) == fisher_text
+    assert format_ms98(segment.tokens) == ms98
+    assert format_fisher(segment) == fisher_text
     assert format_stm(segment) == stm
 
 
