@@ -39,7 +39,7 @@ def corpus(out: Path, config: Config) -> None:
     Example: asrtool corpus mini/corpus --set data.train=swbd --set data.test=hub5 --set mini.train_hours=0.01 \\
       --set mini.test_minutes=0.2
     """
-    from asrtool.local.releases.gather import collect_corpora
+    from asrtool.local.releases.releases import collect_corpora
 
     def make_mini(folder: Path, names: list[str]) -> None:
         from asrtool.local.mini.corpus import make_corpus

@@ -1,7 +1,7 @@
 """Corpora that data.train, data.dev and data.test can name.
 
 - an4: CMU AN4
-- swbd, fisher, fisher_swbd: Switchboard-1, Fisher English, and both as one corpus; calls: what they share
+- swbd, fisher: Switchboard-1, Fisher English, and both as one corpus; calls: what they share
 - nist: test sets of telephone conversations from NIST's evaluations
 - public: LibriSpeech, MLS, TED-LIUM, The People's Speech, Common Voice
 - own: custom data in any of the layouts
@@ -14,7 +14,7 @@ CORPORA = {
         "an4": "an4:Corpus",
         "commonvoice": "public:CommonVoice",
         "fisher": "fisher:Corpus",
-        "fisher_swbd": "fisher_swbd:Corpus",
+        "fisher_swbd": "fisher:FisherSwbd",
         "hub5": "nist:Hub5",
         "hub5_01": "nist:Hub5Of2001",
         "librispeech": "public:LibriSpeech",

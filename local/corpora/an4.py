@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import io
 import re
 from pathlib import Path
 
+from asrtool.data.audio.joined import keep
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside, writing
+from asrtool.files import writing
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
 from asrtool.local.layouts.finish import write_spoken
@@ -103,23 +103,19 @@ def _read_texts(path: Path) -> dict[str, str]:
 
 
 def _find_audio(place: Path, converted: Path) -> Path | None:
-    """Return the audio file of an entry; headerless .raw becomes FLAC in `converted`."""
+    """Return the audio file of an entry; headerless .raw becomes FLAC in `converted`.
+
+    Its samples have 16 bits, the low byte first.
+    """
     for suffix in SUFFIXES:
         path = place.with_name(place.name + suffix)
         if path.is_file():
             return path
-    raw = place.with_name(f"{place.name}.raw")
-    return _raw_to_flac(raw, converted / f"{place.name}.flac") if raw.is_file() else None
-
-
-def _raw_to_flac(raw: Path, target: Path) -> Path:
-    """Convert headerless 16-bit little-endian samples at 16 kHz to FLAC."""
+    raw, target = place.with_name(f"{place.name}.raw"), converted / f"{place.name}.flac"
+    if not raw.is_file():
+        return None
     import numpy as np
-    import soundfile
 
-    even_bytes = raw.stat().st_size // 2 * 2
-    flac = io.BytesIO()
-    soundfile.write(flac, np.frombuffer(raw.read_bytes()[:even_bytes], "<i2"), SAMPLING_RATE_HZ, format="FLAC")
-    with writing(target), write_beside(target) as temporary:
-        temporary.write_bytes(flac.getvalue())
+    with writing(target):
+        keep(np.fromfile(raw, "<i2")[:, None], SAMPLING_RATE_HZ, converted / place.name)
     return target

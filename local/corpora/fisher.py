@@ -1,16 +1,20 @@
-"""Fisher English parts 1 and 2: audio and transcripts."""
+"""Fisher English parts 1 and 2, and with Switchboard-1 as one corpus."""
 
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.manifest import Drop, read_sorted, write_sorted
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.calls import NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
+from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import ROLES, TEXT, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.releases.releases import by_stem, find_files
@@ -105,11 +109,7 @@ def _said(turns: Mapping[str, Path]) -> Iterator[str]:
     """Yield the words of all turns; unreadable lines are logged as warnings."""
     faults: list[Drop] = []
     for id_, path in turns.items():
-        for number, line in enumerate(read_lines(path, id_, faults), start=1):
-            if match := TURN.fullmatch(line.strip()):
-                yield match[4]
-            elif line.strip() and not line.startswith("#"):
-                faults.append(Drop(f"{id_}:{number}", "broken line", line))
+        yield from (match[4] for _, match in _turns(id_, path, faults))
     if faults:
         logging.warning(
             "fisher: %d transcripts or lines cannot be read and are left out of the text, the first is %s: %s: %s",
@@ -128,14 +128,19 @@ def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[st
     return dict(sorted(found.items()))
 
 
-def _read_call(turns: Mapping[str, Path], id_: str, sound: Sound, drops: list[Drop]) -> list[Line]:
-    """Return the turns of a call, numbered as transcribed; comment lines are skipped."""
-    matches = []
-    for number, line in enumerate(read_lines(turns[id_], id_, drops), start=1):
+def _turns(id_: str, path: Path, drops: list[Drop]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield CALL:LINE and the parts of each turn; comment lines are skipped."""
+    for number, line in enumerate(read_lines(path, id_, drops), start=1):
         if match := TURN.fullmatch(line.strip()):
-            matches += [match] if times_run(f"{id_}:{number}", match[1], match[2], sound, drops) else []
+            yield f"{id_}:{number}", match
         elif line.strip() and not line.startswith("#"):
             drops.append(Drop(f"{id_}:{number}", "broken line", line))
+
+
+def _read_call(turns: Mapping[str, Path], id_: str, sound: Sound, drops: list[Drop]) -> list[Line]:
+    """Return the turns of a call, numbered as transcribed."""
+    found = _turns(id_, turns[id_], drops)
+    matches = [match for name, match in found if times_run(name, match[1], match[2], sound, drops)]
     width, lines = len(str(len(matches))), []
     for number, match in enumerate(matches):
         start_s, end_s, side, said = float(match[1]), float(match[2]), match[3], " ".join(match[4].split())
@@ -143,3 +148,33 @@ def _read_call(turns: Mapping[str, Path], id_: str, sound: Sound, drops: list[Dr
         name = f"{id_}-{number:0{width}d}"
         lines.append(Line(name, round(start_s, 3), round(end_s - start_s, 3), side, said, "((" in said))
     return lines
+
+
+class FisherSwbd(Base):
+    """Fisher and Switchboard, 2,000 hours, as one corpus with one text.
+
+    Kaldi's recipe of that name has them so. data.train = ["swbd", "fisher"] has a text each, which lm.mix can weigh.
+    """
+
+    name = "fisher_swbd"
+    title = "Fisher and Switchboard-1"
+    releases = (*Corpus.releases, *Swbd.releases)
+    roles = ("train",)
+    in_mini = True
+    train_hours = Corpus.train_hours + Swbd.train_hours
+    shortened_samples = Corpus.shortened_samples
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/train, and the manifests of both below `out`/parts."""
+        folders = [out / "parts" / name for name in (Corpus.name, Swbd.name)]
+        for part, folder in zip((Corpus(), Swbd()), folders, strict=True):
+            part.prepare(corpus, folder, data)
+        recordings, lines = zip(*(read_sorted(folder / "train") for folder in folders), strict=True)
+        write_sorted(
+            out / "train", itertools.chain(*recordings), heapq.merge(*lines, key=_place), [], data.bad_fraction, {}
+        )
+
+
+def _place(item: tuple[Entry, str]) -> tuple[str, float, int, str]:
+    entry, _ = item
+    return entry["recording_id"], entry["start"], entry["channel"], entry["id"]

@@ -6,7 +6,6 @@ times are in the custom fields scored_start_s and scored_duration_s.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 from collections import Counter
@@ -20,7 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Corpus, Release
 from asrtool.local.releases.releases import by_stem, find_file, find_files
 from asrtool.local.text.text_rules import Rules, Unusable, normalise
-from asrtool.local.utterances import make_recording, times_run, usable_audio
+from asrtool.local.utterances import Sound, make_recording, times_run, usable_audio
 from asrtool.settings.data import Data
 
 if TYPE_CHECKING:
@@ -171,12 +170,11 @@ def prepare_evaluation(
     ]
     if not scored:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
-    durations_s = {id_: sound.duration_s for id_, sound in sounds.items()}
     kept = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in sounds)
     write_manifests(
         out,
         [make_recording(id_, sound, NUM_CHANNELS) for id_, sound in sounds.items()],
-        widen(_segments(scored, durations_s), durations_s, data.segment_padding_s),
+        _segments(scored, sounds, data.segment_padding_s),
         drops,
         data.bad_fraction,
         {"ref.stm": "\n".join(kept) + "\n", "ref.glm": glm},
@@ -237,51 +235,43 @@ def compare_pem(lines: Sequence[StmLine], pem: Path, title: str, bad_fraction: f
     logging.warning("%s: the stm is used", what)
 
 
-def widen(
-    segments: Iterable[SupervisionSegment], durations_s: Mapping[str, float], padding_s: float
-) -> list[SupervisionSegment]:
-    """Lengthen segments by up to `padding_s` at both ends within the recording.
+def _segments(scored: Iterable[StmLine], sounds: Mapping[str, Sound], padding_s: float) -> Iterator[SupervisionSegment]:
+    """Yield the scored lines, numbered by recording and widened; a side is a speaker.
 
-    Neighbours share the gap between them, so no word is decoded twice. The original times are kept in the custom
-    fields scored_start_s and scored_duration_s.
+    They are longer by up to `padding_s` at both ends within the recording. Neighbours share the gap between them, so no
+    word is decoded twice.
     """
-    sides: dict[tuple[str, int], list[SupervisionSegment]] = {}
-    for segment in sorted(segments, key=lambda s: (s.start, s.end)):
-        sides.setdefault((segment.recording_id, segment.channel), []).append(segment)
-    widened = []
-    for (recording, _), side in sides.items():
-        ends = [0.0] + [s.end for s in side]
-        starts = [s.start for s in side] + [durations_s[recording]]
-        # The room before segment i is the gap i; the first and the last gap belong to one segment alone.
-        gaps = [max(0.0, start - end) for end, start in zip(ends, starts, strict=True)]
-        room = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
-        for segment, before_s, after_s in zip(side, room, room[1:], strict=False):
-            start_s, length_s = segment.start - before_s, segment.duration + before_s + after_s
-            original = {"scored_start_s": segment.start, "scored_duration_s": segment.duration}
-            widened.append(
-                dataclasses.replace(segment, start=round(start_s, 4), duration=round(length_s, 4), custom=original)
-            )
-    return widened
-
-
-def _segments(scored: Iterable[StmLine], durations_s: Mapping[str, float]) -> Iterator[SupervisionSegment]:
-    """Yield the scored lines as segments numbered by recording; a side is a speaker."""
     from lhotse import SupervisionSegment
 
     numbers = Counter[str]()
+    sides: dict[tuple[str, str], list[SupervisionSegment]] = {}
     for line in scored:
-        start_s, end_s = float(line.start_s), min(float(line.end_s), durations_s[line.recording])
-        yield SupervisionSegment(
+        start_s, end_s = float(line.start_s), min(float(line.end_s), sounds[line.recording].duration_s)
+        length_s = round(end_s - start_s, 8)
+        segment = SupervisionSegment(
             id=f"{line.recording}-{numbers[line.recording]}",
             recording_id=line.recording,
             start=start_s,
-            duration=round(end_s - start_s, 8),
+            duration=length_s,
             channel="AB".index(line.channel),
             text=_text(line.text),
             language="English",
             speaker=f"{line.recording}-{line.channel}",
+            custom={"scored_start_s": start_s, "scored_duration_s": length_s},
         )
+        sides.setdefault((line.recording, line.channel), []).append(segment)
         numbers[line.recording] += 1
+    for (recording, _), side in sides.items():
+        side.sort(key=lambda s: (s.start, s.end))
+        ends = [0.0] + [s.end for s in side]
+        starts = [s.start for s in side] + [sounds[recording].duration_s]
+        # The room before segment i is the gap i; the first and the last gap belong to one segment alone.
+        gaps = [max(0.0, start - end) for end, start in zip(ends, starts, strict=True)]
+        room = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
+        for segment, before_s, after_s in zip(side, room, room[1:], strict=False):
+            segment.start = round(segment.start - before_s, 4)
+            segment.duration = round(segment.duration + before_s + after_s, 4)
+            yield segment
 
 
 def _text(reference: str) -> str:

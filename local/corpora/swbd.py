@@ -140,17 +140,11 @@ def read_acronyms(dictionary: Path) -> dict[str, str]:
         word, _, phones = line.strip().partition(" ")
         word = word.lower()
         if len(word) > 1 and re.fullmatch(r"[a-z]+('s)?", word):
-            spelled[word] = spelled.get(word, True) and _is_spelled(word, " ".join(phones.split()))
-    return {word: _letters(word) for word, always in spelled.items() if always}
-
-
-def _is_spelled(word: str, phones: str) -> bool:
-    names = " ".join(LETTERS[letter] for letter in _stem(word))
-    return phones in ((f"{names} s", f"{names} z") if _stem(word) != word else (names,))
-
-
-def _letters(word: str) -> str:
-    return " ".join(_stem(word)) + ("'s" if _stem(word) != word else "")
+            names = " ".join(LETTERS[letter] for letter in _stem(word))
+            spellings = (names,) if _stem(word) == word else (f"{names} s", f"{names} z")
+            spelled[word] = spelled.get(word, True) and " ".join(phones.split()) in spellings
+    acronyms = [word for word, always in spelled.items() if always]
+    return {word: " ".join(_stem(word)) + ("" if _stem(word) == word else "'s") for word in acronyms}
 
 
 def _stem(word: str) -> str:

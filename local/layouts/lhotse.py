@@ -31,6 +31,7 @@ from asrtool.settings.data import Data
 from asrtool.url import as_url, below, join
 
 CUTS = "*cuts*.jsonl*"
+KINDS = ("recordings", "supervisions")
 # Sources by the id of their recording and their number in it, and what was found.
 ToDecode: TypeAlias = dict[tuple[str, int], tuple[AudioSource, Sound]]
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
@@ -51,7 +52,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
         cuts.say_renamed(path)
         _write(path.parent, out, cuts.recordings, cuts.segments, cuts.drops, data, label)
         return
-    with _manifests_of(folder, ("recordings", "supervisions")) as copy:
+    with _manifests_of(folder) as copy:
         recordings: dict[str, Recording] = {}
         for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
             if (other := recordings.setdefault(recording.id, recording)) is not recording:
@@ -73,8 +74,8 @@ def is_cuts(source: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
-    """Yield a folder with the manifests *KIND*.jsonl.gz, a copy for a URL.
+def _manifests_of(folder: Path) -> Iterator[Path]:
+    """Yield a folder with the manifests *KIND*.jsonl.gz of KINDS, a copy for a URL.
 
     Raises AsrtoolError if not exactly one of each exists, and as transfer.fetch.
     """
@@ -84,10 +85,10 @@ def _manifests_of(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
         return
     there = transfer.names_in(url)
     if there is None:
-        likely = [f"{kind}.jsonl{suffix}" for kind in kinds for suffix in (".gz", "")]
+        likely = [f"{kind}.jsonl{suffix}" for kind in KINDS for suffix in (".gz", "")]
         there = [name for name in likely if transfer.version_of(join(url, name))]
     with staging() as copy:
-        for kind in kinds:
+        for kind in KINDS:
             found = fnmatch.filter(there, f"*{kind}*.jsonl*")
             if len(found) != 1:
                 expected = f"expected one, {kind}.jsonl.gz where the server has no lists (http)"

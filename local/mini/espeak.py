@@ -10,7 +10,6 @@ import ctypes
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 from scipy.signal import resample_poly
@@ -88,9 +87,7 @@ class Espeak:
         self._library.espeak_SetSynthCallback(self._callback)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._library.espeak_Terminate()
         _ctypes.dlclose(self._library._handle)
 

@@ -1,4 +1,4 @@
-"""Training sets as on disk: Switchboard-1 (LDC97S62, MS-State transcripts) and Fisher English (LDC2004S13 and on)."""
+"""Training sets as on disk: Switchboard-1 (LDC97S62) and Fisher English."""
 
 from __future__ import annotations
 

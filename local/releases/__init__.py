@@ -1,5 +1,4 @@
 """Releases of corpora.
 
-- releases: finding files, unpacking tar files; shortened: decoding
-- gather: the corpus stage
+- releases: the corpus stage, unpacking tar files, finding files; shortened: decoding
 """

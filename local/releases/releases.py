@@ -1,4 +1,4 @@
-"""Find releases in configured folders and tar files, and the files in them."""
+"""Link releases of configured folders and tar files, and find files in them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,97 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder
-from asrtool.local.corpus import Release
+from asrtool.files import write_folder, write_text
+from asrtool.local.corpus import TEXT, Named, Release, known_releases, named_corpora
 from asrtool.log import progress
+from asrtool.settings import registry
+from asrtool.settings.config import Place
+from asrtool.settings.data import Data
 from asrtool.url import as_url
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
 IN_COLUMNS = (".parquet", ".arrow")  # with audio in them
 CUTS = ".jsonl.gz"  # those of lhotse
 PLACE = "place.url"  # a file in a folder of corpora: the address of what would be linked there
+MakeMini = Callable[[Path, list[str]], None]
+UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
+
+
+def collect_corpora(
+    out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini, extra_text: Sequence[str] = ()
+) -> None:
+    """Make `out` hold one entry for each release that `data` and extra texts need.
+
+    `paths` are their places by key. A release in several places is a folder of numbered links. Tar files are unpacked
+    beside `out`. Without any path, `make_mini` is called with `out` and the names of the corpora. Raises AsrtoolError
+    naming the key, the path and what was expected there.
+    """
+    named = named_corpora(data, extra_text)
+    _check_files(extra_text)
+    releases = {release.key: release for item in named for release in item.releases}
+    given = {key: paths.get(key, "") for key in releases}
+    places = {
+        key: [path for path in ((place,) if isinstance(place, str) else place) if path] for key, place in given.items()
+    }
+    missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]
+    if not any(places.values()) and all(item.corpus.in_mini for item in named):
+        make_mini(out, [item.corpus.name for item in named])
+        return
+    if missing:
+        raise AsrtoolError(
+            f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
+            "set each with --set paths.KEY=PLACE" + _other_ways(named, missing),
+        )
+    unpacked = out.absolute().parent / UNPACKED
+    targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
+    _check_apart(out, targets)
+    with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
+        for name, folders in targets.items():
+            _link(temporary / name, folders)
+            logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
+
+
+def _other_ways(named: Sequence[Named], missing: Sequence[Release]) -> str:
+    """Return advice for those who lack a release."""
+    for_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
+    ways = ", or leave out the further text with --set lm.extra_text=[]" if {*missing} & {*for_text} else ""
+    in_mini = all(item.corpus.in_mini for item in named)
+    return ways + (", or leave all of them empty to use the mini corpus" if in_mini else "")
+
+
+def _check_files(extra_text: Sequence[str]) -> None:
+    """Check early that extra texts which are not corpora are files."""
+    for name in extra_text:
+        if name not in registry.names("corpus") and not Path(name).is_file():
+            what = "a folder" if Path(name).is_dir() else "no such file"
+            known = ", ".join(registry.names("corpus"))
+            raise AsrtoolError(f"lm.extra_text: {name}: {what}", f"name a file of sentences, or one of {known}")
+
+
+def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
+    """Raise AsrtoolError if `out` is in a folder to link: the tree would be endless."""
+    real = out.resolve()
+    for name, folders in targets.items():
+        for folder in folders:
+            if real.is_relative_to(folder.resolve()):
+                fault = f"{name}: {folder} holds the work directory {real.parent}, expected the two apart"
+                raise AsrtoolError(fault, "choose another place with --work")
+
+
+def _link(name: Path, folders: Sequence[Path]) -> None:
+    """Link folders; several keep their names, since patterns may contain them."""
+    if len(folders) > 1:
+        for number, folder in enumerate(folders, start=1):
+            _link(name / str(number) / ("" if as_url(folder) else folder.name), [folder])
+    elif url := as_url(folders[0]):
+        write_text(name / PLACE, url + "\n")
+    else:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.symlink_to(folders[0], target_is_directory=True)
 
 
 def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
@@ -51,7 +129,7 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
     path = Path(configured).expanduser().absolute()
     if path.is_dir():
         return path
-    if is_tar(path) and not release.is_one_folder:
+    if path.is_file() and path.name.lower().endswith(SUFFIXES) and not release.is_one_folder:
         return unpack(path, unpacked)
     if release.is_one_folder and path.is_file() and path.name.lower().endswith((*MANIFESTS, *IN_COLUMNS, CUTS)):
         return path
@@ -110,11 +188,6 @@ def by_stem(folder: Path, pattern: str) -> dict[str, Path]:
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
 DONE = ".unpacked"  # size, times and inode of the tar file that a folder was unpacked from
 CORRUPT = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-
-
-def is_tar(path: Path) -> bool:
-    """Return whether `path` is named as a tar file."""
-    return path.is_file() and path.name.lower().endswith(SUFFIXES)
 
 
 def unpack(tar: Path, folder: Path) -> Path:

@@ -8,8 +8,7 @@ import pytest
 from small_releases import make_data, write_fisher, write_hub5, write_sound, write_swbd
 
 from asrtool.errors import AsrtoolError
-from asrtool.local.releases.gather import collect_corpora
-from asrtool.local.releases.releases import find_files
+from asrtool.local.releases.releases import collect_corpora, find_files
 
 SWBD = make_data(("swbd",))
 

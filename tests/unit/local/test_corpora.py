@@ -14,7 +14,7 @@ from small_releases import make_data, supervisions
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import ROLES, known_releases, named_corpora, open_corpus, prepare_all
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config
 

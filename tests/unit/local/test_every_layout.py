@@ -22,7 +22,7 @@ from asrtool.data.manifests.manifest import read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import prepare_any
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.local.sets.split import split_manifests
 from asrtool.settings.data import Data
 

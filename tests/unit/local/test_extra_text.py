@@ -11,7 +11,7 @@ from small_releases import make_data, supervisions, write_fisher_call, write_swb
 from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.local.text.extra_text import write_extra_texts
 from asrtool.settings.config import check_conflicts
 from asrtool.settings.data import Data

@@ -20,7 +20,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
 from asrtool.local.layouts.manifest import COLUMNS, Row, prepare_manifest, read_rows
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.local.sets.split import split_manifests
 from asrtool.settings.data import Data
 

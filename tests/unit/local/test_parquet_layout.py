@@ -20,7 +20,7 @@ from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.settings.data import Data
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra dev")

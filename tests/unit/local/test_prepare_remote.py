@@ -24,7 +24,7 @@ from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.settings.data import Data, Features
 from asrtool.url import below
 

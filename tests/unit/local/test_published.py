@@ -20,11 +20,11 @@ from small_releases import dropped, make_data, read_jsonl, supervisions, write_f
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
-from asrtool.local.corpora.fisher_swbd import Corpus as FisherSwbd
+from asrtool.local.corpora.fisher import FisherSwbd
 from asrtool.local.corpora.public import CommonVoice, LibriSpeech, Mls, PeoplesSpeech, TedLium
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import Corpus
-from asrtool.local.releases.gather import collect_corpora
+from asrtool.local.releases.releases import collect_corpora
 from asrtool.local.utterances import staging
 from asrtool.settings.data import Data
 

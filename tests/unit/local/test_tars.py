@@ -14,8 +14,7 @@ from small_releases import make_data, supervisions, write_fisher, write_hub5, wr
 from asrtool.errors import AsrtoolError
 from asrtool.files import mark_files
 from asrtool.local.corpus import prepare_all
-from asrtool.local.releases.gather import collect_corpora
-from asrtool.local.releases.releases import unpack
+from asrtool.local.releases.releases import collect_corpora, unpack
 
 FISHER = make_data(("fisher",))
 
