@@ -36,6 +36,7 @@ def describe(data: Path, *overrides: str) -> Inputs:
         "train.save_every_steps=3",  # of what is averaged
         "model.lstm.dropout=0.3",
         "specaugment.num_time_masks=1",
+        "data.mix=temperature:2",
     ],
 )
 def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:

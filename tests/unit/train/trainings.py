@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import signal
 import time
@@ -13,21 +14,27 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from toy_task import assert_same_bits, last_weights
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights
 
 from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import build_model
 from asrtool.settings import registry
+from asrtool.settings.models import Model
+from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
+from asrtool.settings.train import Shards
 from asrtool.train.batches.plan import Plan
+from asrtool.train.batches.source import SourceContext
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.coordinator import Pace
-from asrtool.train.job import Job
+from asrtool.train.job import Components, Job
 from asrtool.train.loop import build
 from asrtool.train.loop.loop import Training
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job
+from asrtool.train.train import acoustic_job, build_components
 
 STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
 LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
@@ -38,6 +45,26 @@ TIMES = ("seconds", "frames_per_s")
 def toy_job(toy: Path, out: Path, config: Path, overrides: Sequence[str] = (), **more: Any) -> Job:
     """The job of a training in `out` on the features and the tokenizer in `toy`."""
     return acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides), **more)
+
+
+def run_training(toy: Path, config: Path, out: Path, overrides: Sequence[str] = (), **more: Any) -> None:
+    """Train there, as a learner if the environment says that this process is one."""
+    train_job(toy_job(toy, out, config, overrides, **more))
+
+
+def components_of(toy: Path, config: Path, *overrides: str, **more: Any) -> Components:
+    """Sets, model and file info of a training on the features and the tokenizer in `toy`."""
+    return build_components(toy / "features", toy / "tokenizer", load_config([config], overrides), **more)
+
+
+def source_context(toy: Path, row_frames: int = 2, **changes: Any) -> SourceContext:
+    """What the shards of the toy task are opened with, for a model of so many frames a row."""
+    lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2, stack_frames=2)
+    model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
+    model.encoder.subsampling = row_frames
+    encode = Tokenizer.load(toy / "tokenizer").encode
+    context = SourceContext(Shards(), toy / "features" / "train", SETTINGS, encode, model, 150, 1)
+    return dataclasses.replace(context, **changes)
 
 
 def named(name: str) -> tuple[str, str]:
@@ -83,7 +110,7 @@ def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]
 
     signal.signal(signal.SIGTERM, leave)
     try:
-        train_job(toy_job(toy, out, config, overrides))
+        run_training(toy, config, out, overrides)
         assert not stops
     except SystemExit:
         assert stops

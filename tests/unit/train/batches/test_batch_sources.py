@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-import torch
 from learners import Learners, batches_trained
 from own_components import Mixture, Own, Streaming
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights
-from trainings import dev_losses, metric_steps, metrics, summary, toy_job
+from toy_task import assert_same_bits, last_weights
+from trainings import (
+    components_of,
+    dev_losses,
+    interrupted_at,
+    json_lines,
+    metric_steps,
+    metrics,
+    run_training,
+    summary,
+)
 
-from asrtool.distributed.work.work_queue import Assignment
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.source import Epoch
-from asrtool.train.loop.loop import Training
 from asrtool.train.optimisation.learning_rate import learning_rate
-from asrtool.train.run import train
-from asrtool.train.train import build_components
 
 NUM_PROCESSES = 2  # of learners
 NUM_EPOCHS = 3
@@ -29,16 +31,8 @@ SAMPLES = {"Streaming": 24, "Mixture": 20}  # of an epoch
 every_source = pytest.mark.parametrize("name", SAMPLES)
 
 
-@pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.toml"
-    path.write_text(TOY_CONFIG, encoding="utf-8")
-    return path
-
-
 def source_of(toy: Path, toy_config: Path, name: str, *overrides: str) -> Own:
-    config = load_config([toy_config], [f"train.source=own_components:{name}", *overrides])
-    source = build_components(toy / "features", toy / "tokenizer", config).train_set
+    source = components_of(toy, toy_config, f"train.source=own_components:{name}", *overrides).train_set
     assert isinstance(source, Own)
     return source
 
@@ -69,18 +63,22 @@ def assert_all_trained_and_counted(source: Own, out: Path, samples_of_epoch: int
 
 
 @every_source
-def test_one_learner_trains_by_it_and_counts_every_sample(
+def test_one_learner_trains_by_it_counts_every_sample_and_resumes_to_the_same_bits(
     toy: Path, toy_config: Path, train_toy, tmp_path: Path, name: str
 ) -> None:
-    train_toy(tmp_path / "train", f"train.source=own_components:{name}")
-    source = source_of(toy, toy_config, name)
-    assert_all_trained_and_counted(source, tmp_path / "train", SAMPLES[name])
-    samples = 0
-    for line in (tmp_path / "train" / "learners" / "0.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    """It is ended in the middle of an epoch."""
+    whole, out, own = tmp_path / "whole", tmp_path / "train", f"train.source=own_components:{name}"
+    expected = train_toy(whole, own)
+    with interrupted_at(1, 4):
+        train_toy(out, own)
+    assert_same_bits(train_toy(out, own), expected)
+    assert metric_steps(out) == metric_steps(whole)
+    source, samples = source_of(toy, toy_config, name), 0
+    assert_all_trained_and_counted(source, out, SAMPLES[name])
+    for record in json_lines(out / "learners" / "0.jsonl"):
         samples += len(epochs_of(source)[record["epoch"] - 1][record["batch"]])
         assert record["samples"] == samples
-    losses = dev_losses(tmp_path / "train")
+    losses = dev_losses(out)
     assert losses[-1] < losses[0]
 
 
@@ -122,51 +120,8 @@ def test_two_learners_train_each_batch_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, strategy: str
 ) -> None:
     overrides = (f"train.source=own_components:{name}", f"distributed.strategy={strategy}")
-    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", overrides, None)
+    learners.run(run_training, toy, toy_config, tmp_path / "train", overrides)
     assert_all_trained_and_counted(source_of(toy, toy_config, name), tmp_path / "train", SAMPLES[name])
-
-
-class Killed(Exception):
-    """In the place of SIGKILL, which would end the process that runs the tests: nothing is saved."""
-
-
-def train_as_learner(
-    toy: Path, config: Path, out: Path, overrides: tuple[str, ...], last: int | None
-) -> dict[str, torch.Tensor] | None:
-    """Be one of the learners, or as if killed after the step `last`; the last weights."""
-    step = Training.step
-
-    def step_or_die(self: Training, assignment: Assignment, batch: object) -> object:
-        if last is not None and self.plan.place(assignment.round.epoch, assignment.round.slots.stop).step > last:
-            self.checkpointer.drain()
-            self.world.barrier()
-            raise Killed
-        return step(self, assignment, batch)
-
-    with patch.object(Training, "step", step_or_die):
-        try:
-            train(toy_job(toy, out, config, overrides))
-        except Killed:
-            return None
-    return last_weights(out)
-
-
-@pytest.mark.slow
-@every_source
-@pytest.mark.parametrize("last", [11])
-def test_two_learners_that_average_gradients_resume_after_a_kill_to_the_same_bits(
-    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, last: int
-) -> None:
-    """In the middle of an epoch, with and without steps since the last checkpoint."""
-    overrides = (f"train.source=own_components:{name}", "distributed.strategy=allreduce")
-    undisturbed = learners.run(train_as_learner, toy, toy_config, tmp_path / "whole", overrides, None)[0]
-    out = tmp_path / "train"
-    assert learners.run(train_as_learner, toy, toy_config, out, overrides, last) == [None, None]
-    assert list((out / "checkpoints").glob("step-????????.pt"))
-    resumed = learners.run(train_as_learner, toy, toy_config, out, overrides, None)[0]
-    assert_same_bits(resumed, undisturbed)
-    assert metric_steps(out) == metric_steps(tmp_path / "whole")
-    assert_all_trained_and_counted(source_of(toy, toy_config, name), out, SAMPLES[name])
 
 
 def test_where_there_are_more_samples_than_estimated_the_learning_rate_stays_at_its_last(

@@ -11,26 +11,23 @@ import pytest
 import torch
 from learners import Learners
 from toy_task import NUM_TOKENS, TOY_CONFIG, make_texts
-from trainings import dev_losses
+from trainings import components_of, dev_losses, run_training, toy_job
 
 from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.align import frame_targets as grown
-from asrtool.decode.align.frame_targets import _grow, find_segments, targets_run
-from asrtool.decode.forward import load_acoustic_model
+from asrtool.decode.align.frame_targets import find_segments, targets_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
 from asrtool.models.objectives.decision_tree import Context, Tree, contexts, moments
 from asrtool.models.objectives.topology import load_topology
-from asrtool.settings.config import Config
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Tree as TreeSettings
 from asrtool.settings.toml_files import load_config
 from asrtool.train.average import average_checkpoints
-from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.job import Components
 
 NUM_PROCESSES = 2  # of learners
 HYBRID = "model.objective=frame-ce"
@@ -38,8 +35,8 @@ OBJECTIVES = ("frame-ce", "lf-mmi")
 STRATEGIES = ["allreduce", "adpsgd-random"]
 
 
-def hybrid_config(toy_config: Path, *overrides: str) -> Config:
-    return load_config([toy_config], [HYBRID, *overrides])
+def hybrid(toy: Path, toy_config: Path, targets: Path, *overrides: str) -> Components:
+    return components_of(toy, toy_config, HYBRID, *overrides, targets=targets)
 
 
 def test_every_utterance_is_aligned_by_its_own_scores(toy: Path, targets: Path, aligner: Path) -> None:
@@ -60,7 +57,7 @@ def test_every_utterance_is_aligned_by_its_own_scores(toy: Path, targets: Path, 
 
 
 def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, toy_config: Path, targets: Path) -> None:
-    components = build_components(toy / "features", toy / "tokenizer", hybrid_config(toy_config), targets=targets)
+    components = hybrid(toy, toy_config, targets)
     tree, alignment = Tree.load(targets), Alignment(targets / "train")
     position = {utterance.id: i for i, utterance in enumerate(read_index(toy / "features" / "train"))}
     counts_L = np.zeros(tree.num_leaves, dtype=np.int64)
@@ -79,14 +76,14 @@ def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, t
 
 
 def test_the_tree_is_grown_from_the_middle_frame_of_each_row(
-    toy: Path, targets: Path, aligner: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Path, aligner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of utterances of an odd number of frames the last row has one frame alone."""
     found: list[dict[Context, np.ndarray]] = []
-    monkeypatch.setattr(grown, "grow_tree", lambda moments_of, *_: found.append(moments_of))
-    acoustic, directory = load_acoustic_model(aligner), toy / "features" / "train"
-    _grow(acoustic, directory, targets / "train", NUM_TOKENS, TreeSettings(100, 5))
-    reader, alignment = FeatureReader(directory, "none"), Alignment(targets / "train")
+    grow = grown.grow_tree
+    monkeypatch.setattr(grown, "grow_tree", lambda moments, *more: (found.append(moments), grow(moments, *more))[1])
+    targets_run(aligner, toy / "features", toy / "tokenizer", tmp_path, Decode(num_jobs=1), TreeSettings(100, 5))
+    reader, alignment = FeatureReader(toy / "features" / "train", "none"), Alignment(tmp_path / "train")
     rows: dict[Context, list[np.ndarray]] = {}
     for i in range(len(reader.index)):
         feats_TF = reader.read(i)
@@ -101,11 +98,7 @@ def test_the_tree_is_grown_from_the_middle_frame_of_each_row(
 def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(
     toy: Path, toy_config: Path, targets: Path
 ) -> None:
-    data = (toy / "features", toy / "tokenizer")
-    whole, cut = (
-        build_components(*data, hybrid_config(toy_config, f"model.frame-ce.piece_frames={num}"), targets=targets)
-        for num in (0, 6)
-    )
+    whole, cut = (hybrid(toy, toy_config, targets, f"model.frame-ce.piece_frames={num}") for num in (0, 6))
     for planned, of_pieces in zip(whole.train_set.plan(0, 0, {}), cut.train_set.plan(0, 0, {}), strict=True):
         batch, pieces = whole.train_set.read(planned), cut.train_set.read(of_pieces)
         assert pieces.inputs_NT.shape[1:] == (6, batch.inputs_NT.shape[2])
@@ -124,7 +117,7 @@ def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(
     dev = next(iter(cut.dev_set.load(cut.dev_set.plan_eval())))
     assert dev.inputs_NT.shape[1] > 6  # whole, as what is decoded
     with pytest.raises(AsrtoolError, match=r"piece_frames is 7, but a row is 2 frames; set it to a mul"):
-        build_components(*data, hybrid_config(toy_config, "model.frame-ce.piece_frames=7"), targets=targets)
+        hybrid(toy, toy_config, targets, "model.frame-ce.piece_frames=7")
 
 
 def test_utterances_without_an_alignment_are_left_out(
@@ -138,15 +131,14 @@ def test_utterances_without_an_alignment_are_left_out(
     np.save(copy / "train" / "places.npy", places_N2)
     segments = np.fromfile(copy / "train" / "segments.bin", np.uint32)
     segments[: -2 * num_left_out].tofile(copy / "train" / "segments.bin")
-    components = build_components(toy / "features", toy / "tokenizer", hybrid_config(toy_config), targets=copy)
+    components = hybrid(toy, toy_config, copy)
     assert components.train_set.describe()["num_dropped"] == 1
     assert 3 not in components.train_set.columns.positions  # type: ignore[attr-defined]
 
 
 def train_aligned(toy: Path, targets: Path, config: Path, out: Path, *overrides: str) -> list[float]:
     """Be one of the learners, if there are several; the losses on dev."""
-    settings = hybrid_config(config, *overrides)
-    train_job(acoustic_job(toy / "features", toy / "tokenizer", out, settings, targets=targets))
+    run_training(toy, config, out, [HYBRID, *overrides], targets=targets)
     return dev_losses(out)
 
 
@@ -177,7 +169,7 @@ def test_a_trained_model_aligns_anew(toy: Path, targets: Path, toy_config: Path,
     for i, utterance in enumerate(read_index(toy / "features" / "train")):
         tokens = [token for token, _ in alignment.segments(i).tolist() if token]
         assert tokens == Tokenizer.load(tokenizer).encode(utterance.text)
-    topology = load_topology(hybrid_config(toy_config).model.objective, tree)
+    topology = load_topology(load_config([toy_config], [HYBRID]).model.objective, tree)
     feats_TF = torch.tensor(FeatureReader(toy / "features" / "train", "none").read(i))
     with torch.no_grad():
         scores_TL = load_model(tmp_path / "model.pt")[0](feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy()
@@ -190,13 +182,12 @@ def test_a_model_of_another_tree_gives_its_encoder_alone(
     toy: Path, toy_config: Path, targets: Path, aligner: Path, tmp_path: Path
 ) -> None:
     data = (toy / "features", toy / "tokenizer")
-    trained = build_components(*data, hybrid_config(toy_config), targets=targets)
+    trained = hybrid(toy, toy_config, targets)
     save_model(tmp_path / "model.pt", trained.model, trained.info)
     targets_run(aligner, *data, tmp_path / "few", Decode(num_jobs=1), TreeSettings(num_leaves=82, min_count=5))
     torch.manual_seed(5)
     for folder, is_kept in ((targets, True), (tmp_path / "few", False)):
-        config = hybrid_config(toy_config, f"train.init_model={tmp_path / 'model.pt'}")
-        found = build_components(*data, config, targets=folder).model.state_dict()
+        found = hybrid(toy, toy_config, folder, f"train.init_model={tmp_path / 'model.pt'}").model.state_dict()
         for name, weight in trained.model.state_dict().items():
             same = weight.shape == found[name].shape and torch.equal(weight, found[name])
             assert same == (is_kept or name.startswith("encoder.")), name
@@ -205,10 +196,9 @@ def test_a_model_of_another_tree_gives_its_encoder_alone(
 def test_targets_of_other_features_or_none_are_refused(
     toy: Path, toy_config: Path, targets: Path, tmp_path: Path
 ) -> None:
-    config = hybrid_config(toy_config)
 
     def job(folder: Path | None) -> None:
-        acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config, targets=folder).build(1)
+        toy_job(toy, tmp_path / "train", toy_config, [HYBRID], targets=folder).build(1)
 
     with pytest.raises(AsrtoolError, match=r"frame-ce is trained on frame targets, and --targets is not given; name"):
         job(None)

@@ -6,25 +6,20 @@ import dataclasses
 import multiprocessing
 import shutil
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
+from toy_task import assert_same_bits
+from trainings import run_training, source_context
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.acoustic import build_model
-from asrtool.settings.models import Model
-from asrtool.settings.schema import Choice
-from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Planned, SourceContext
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
 
@@ -34,19 +29,12 @@ def decoders() -> list[multiprocessing.Process]:
 
 
 def batches(context: SourceContext, num: int) -> list[TrainingBatch]:
-    source = Shards(dataclasses.replace(context, loader_processes=num))
-    try:
+    with closing(Shards(dataclasses.replace(context, loader_processes=num))) as source:
         return [batch for epoch in range(2) for batch in source.load(source.plan(epoch, 0, {}), prefetch=1)]
-    finally:
-        source.close()
 
 
 def test_batches_and_their_order_do_not_depend_on_the_number_of_processes(toy: Path) -> None:
-    lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
-    model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
-    encode = Tokenizer.load(toy / "tokenizer").encode
-    settings = ShardsSettings(cache_gib=0)
-    context = SourceContext(settings, toy / "features" / "train", SETTINGS, encode, model, 150, 1)
+    context = source_context(toy, settings=ShardsSettings(cache_gib=0))
     expected = batches(context, 0)
     assert len(expected) > 10
     for num in (1, 3):
@@ -80,14 +68,13 @@ def test_a_process_that_is_killed_ends_the_training_in_one_line_and_it_can_be_re
 
 
 def test_a_broken_shard_ends_a_training_by_the_same_line(toy: Path, toy_config: Path, tmp_path: Path) -> None:
-    shutil.copytree(toy / "features", tmp_path / "features")
+    shutil.copytree(toy, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "features" / "train" / "cuts.000001.jsonl.gz"
     path.write_bytes(path.read_bytes()[:50])
     errors = []
     for num in (0, 2):
-        config = load_config([toy_config], [f"train.loader_processes={num}"])
         with pytest.raises(AsrtoolError, match="shard 000001 cannot be read") as error:
-            train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / f"train-{num}", config))
+            run_training(tmp_path, toy_config, tmp_path / f"train-{num}", [f"train.loader_processes={num}"])
         errors.append(str(error.value))
     assert errors[0] == errors[1]
     assert not decoders()

@@ -12,20 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from learners import Learners, batches_trained
 from own_components import Streaming
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights
-from trainings import interrupted_at, metric_steps, metrics, toy_job
+from toy_task import assert_same_bits, last_weights
+from trainings import components_of, interrupted_at, metric_steps, metrics, run_training
 
 from asrtool.data.batches import plan_epoch
 from asrtool.data.storage.index import read_index, write_index
 from asrtool.errors import AsrtoolError
-from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.shard_source import Shards
-from asrtool.train.run import train
-from asrtool.train.train import build_components
 
-NUM_PROCESSES = 2  # of learners
 NUM_LARGE, NUM_SMALL = 19, 5  # of 24; the second of three shards has some of each
 MIXES = {"large:1,small:1": (12, 12), "temperature:2": (16, 8), "large:1,small:3": (6, 18)}
 NUM_EPOCHS = 3
@@ -46,8 +41,7 @@ def two(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def source_of(two: Path, toy_config: Path) -> Callable[..., Shards]:
     def build(*overrides: str) -> Shards:
-        config = load_config([toy_config], overrides)
-        source = build_components(two / "features", two / "tokenizer", config).train_set
+        source = components_of(two, toy_config, *overrides).train_set
         assert isinstance(source, Shards)
         return source
 
@@ -57,7 +51,7 @@ def source_of(two: Path, toy_config: Path) -> Callable[..., Shards]:
 @pytest.fixture
 def train_two(two: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
     def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        train(toy_job(two, out, toy_config, overrides))
+        run_training(two, toy_config, out, overrides)
         return last_weights(out)
 
     return train_there
@@ -70,8 +64,7 @@ def corpora_of(source: Shards, epoch: int) -> Counter[str]:
 
 
 def corpus_lines(out: Path) -> list[dict[str, Any]]:
-    lines = metrics(out)
-    return [line for line in lines if line["kind"].startswith("corpus/")]
+    return [line for line in metrics(out) if line["kind"].startswith("corpus/")]
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -85,7 +78,7 @@ def test_every_epoch_has_as_many_of_each_corpus_as_the_mix_says(source_of, mix: 
 
 def test_by_default_the_plan_is_that_of_one_set_of_utterances(source_of, toy: Path, toy_config: Path) -> None:
     """What trainings had before there were mixes."""
-    source, single = source_of(), build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    source, single = source_of(), components_of(toy, toy_config)
     for epoch in range(3):
         plan = [list(batch.content[1]) for batch in source.plan(epoch, 0, {})]
         assert plan == [list(batch.content[1]) for batch in single.train_set.plan(epoch, 0, {})]
@@ -152,32 +145,6 @@ def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_
     assert_same_bits(train_two(out, "data.mix=temperature:3"), expected)
     assert metric_steps(out) == metric_steps(undisturbed)
     assert corpus_lines(out) == corpus_lines(undisturbed)
-
-
-def test_another_mix_is_another_training(train_two, tmp_path: Path) -> None:
-    plain = train_two(tmp_path / "train")
-    mixed = train_two(tmp_path / "train", "data.mix=large:1,small:3")
-    assert any(not torch.equal(plain[name], mixed[name]) for name in plain)
-    assert (tmp_path / "train.old-1").is_dir()
-
-
-def train_as_learner(folder: Path, out: Path, config: Path) -> None:
-    overrides = ("distributed.strategy=adpsgd-random", "distributed.num_learners=2", "data.mix=large:1,small:3")
-    train(toy_job(folder, out, config, overrides))
-
-
-def test_two_learners_train_each_batch_of_the_mixed_plan_once(
-    two: Path, toy_config: Path, tmp_path: Path, learners: Learners, source_of
-) -> None:
-    toy_config.write_text(TOY_CONFIG, encoding="utf-8")
-    learners.run(train_as_learner, two, tmp_path / "train", toy_config)
-    source = source_of("data.mix=large:1,small:3")
-    plans = [list(source.plan(epoch, 0, {})) for epoch in range(NUM_EPOCHS)]
-    expected = {(number, i) for number, plan in enumerate(plans, 1) for i in range(len(plan))}
-    assert batches_trained(tmp_path / "train") == Counter(expected)
-    assert [(line["epoch"], line["utterances"]) for line in corpus_lines(tmp_path / "train")] == [
-        (epoch, num) for epoch in (1, 2, 3) for num in (6, 18)
-    ]
 
 
 def test_weights_of_other_corpora_than_those_of_the_features_are_refused(source_of, two: Path) -> None:

@@ -6,36 +6,31 @@ import dataclasses
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
+from toy_task import assert_same_bits
+from trainings import components_of, run_training, source_context
 
 from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import read_feature_settings, write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.models.objectives.decision_tree import FIRST, SILENCE, Tree
 from asrtool.settings.data import Augment
-from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
-from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.frame_targets import TargetsFolder
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Epoch, SourceContext, build_source
 from asrtool.train.inputs import describe_inputs
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job, build_components
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
 TEMPO = Augment(tempo=(0.8, 1.25))
@@ -44,24 +39,8 @@ TRAINED = ("augment.tempo=[0.8, 1.25]", "augment.band_prob=0.5", "train.num_epoc
 
 
 @pytest.fixture
-def context(toy: Path) -> Callable[[Augment], SourceContext]:
-    def make(augment: Augment, **changes: object) -> SourceContext:
-        lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2, stack_frames=2)
-        model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
-        encode = Tokenizer.load(toy / "tokenizer").encode
-        made = SourceContext(ShardsSettings(), toy / "features" / "train", SETTINGS, encode, model, 180, 1)
-        return dataclasses.replace(made, augment=augment, **changes)
-
-    return make
-
-
-@contextmanager
-def opened(context: SourceContext) -> Iterator[Shards]:
-    source = Shards(context)
-    try:
-        yield source
-    finally:
-        source.close()
+def context(toy: Path) -> Callable[..., SourceContext]:
+    return lambda augment, **changes: source_context(toy, augment=augment, **{"max_frames": 180, **changes})
 
 
 def batches(source: Shards, epoch: int) -> list[TrainingBatch]:
@@ -79,7 +58,7 @@ def by_id(batches: list[TrainingBatch]) -> dict[str, np.ndarray]:
 
 
 def test_epochs_have_the_same_utterances_and_each_other_features(context) -> None:
-    with opened(context(dataclasses.replace(TEMPO, band_prob=1.0))) as source:
+    with closing(Shards(context(dataclasses.replace(TEMPO, band_prob=1.0)))) as source:
         epochs = [by_id(batches(source, epoch)) for epoch in range(3)]
         again = by_id(batches(source, 1))
     assert all(epoch.keys() == epochs[0].keys() and len(epoch) == 24 for epoch in epochs)
@@ -91,7 +70,7 @@ def test_epochs_have_the_same_utterances_and_each_other_features(context) -> Non
 
 
 def test_tempo_is_drawn_evenly_from_what_the_settings_allow(context) -> None:
-    with opened(context(TEMPO)) as source:
+    with closing(Shards(context(TEMPO))) as source:
         plain = source.lengths.num_frames
         ratios = np.concatenate([plain / source.audio.lengths(epoch).num_frames for epoch in range(200)])
     assert ratios.min() >= 0.8 * 0.97
@@ -102,7 +81,7 @@ def test_tempo_is_drawn_evenly_from_what_the_settings_allow(context) -> None:
 
 def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> None:
     made = context(TEMPO)
-    with opened(made) as source:
+    with closing(Shards(made)) as source:
         for epoch in range(2):
             whole = list(source.plan(epoch, 0, {}))
             for begin in range(len(whole) + 1):
@@ -117,11 +96,11 @@ def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> No
 
 
 def test_what_does_not_fit_at_the_fastest_tempo_keeps_its_own(context, monkeypatch) -> None:
-    with opened(context(TEMPO)) as source:
+    with closing(Shards(context(TEMPO))) as source:
         plain = source.lengths.num_frames.copy()
     least = int(np.median(plain)) // 2
     monkeypatch.setattr(Ctc, "fits", lambda self, num_rows, targets: "" if num_rows >= least else "few rows")
-    with opened(context(TEMPO)) as source:
+    with closing(Shards(context(TEMPO))) as source:
         kept = source.lengths.num_frames
         stays = np.rint(kept / 1.25) < 2 * least - 1
         assert 0 < stays.sum() < len(kept)
@@ -134,8 +113,7 @@ def test_what_does_not_fit_at_the_fastest_tempo_keeps_its_own(context, monkeypat
 
 def test_an_utterance_that_no_batch_holds_at_the_slowest_tempo_is_named_at_once(context, toy: Path) -> None:
     longest = max(utterance.num_frames for utterance in FeatureReader(toy / "features" / "train", "none").index)
-    with opened(context(TEMPO, max_frames=round(longest / 0.8))):
-        pass
+    Shards(context(TEMPO, max_frames=round(longest / 0.8))).close()
     with pytest.raises(AsrtoolError, match=rf"utterance train-\d+ has {round(longest / 0.8)} frames, a batch holds"):
         Shards(context(TEMPO, max_frames=round(longest / 0.8) - 1))
 
@@ -145,8 +123,8 @@ def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance_and_begin_
 ) -> None:
     folder = TargetsFolder(targets, Tree.load(targets))
     monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
-    with opened(context(TEMPO, targets=folder)) as source:
-        row_of = {source._name(row): row for row in range(len(source.lengths.num_frames))}
+    with closing(Shards(context(TEMPO, targets=folder))) as source:
+        row_of = {source.index[position].id: row for row, position in enumerate(source.columns.positions.tolist())}
         for batch in batches(source, 0):
             for n, name in enumerate(batch.ids):
                 leaves = batch.targets_NU[n, : batch.target_lens_N[n]].numpy()
@@ -167,8 +145,7 @@ def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance_and_begin_
 
 
 def test_dev_is_never_changed(toy: Path, toy_config: Path) -> None:
-    config = load_config([toy_config], [*TRAINED, "augment.band_prob=1"])
-    components = build_components(toy / "features", toy / "tokenizer", config)
+    components = components_of(toy, toy_config, *TRAINED, "augment.band_prob=1")
     stored = FeatureReader(toy / "features" / "dev", "none")
     found = by_id(list(components.dev_set.load(components.dev_set.plan_eval())))
     assert len(found) == len(stored.index)
@@ -202,14 +179,12 @@ def test_other_sounds_make_another_training(toy: Path, tmp_path: Path) -> None:
 
 
 def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_config: Path, tmp_path: Path) -> None:
-    shutil.copytree(toy / "features", tmp_path / "features")
+    shutil.copytree(toy, tmp_path, dirs_exist_ok=True)
     settings = read_feature_settings(tmp_path / "features")
     write_feature_settings(tmp_path / "features", dataclasses.replace(settings, keep_audio=False))
     message = r"features: \[augment\] changes audio but features\.keep_audio is false.*run the features stage"
     with pytest.raises(AsrtoolError, match=message):
-        train(
-            acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "o", load_config([toy_config], TRAINED))
-        )
+        run_training(tmp_path, toy_config, tmp_path / "o", TRAINED)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import logging
 import shutil
 from collections.abc import Callable
@@ -10,17 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
+from trainings import source_context
 
-from asrtool.data.storage.index import read_index, write_index
 from asrtool.data.storage.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
-from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
-from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches import shard_source
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Epoch, SourceContext, build_source
@@ -30,14 +26,7 @@ SHARDS = Choice.of("source", "shards")
 
 @pytest.fixture
 def context(toy: Path) -> Callable[..., SourceContext]:
-    def make(stack_frames: int = 2) -> SourceContext:
-        lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
-        model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
-        model.encoder.subsampling = stack_frames
-        encode = Tokenizer.load(toy / "tokenizer").encode
-        return SourceContext(ShardsSettings(), toy / "features" / "train", SETTINGS, encode, model, 150, 1)
-
-    return make
+    return functools.partial(source_context, toy)
 
 
 def test_an_epoch_holds_every_utterance_once_with_its_features_and_tokens(context, toy: Path) -> None:
@@ -82,7 +71,7 @@ def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(
     context, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        source = Shards(context(stack_frames=9))
+        source = Shards(context(row_frames=9))
     num_kept = source.size().num_samples
     assert 0 < num_kept < 24
     assert source.describe()["num_dropped"] == 24 - num_kept
@@ -94,37 +83,16 @@ def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(
     assert source.describe()["hours"] * 3600 == pytest.approx(sum(utterance.duration_s for utterance in kept))
 
 
-def test_the_objective_says_what_fits_and_what_an_utterance_counts(context, monkeypatch) -> None:
-    """In rows of the encoder."""
-    monkeypatch.setattr(Ctc, "fits", lambda self, num_rows, targets: "" if num_rows % 2 else "even")
-    monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
-    source = Shards(context())
-    assert 0 < len(source.columns.positions) < 24
-    for i, normaliser in zip(source.columns.positions, source.columns.normalisers, strict=True):
-        assert normaliser == -(-source.reader.index[i].num_frames // 2)
-        assert normaliser % 2
-
-
 def test_a_set_of_which_nothing_is_left_is_an_error(context) -> None:
     with pytest.raises(AsrtoolError, match=r"24 of 24 utterances are too short.*use an encoder with less subsampling"):
-        Shards(context(stack_frames=200))
+        Shards(context(row_frames=200))
 
 
 def test_a_set_without_any_text_is_an_error(context, toy: Path, tmp_path: Path) -> None:
     features = shutil.copytree(toy / "features" / "train", tmp_path / "train")
     write_transcripts(features, [("another", "hello")])
     with pytest.raises(AsrtoolError, match=r"train: none of 24 utterances has a text; run the features stage again"):
-        Shards(dataclasses.replace(context(), directory=features))
-
-
-def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context, toy: Path, tmp_path: Path) -> None:
-    index = [
-        dataclasses.replace(u, text="abc d7!") if u.id == "train-9" else u
-        for u in read_index(toy / "features" / "train")
-    ]
-    write_index(tmp_path, index)
-    with pytest.raises(AsrtoolError, match=r"utterance train-9: .*'!', '7' outside the tokenizer"):
-        Shards(dataclasses.replace(context(), directory=tmp_path))
+        Shards(context(directory=features))
 
 
 def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -> None:
