@@ -15,11 +15,10 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from asrtool.data.batches import Batch
+from asrtool.data.batches import Batch, Lengths, plan_eval
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import hold
@@ -31,7 +30,6 @@ from asrtool.decode.forward import (
     load_batch,
     load_searched_model,
     open_features,
-    plan_batches,
     score_batch,
     torch_threads,
 )
@@ -66,21 +64,13 @@ class DecodingTask:
         digest = hashlib.sha256(json.dumps([files, sections, values], default=list).encode())
         return cls(model, folders, config, values, digest.hexdigest())
 
-    def open(self) -> Opened:
+    def open(self) -> tuple[AcousticModel, Searches]:
         """Open all parts; AsrtoolError if one is missing, broken, or does not fit."""
         acoustic = load_searched_model(self.model, self.config.decode)
         methods = make_methods(self.config.decode, Resources(acoustic, self.folders, self.config))
         for name, method in methods.items():
             method.open(self.values[name])
-        return Opened(acoustic, Searches(methods))
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A task on a worker."""
-
-    acoustic: AcousticModel
-    searches: Searches
+        return acoustic, Searches(methods)
 
 
 @dataclass(frozen=True)
@@ -97,14 +87,6 @@ class Part:
     def name(self) -> str:
         """Title for error messages."""
         return f"batch {self.number} of {self.features}"
-
-
-class Row(NamedTuple):
-    """An utterance with the CPU seconds of its scores, and what was found in it."""
-
-    utterance: Utterance
-    cpu_s: float
-    chosen: list[Chosen]
 
 
 @dataclass(frozen=True)
@@ -126,29 +108,33 @@ class ClusterDecoder:
         max_frames = round(self.task.config.decode.batch_s * 1000 / self.acoustic.frame_shift_ms)
         folder = reader.directory.absolute()
         digest = times_digest(folder)
-        batches = enumerate(plan_batches(reader, max_frames))
+        batches = enumerate(plan_eval(Lengths.of(reader.index), max_frames))
         parts = (Part(folder, digest, number, batch, self.kept) for number, batch in batches)
         decode = functools.partial(decode_part, task=self.task, parameters=tuple(parameters))
         rows = itertools.chain.from_iterable(self.map_pieces(decode, parts))
-        for row in progress(rows, what, len(reader.index), "utterance"):
-            decoded.begin(row.utterance, row.cpu_s)
-            decoded.add(row.chosen)
+        for utterance, cpu_s, chosen in progress(rows, what, len(reader.index), "utterance"):
+            decoded.begin(utterance, cpu_s)
+            decoded.add(chosen)
         return decoded
 
 
-def decode_part(part: Part, task: DecodingTask, parameters: Tried) -> list[Row]:
-    """The words of a batch, in one thread. Runs on a worker."""
-    opened: Opened = hold("decode", task.digest, task.open)
-    searches = opened.searches
+def decode_part(part: Part, task: DecodingTask, parameters: Tried) -> list[tuple[Utterance, float, list[Chosen]]]:
+    """Return each utterance of a batch, the CPU seconds of its scores, and its words.
+
+    Runs on a worker, in one thread.
+    """
+    acoustic: AcousticModel
+    searches: Searches
+    acoustic, searches = hold("decode", task.digest, task.open)
     passes = searches.passes(parameters)
     searches.prepare(list(passes))
     rows = []
     with torch_threads(1), threadpool_limits(1, "blas"):
-        for some in pieces_of(_scores(part, opened.acoustic, task.digest), PIECE):
+        for some in pieces_of(_scores(part, acoustic, task.digest), PIECE):
             found = searches([(scored.scores_TV, list(passes)) for scored in some])
             found = searches.complete(found, list(passes), in_main=True)
             for scored, timed in zip(some, found, strict=True):
-                rows.append(Row(scored.utterance, scored.cpu_s, list(searches.choose(timed, passes))))
+                rows.append((scored.utterance, scored.cpu_s, list(searches.choose(timed, passes))))
     return rows
 
 

@@ -13,13 +13,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import dask_map
 from asrtool.decode.cluster import ClusterDecoder, DecodingTask, Values
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.decoder import Decoded, LocalDecoder, Searches, Tried
+from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
 from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
@@ -49,7 +48,8 @@ def decode_run(
     chosen = read_tuning(tuning, methods)
     values = {name: {axis: [value] for axis, value in each.items} for name, each in chosen.items()}
     with start_decoder(methods, resources, values) as decoder, write_folder(out, "decode.json") as folder:
-        report: dict[str, Any] = {"methods": {name: _weights(each) for name, each in chosen.items()}, "sets": {}}
+        weights = {name: {"lm_weight": None, **each.values()} for name, each in chosen.items()}
+        report: dict[str, Any] = {"methods": weights, "sets": {}}
         for path in sets:
             reader = open_features(path, acoustic)
             decoded = decoder.decode(reader, list(chosen.values()), f"decode {path.name}")
@@ -67,17 +67,10 @@ def decode_run(
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-class Decoder(Protocol):
-    """Acoustic model and methods, on this machine or on workers."""
-
-    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
-        """Decode the set of `reader` with each of `parameters`; `what` is for the log."""
-
-
 @contextlib.contextmanager
 def start_decoder(
     methods: Mapping[str, SearchMethod], resources: Resources, values: Values, keep: Path | None = None
-) -> Iterator[Decoder]:
+) -> Iterator[LocalDecoder | ClusterDecoder]:
     """Open `methods` where decode.executor says, for these `values` of their axes.
 
     With `keep`, scores of one set are computed once and stored there. Raises AsrtoolError as SearchMethod.open, and
@@ -119,10 +112,6 @@ def read_tuning(path: Path, methods: Mapping[str, SearchMethod]) -> dict[str, De
         for method in group:
             found[method.name] = tuning.read(method.name, method.axes(), found.get(method.based_on))
     return {name: found[name] for name in methods}
-
-
-def _weights(parameters: DecodingParameters) -> dict[str, float | None]:
-    return {"lm_weight": None, **parameters.values()}
 
 
 def _segments(decoded: Decoded, parameters: DecodingParameters) -> list[Segment]:

@@ -147,14 +147,9 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
 
     Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
     """
-    batches = _reading_ahead(reader, plan_batches(reader, max_frames))
+    batches = _reading_ahead(reader, plan_eval(Lengths.of(reader.index), max_frames))
     for loaded in load_ahead(functools.partial(load_batch, reader), batches, PREFETCH):
         yield from score_batch(model, reader, *loaded)
-
-
-def plan_batches(reader: FeatureReader, max_frames: int) -> Iterator[Batch]:
-    """Yield the batches of compute_scores."""
-    return plan_eval(Lengths.of(reader.index), max_frames)
 
 
 def load_batch(reader: FeatureReader, batch: Batch) -> tuple[Sequence[int], np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings.decode import LM_WEIGHTS, WORD_PENALTIES
@@ -105,14 +106,13 @@ class Axis:
         return f"a whole number from {low} to {high}" if self.whole else f"{low} to {high}"
 
 
-def lm_weight_axis(values: Sequence[float]) -> Axis:
-    """Weights of the n-gram."""
-    return Axis("lm_weight", values, limits=LM_WEIGHTS)
-
-
-def word_penalty_axis(values: Sequence[float]) -> Axis:
-    """Word penalties, best small ones."""
-    return Axis("word_penalty", values, start=min(values, key=abs), prefer=abs, limits=WORD_PENALTIES)
+def lm_axes(settings: Any) -> tuple[Axis, Axis]:
+    """Axes of the weight of the n-gram and of word penalties, best small ones."""
+    penalties = settings.word_penalties
+    return (
+        Axis("lm_weight", settings.lm_weights, limits=LM_WEIGHTS),
+        Axis("word_penalty", penalties, start=min(penalties, key=abs), prefer=abs, limits=WORD_PENALTIES),
+    )
 
 
 def combine(method: str, axes: Sequence[Axis], base: DecodingParameters | None) -> list[DecodingParameters]:

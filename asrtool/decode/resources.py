@@ -23,15 +23,6 @@ from asrtool.models.objectives.topology import Topology
 from asrtool.settings.config import Config
 
 
-@dataclass(frozen=True)
-class SearchGraph:
-    """A decoding graph: its folder, its arcs, and the words of its output labels."""
-
-    folder: Path
-    arrays: GraphArrays
-    words: Sequence[str]
-
-
 @dataclass
 class Resources:
     """Inputs in the `folders` of settings.SEARCHED, read on demand.
@@ -106,16 +97,22 @@ class Resources:
         return WordParser(tokens, self.ngram)
 
     @cached_property
-    def graph(self) -> SearchGraph:
+    def graph_words(self) -> list[str]:
+        """The words of the graph's output labels."""
+        return read_symbols(self.folder("graph") / "words.txt", "graph")
+
+    @cached_property
+    def graph(self) -> GraphArrays:
         """The decoding graph, whose labels are tokens and words of its tables."""
         folder = self.folder("graph")
         check_graph_tokens(folder / "tokens.txt", self.pieces)
         num_columns = check_graph_tree(folder, self.acoustic) or len(self.pieces)
-        graph = SearchGraph(folder, read_graph(folder), read_symbols(folder / "words.txt", "graph"))
-        highest = [(some["input"].max(), some["output"].max()) for some in graph.arrays.chunks()]
+        graph = read_graph(folder)
+        last_word = len(self.graph_words) - 1
+        highest = [(some["input"].max(), some["output"].max()) for some in graph.chunks()]
         for name, labels, last in (
             ("tokens.txt", [label for label, _ in highest], num_columns),
-            ("words.txt", [label for _, label in highest], len(graph.words) - 1),
+            ("words.txt", [label for _, label in highest], last_word),
         ):
             if max(labels) > last:
                 raise AsrtoolError(

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.data.storage.reader import FeatureReader
-from asrtool.decode.decode import Decoder, start_decoder
+from asrtool.decode.decode import start_decoder
 from asrtool.decode.decoder import Decoded
 from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
@@ -53,28 +52,19 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
         write_folder(out, "tuning.json") as folder,
         start_decoder(methods, resources, values, keep=folder) as decoder,
     ):
-        results, chosen = tune_methods(methods, _Dev(decoder, reader, methods).count)
+
+        def count(parameters: Sequence[DecodingParameters]) -> list[Result]:
+            found: dict[DecodingParameters, Result] = {}
+            for some in side_by_side(methods, parameters):
+                decoded = decoder.decode(reader, some, f"dev, {len(some)} combinations")
+                found.update((result.parameters, result) for result in _count(decoded))
+            return [found[each] for each in parameters]
+
+        results, chosen = tune_methods(methods, count)
         table = format_tuning(results, chosen)
         (folder / "tuning.tsv").write_text(table, encoding="utf-8")
         (folder / "tuning.json").write_text(format_parameters(chosen[name] for name in methods), encoding="utf-8")
     return table
-
-
-@dataclass(frozen=True)
-class _Dev:
-    """The development set."""
-
-    decoder: Decoder
-    reader: FeatureReader
-    methods: Mapping[str, SearchMethod]
-
-    def count(self, parameters: Sequence[DecodingParameters]) -> list[Result]:
-        """Search with each of `parameters`, those together that have room side by side."""
-        found: dict[DecodingParameters, Result] = {}
-        for some in side_by_side(self.methods, parameters):
-            decoded = self.decoder.decode(self.reader, some, f"dev, {len(some)} combinations")
-            found.update((result.parameters, result) for result in _count(decoded))
-        return [found[each] for each in parameters]
 
 
 def side_by_side(

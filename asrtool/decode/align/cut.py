@@ -33,16 +33,11 @@ from asrtool.models.objectives.topology import Topology
 from asrtool.settings.data import Data
 from asrtool.settings.decode import Decode
 
+PIECES = "pieces.tsv"
+LEAST_S = 1.0  # of a piece
+PAUSE_S = 0.2  # shortest pause to cut at
 KEPT_S = 0.2  # of a pause on either side of a cut, at most
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Seconds of a piece, and of a pause to cut at."""
-
-    least_s: float
-    largest_s: float
-    pause_s: float
+WORST_NATS = 2.0  # a token, by which the best path of the text may fall behind the best of all
 
 
 @dataclass(frozen=True)
@@ -54,20 +49,21 @@ class Piece:
     text: str
 
 
-def cut_at_pauses(words: Sequence[Word], duration_s: float, lengths: Lengths) -> list[Piece]:
+def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) -> list[Piece]:
     """Return the fewest pieces of an utterance, or none if its pauses do not allow it.
 
-    Of equally many, the one with the longest pauses is taken. A piece keeps half of a pause, KEPT_S at most, and all
-    before the first and after the last word. Tags are not cut from words, since their length is unknown.
+    A piece lasts LEAST_S to `largest_s`. Of equally many, the one with the longest pauses is taken. A piece keeps
+    half of a pause, KEPT_S at most, and all before the first and after the last word. Tags are not cut from words,
+    since their length is unknown.
     """
-    cuts = [0, *_pauses(words, lengths.pause_s), len(words)]
+    cuts = [0, *_pauses(words), len(words)]
     best: dict[int, tuple[int, float, int]] = {0: (0, 0.0, 0)}  # place -> pieces up to it, minus pauses, place before
     for number, end in enumerate(cuts[1:], 1):
         ways = []
         for begin in cuts[:number]:
             if begin in best:
                 begin_s, end_s = _span(words, begin, end, duration_s)
-                if lengths.least_s <= end_s - begin_s <= lengths.largest_s:
+                if LEAST_S <= end_s - begin_s <= largest_s:
                     pause_s = _gap(words, end) if end < len(words) else 0.0
                     ways.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
         if ways:
@@ -79,12 +75,12 @@ def cut_at_pauses(words: Sequence[Word], duration_s: float, lengths: Lengths) ->
     return [Piece(*_span(words, i, j, duration_s), " ".join(word.text for word in words[i:j])) for i, j in spans]
 
 
-def _pauses(words: Sequence[Word], pause_s: float) -> list[int]:
-    """Places of the words before which there is a pause of that length."""
+def _pauses(words: Sequence[Word]) -> list[int]:
+    """Places of the words before which there is a pause to cut at."""
     return [
         i
         for i in range(1, len(words))
-        if is_spoken(words[i - 1].text) and is_spoken(words[i].text) and _gap(words, i) >= pause_s
+        if is_spoken(words[i - 1].text) and is_spoken(words[i].text) and _gap(words, i) >= PAUSE_S
     ]
 
 
@@ -99,19 +95,13 @@ def _span(words: Sequence[Word], begin: int, end: int, duration_s: float) -> tup
     return begin_s, end_s
 
 
-PIECES = "pieces.tsv"
-LEAST_S = 1.0  # of a piece
-PAUSE_S = 0.2  # shortest pause to cut at
-WORST_NATS = 2.0  # a token, by which the best path of the text may fall behind the best of all
-
-
 @dataclass(frozen=True)
 class Cutter:
     """Scores to pieces; `frame_s` is the time from one row of scores to the next."""
 
     topology: Topology
     frame_s: float
-    lengths: Lengths
+    largest_s: float  # of a piece
 
     def __call__(self, item: Item) -> list[Word] | tuple[str, str]:
         """Return the words of an utterance with their times, or a reason and a detail."""
@@ -128,9 +118,8 @@ class Cutter:
 
     def cut(self, words: Sequence[Word], duration_s: float) -> list[Piece] | tuple[str, str]:
         """Return the pieces of an utterance, or a reason and a detail."""
-        least, largest, pause = dataclasses.astuple(self.lengths)
-        no_pause = "no pause", f"none of {pause:g} s that leaves pieces of {least:g} to {largest:g} s"
-        return cut_at_pauses(words, duration_s, self.lengths) or no_pause
+        no_pause = "no pause", f"none of {PAUSE_S:g} s that leaves pieces of {LEAST_S:g} to {self.largest_s:g} s"
+        return cut_at_pauses(words, duration_s, self.largest_s) or no_pause
 
 
 def cut_run(
@@ -146,7 +135,7 @@ def cut_run(
     computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)
     acoustic = load_acoustic_model(model)
     loaded = load_tokenizer(tokenizer, acoustic)
-    cutter = Cutter(acoustic.topology, acoustic.frame_s, Lengths(LEAST_S, data.max_duration_s, PAUSE_S))
+    cutter = Cutter(acoustic.topology, acoustic.frame_s, data.max_duration_s)
     train = features / sets.train
     with write_folder(out, PIECES) as folder:
         target = folder / "features"

@@ -12,9 +12,9 @@ import numpy as np
 
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
 from asrtool.decode.search.beam import prefix_axes
-from asrtool.decode.search.method import SearchMethod, SearchResult
+from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
 from asrtool.decode.search.prefix_tree import Placed, Prefix, PrefixTree
-from asrtool.decode.words import Word, WordPieces, place_words
+from asrtool.decode.words import Word
 from asrtool.models.objectives.topology import Span
 from asrtool.settings.decode import CTC_WEIGHTS
 
@@ -95,7 +95,7 @@ class State(NamedTuple):
 
 
 class Decoder:
-    """Decoder of a model for one utterance, in NumPy: search processes have no torch."""
+    """Decoder of a model for one utterance, in NumPy."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], rows_TC: np.ndarray) -> None:
         """Take the weights of asrtool.models.objectives.attention.Attention."""
@@ -119,7 +119,7 @@ class Decoder:
         weights_BT = self._attend(upper[0], state.sum_BT)
         context_BC = weights_BT @ self.rows_TC
         output_BO = np.concatenate([upper[0], context_BC], axis=1)
-        log_probs_BV = _log_softmax(output_BO @ self.weights["output.weight"].T + self.weights["output.bias"])
+        log_probs_BV = log_softmax(output_BO @ self.weights["output.weight"].T + self.weights["output.bias"])
         return log_probs_BV, weights_BT, State(lower, upper, context_BC, state.sum_BT + weights_BT)
 
     def _cell(
@@ -138,18 +138,12 @@ class Decoder:
             np.pad(sum_BT, ((0, 0), self.padding)), len(self.kernel_KA), axis=1
         )
         values_BTA = np.tanh(query_BA[:, None] + self.keys_TA + windows_BTK @ self.kernel_KA)
-        weights_BT: np.ndarray = np.exp(_log_softmax(values_BTA @ self.weights["energies.energy.weight"][0]))
+        weights_BT: np.ndarray = np.exp(log_softmax(values_BTA @ self.weights["energies.energy.weight"][0]))
         return weights_BT
 
 
-class AttentionSearch(SearchMethod):
-    """Base of both searches: the decoder, and words by the marks of tokens."""
-
-    def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        self.resources.check_marks(self.name)
-        self.grouping = WordPieces(self.resources.pieces)
-        objective: Any = self.resources.acoustic.model.objective
-        self.weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
+class AttentionSearch(ModelSearch):
+    """Base of both searches."""
 
     def words_of(self, spans: Sequence[Span], num_rows: int) -> tuple[Word, ...]:
         """Return words and their times.
@@ -160,7 +154,7 @@ class AttentionSearch(SearchMethod):
         for token, row, _, log_prob in spans:
             row = max(row, placed[-1][1] if placed else 0)
             placed.append((token, row, row + 1, log_prob))
-        return tuple(place_words(self.grouping.group(placed), self.resources.acoustic.frame_s, num_rows))
+        return super().words_of(placed, num_rows)
 
 
 class Greedy(AttentionSearch):
@@ -289,14 +283,7 @@ class Beam(AttentionSearch):
 
     def _ctc(self, rows_TC: np.ndarray) -> PrefixScorer:
         logits_TV = rows_TC @ self.weights["ctc.output.weight"].T + self.weights["ctc.output.bias"]
-        return PrefixScorer(_log_softmax(logits_TV))
-
-
-def _log_softmax(values: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
-    shifted = values - values.max(axis=-1, keepdims=True)
-    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+        return PrefixScorer(log_softmax(logits_TV))
 
 
 def _sigmoid(values: np.ndarray) -> np.ndarray:

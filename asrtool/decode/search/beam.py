@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_weight_axis, word_penalty_axis
+from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.search.prefix_tree import Prefix, PrefixTree, WordLm
 from asrtool.errors import AsrtoolError
@@ -21,14 +20,6 @@ MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
 
 _first = itemgetter(0)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """The tokens of the best prefix and its score, natural logarithm."""
-
-    tokens: tuple[int, ...]
-    score: float
 
 
 class CtcPrefix(Prefix):
@@ -45,7 +36,7 @@ class CtcPrefix(Prefix):
 class PrefixBeam:
     """Prefix beam search over posteriors of `pieces`, with or without an LM.
 
-    `max_tokens` and `min_prob` bound the candidates of a frame; a frame with only blank costs nothing.
+    `min_prob` bounds the candidates of a frame; a frame with only blank costs nothing.
     """
 
     def __init__(
@@ -54,16 +45,14 @@ class PrefixBeam:
         lm: WordLm | None,
         words: Iterable[str],
         blank: int = 0,
-        max_tokens: int = MAX_TOKENS,
         min_prob: float = MIN_PROB,
     ) -> None:
         self.tree = PrefixTree(pieces, lm, words, CtcPrefix)
         self.blank = blank
-        self.max_tokens = max_tokens
         self.min_prob = min_prob
 
-    def search(self, log_probs_TV: np.ndarray, weights: Weights) -> Hypothesis:
-        """Return the best prefix of an utterance from log posteriors.
+    def search(self, log_probs_TV: np.ndarray, weights: Weights) -> tuple[tuple[int, ...], float]:
+        """Return the tokens of the best prefix from log posteriors, and ln of its score.
 
         `weights.beam` prefixes are kept after each frame.
         """
@@ -87,7 +76,7 @@ class PrefixBeam:
         Consecutive frames of only blank are one step.
         """
         log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
-        tokens_TK = _top_tokens(log_probs_TV, self.blank, self.max_tokens)
+        tokens_TK = _top_tokens(log_probs_TV, self.blank, MAX_TOKENS)
         top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
         keep_TK = top_TK >= math.log(self.min_prob) if self.min_prob > 0 else np.isfinite(top_TK)
         ratios_TK = np.exp(top_TK - log_blank_T[:, None])
@@ -139,13 +128,13 @@ class PrefixBeam:
             prefix.blank, prefix.spoken = blank / scale, spoken / scale
         return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
 
-    def _best(self, beam: list[CtcPrefix], weights: Weights, log_scale: float) -> Hypothesis:
+    def _best(self, beam: list[CtcPrefix], weights: Weights, log_scale: float) -> tuple[tuple[int, ...], float]:
         scored = []
         for prefix in beam:
             score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm + self.tree.end(prefix, weights)
             scored.append(score)
         best = max(range(len(beam)), key=scored.__getitem__)
-        return Hypothesis(beam[best].tokens(), scored[best])
+        return beam[best].tokens(), scored[best]
 
 
 def _stay(beam: list[CtcPrefix], ratio_of: dict[int, float]) -> dict[CtcPrefix, tuple[float, float]]:
@@ -177,11 +166,7 @@ def _top_tokens(log_probs_TV: np.ndarray, blank: int, num: int) -> np.ndarray:
 def prefix_axes(settings: Any) -> Sequence[Axis]:
     """Return the axes of a search that keeps the best `beam_sizes` sequences."""
     sizes = settings.beam_sizes
-    return (
-        lm_weight_axis(settings.lm_weights),
-        word_penalty_axis(settings.word_penalties),
-        Axis("beam", sizes, start=max(sizes), limits=BEAM_SIZES, whole=True),
-    )
+    return *lm_axes(settings), Axis("beam", sizes, start=max(sizes), limits=BEAM_SIZES, whole=True)
 
 
 class Beam(SearchMethod):
@@ -202,5 +187,5 @@ class Beam(SearchMethod):
         self.prefix_beam = PrefixBeam(resources.pieces, resources.ngram, resources.words, blank)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        tokens = self.prefix_beam.search(scores_TV, Weights.of(parameters)).tokens
+        tokens, _ = self.prefix_beam.search(scores_TV, Weights.of(parameters))
         return SearchResult(self.reader.read(self.resources.topology.align(scores_TV, tokens), scores_TV))

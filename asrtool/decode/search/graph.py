@@ -6,21 +6,14 @@ import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import kaldi_decoder
 import kaldifst
 import numpy as np
 import torch
 
-from asrtool.decode.parameters import (
-    POSITIVE,
-    Axis,
-    DecodingParameters,
-    Weights,
-    lm_weight_axis,
-    word_penalty_axis,
-)
+from asrtool.decode.parameters import POSITIVE, Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.errors import require_k2
 from asrtool.lang.graph_file import load_fst, read_graph
@@ -106,13 +99,6 @@ def _read_arcs(directory: Path, word_penalty: float) -> np.ndarray:
     return np.stack([source, to, label, score.view(np.int32)], axis=1)[np.argsort(source, kind="stable")]
 
 
-class PathSearch(Protocol):
-    """Search on a graph that holds the language model at weight 1."""
-
-    def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
-        """Return the best path, a column a row, or None."""
-
-
 class Graph(SearchMethod):
     """Method graph: one graph for each word penalty, one in memory at a time."""
 
@@ -120,16 +106,12 @@ class Graph(SearchMethod):
 
     def axes(self) -> Sequence[Axis]:
         beams = self.settings.beams
-        return (
-            lm_weight_axis(self.settings.lm_weights),
-            word_penalty_axis(self.settings.word_penalties),
-            Axis("beam", beams, start=max(beams), limits=POSITIVE),
-        )
+        return *lm_axes(self.settings), Axis("beam", beams, start=max(beams), limits=POSITIVE)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         self.reader = self.resources.word_reader
         self.graph = self.resources.graph
-        self.searches: dict[float, PathSearch] = {}
+        self.searches: dict[float, GraphSearch | K2Search] = {}
 
     def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
         """Load the graph of the word penalty of `parameters`; free the others first."""
@@ -139,13 +121,12 @@ class Graph(SearchMethod):
             if penalty not in self.searches:
                 self.searches[penalty] = self._open_search(penalty)
 
-    def _open_search(self, penalty: float) -> PathSearch:
+    def _open_search(self, penalty: float) -> GraphSearch | K2Search:
         max_active: int = self.settings.max_active
         if self.settings.backend == "k2":
             require_k2("decode.graph.backend = k2")
-
-            return K2Search(self.graph.folder, max_active, penalty)
-        return GraphSearch(load_fst(self.graph.arrays, penalty), max_active)
+            return K2Search(self.graph.path.parent, max_active, penalty)
+        return GraphSearch(load_fst(self.graph, penalty), max_active)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         weights = Weights.of(parameters)

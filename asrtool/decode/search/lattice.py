@@ -54,36 +54,6 @@ class Frame:
     within: Links  # from tokens of this frame, through arcs that read nothing
 
 
-class Lattice:
-    """Arcs of a lattice, and the excess cost of the best path through each."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self._columns: list[tuple[np.ndarray, ...]] = []
-
-    def add(self, ends: tuple[np.ndarray, ...], cost: np.ndarray, graph: np.ndarray, excess: np.ndarray) -> None:
-        """Add arcs: source, target, label and word, total cost, graph cost, excess."""
-        self._columns.append((*ends, cost, graph, excess))
-
-    def find_nbest(self, num: int, beam: float) -> list[Entry]:
-        """Return the `num` cheapest sentences within `beam`.
-
-        Narrow lattices are searched first. What is found within a narrow beam is exact, so a full list needs no wider
-        one.
-        """
-        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
-        entries: list[Entry] = []
-        for narrow in (beam / 2**i for i in range(NUM_WIDENED, -1, -1)):
-            near = columns[-1] <= narrow + SLACK
-            arcs: dict[int, list[Arc]] = defaultdict(list)
-            for source, target, *rest in zip(*(column[near].tolist() for column in columns[:-1]), strict=True):
-                arcs[target].append(Arc(source, *rest))
-            entries = find_nbest(self.start, arcs, num, narrow)
-            if len(entries) == num:
-                break
-        return entries
-
-
 class LatticeSearch:
     """N-best search on `graph`; `max_active` bounds the tokens of a frame.
 
@@ -107,12 +77,30 @@ class LatticeSearch:
         if not len(frames[-1].state_K):
             return []
         paths = []
-        for entry in self._join(frames).find_nbest(self.num_paths, self.lattice_beam):
+        start = int(np.searchsorted(frames[0].state_K, self.start))
+        for entry in self._find_nbest(start, self._join(frames)):
             tokens = [label - 1 for label in entry.labels()]
             assert len(tokens) == len(scores_TV), f"{len(tokens)} labels on {len(scores_TV)} frames"
             acoustic = float(scores_TV[np.arange(len(tokens)), tokens].sum(dtype=np.float64))
             paths.append(Path(entry.words, tokens, acoustic, -entry.graph))
         return paths
+
+    def _find_nbest(self, start: int, columns: Sequence[np.ndarray]) -> list[Entry]:
+        """Return the cheapest sentences of a lattice in the `columns` of `_join`.
+
+        Narrow lattices are searched first. What is found within a narrow beam is exact, so a full list needs no wider
+        one.
+        """
+        entries: list[Entry] = []
+        for narrow in (self.lattice_beam / 2**i for i in range(NUM_WIDENED, -1, -1)):
+            near = columns[-1] <= narrow + SLACK
+            arcs: dict[int, list[Arc]] = defaultdict(list)
+            for source, target, *rest in zip(*(column[near].tolist() for column in columns[:-1]), strict=True):
+                arcs[target].append(Arc(source, *rest))
+            entries = find_nbest(start, arcs, self.num_paths, narrow)
+            if len(entries) == self.num_paths:
+                break
+        return entries
 
     def _advance(self, before: Frame, row_V: np.ndarray, weights: Weights) -> Frame:
         """The tokens after the next frame, whose scaled scores are `row_V`."""
@@ -180,9 +168,10 @@ class LatticeSearch:
     def _cost(self, arc: np.ndarray, weights: Weights) -> np.ndarray:
         return self.arcs["cost"][arc].astype(np.float64) + weights.word_penalty * (self.arcs["output"][arc] > 0)
 
-    def _join(self, frames: Sequence[Frame]) -> Lattice:
-        """The lattice of all links and final states within the lattice beam.
+    def _join(self, frames: Sequence[Frame]) -> list[np.ndarray]:
+        """Return all links and final states within the lattice beam as arcs.
 
+        The columns are source, target, label, word, cost, graph cost, and the excess cost of the best path through it.
         Without a path into a final state of the graph all tokens after the last frame are final, as in Kaldi.
         """
         last = frames[-1]
@@ -190,30 +179,29 @@ class LatticeSearch:
         if not np.isfinite(final_K).any():
             final_K = np.zeros(len(final_K))
         first = np.cumsum([0, *(len(frame.state_K) for frame in frames)]).tolist()
-        lattice = Lattice(int(np.searchsorted(frames[0].state_K, self.start)))
         lowest = (last.cost_K + final_K).min(initial=np.inf)
         ends = np.flatnonzero(last.cost_K + final_K <= lowest + self.lattice_beam)
         excess = (last.cost_K + final_K)[ends] - lowest
-        lattice.add(
-            (ends + first[-2], np.full(len(ends), FINAL), 0 * ends, 0 * ends), final_K[ends], final_K[ends], excess
-        )
+        no_label = np.zeros_like(ends)
+        to_end = (ends + first[-2], np.full(len(ends), FINAL), no_label, no_label)
+        parts: list[tuple[np.ndarray, ...]] = [(*to_end, final_K[ends], final_K[ends], excess)]
         rest_K = final_K  # the cost of the best way to the end
         for t in range(len(frames) - 1, -1, -1):
             frame = frames[t]
             rest_K = _relax(rest_K, frame.within)
-            self._add(lattice, frame.within, frame.cost_K - lowest, rest_K, (first[t], first[t]))
+            parts.append(self._near(frame.within, frame.cost_K - lowest, rest_K, (first[t], first[t])))
             if t > 0:
                 before = frames[t - 1]
-                self._add(lattice, frame.entering, before.cost_K - lowest, rest_K, (first[t - 1], first[t]))
+                parts.append(self._near(frame.entering, before.cost_K - lowest, rest_K, (first[t - 1], first[t])))
                 before_K = np.full(len(before.state_K), np.inf)
                 np.minimum.at(before_K, frame.entering.source, frame.entering.cost + rest_K[frame.entering.target])
                 rest_K = before_K
-        return lattice
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _add(
-        self, lattice: Lattice, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
-    ) -> None:
-        """Add `links` from tokens of costs `cost_K` to tokens with `rest_K` to go.
+    def _near(
+        self, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
+    ) -> tuple[np.ndarray, ...]:
+        """Columns of `links` from tokens of costs `cost_K` to tokens with `rest_K` to go.
 
         Tokens are numbered from `first` on.
         """
@@ -221,7 +209,7 @@ class LatticeSearch:
         near = np.flatnonzero(excess <= self.lattice_beam + SLACK)
         arc = self.arcs[links.arc[near]]
         ends = (links.source[near] + first[0], links.target[near] + first[1])
-        lattice.add((*ends, arc["input"], arc["output"]), links.cost[near], arc["cost"], excess[near])
+        return *ends, arc["input"], arc["output"], links.cost[near], arc["cost"], excess[near]
 
 
 def _merge(states: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.words import Word
+from asrtool.decode.words import Word, WordPieces, place_words
 from asrtool.errors import AsrtoolError
+from asrtool.models.objectives.topology import Span
 from asrtool.settings.decode import Decode
 
 
@@ -96,6 +97,30 @@ class Greedy(SearchMethod):
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         return SearchResult(self.reader.read(self.resources.topology.best_path(scores_TV), scores_TV))
+
+
+class ModelSearch(SearchMethod):
+    """Base of searches that compute the objective; words by marks of tokens.
+
+    `weights` of the objective are in NumPy, since search processes have no torch.
+    """
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        self.resources.check_marks(self.name)
+        self.grouping = WordPieces(self.resources.pieces)
+        objective: Any = self.resources.acoustic.model.objective
+        self.weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
+
+    def words_of(self, spans: Sequence[Span], num_rows: int) -> tuple[Word, ...]:
+        """Return words and their times."""
+        return tuple(place_words(self.grouping.group(spans), self.resources.acoustic.frame_s, num_rows))
+
+
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    shifted = values - values.max(axis=-1, keepdims=True)
+    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
 
 
 def make_methods(settings: Decode, resources: Resources) -> dict[str, SearchMethod]:

@@ -8,18 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from asrtool.decode.parameters import (
-    POSITIVE,
-    Axis,
-    DecodingParameters,
-    Weights,
-    lm_weight_axis,
-    word_penalty_axis,
-)
+from asrtool.decode.parameters import POSITIVE, Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.lattice import LatticeSearch
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
@@ -38,26 +30,20 @@ class Rescore(SearchMethod):
 
     based_on = "graph"
     jointly = True
-    ngram: NgramScorer | None = None
-    neural: NeuralScorer | None = None
+    ngram: NgramLm | None = None
+    neural: NeuralLm | None = None
 
     def axes(self) -> Sequence[Axis]:
         neural = Axis("nnlm_weight", self.settings.nnlm_weights, limits=NNLM_WEIGHTS)
         if not self.resources.config.nnlm.enabled:
             neural = Axis("nnlm_weight", (0.0,), limits=(0, 0), expected="0, because nnlm.enabled is false")
-        return (
-            lm_weight_axis(self.settings.lm_weights),
-            word_penalty_axis(self.settings.word_penalties),
-            Axis("beam", limits=POSITIVE),
-            neural,
-        )
+        return *lm_axes(self.settings), Axis("beam", limits=POSITIVE), neural
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         resources = self.resources
-        graph = resources.graph
-        self.reader, self.graph_words = resources.word_reader, graph.words
+        self.reader, self.graph_words = resources.word_reader, resources.graph_words
         max_active: int = settings_of(resources.config.decode, self.based_on).max_active
-        self.lattices = LatticeSearch(graph.arrays, max_active, self.settings.lattice_beam, self.settings.num_paths)
+        self.lattices = LatticeSearch(resources.graph, max_active, self.settings.lattice_beam, self.settings.num_paths)
         self.ngram = NgramLm(read_arpa(resources.folder("lm") / LARGE)) if resources.config.lm.large else None
         if resources.config.nnlm.enabled:
             self.neural = load_neural_lm(model_in(resources.folder("nnlm")))
@@ -76,12 +62,12 @@ class Rescore(SearchMethod):
             sentence = [self.graph_words[word] for word in path.words]
             words = self.reader.read(path.tokens, scores_TV, weights.word_penalty, sentence)
             candidates.append(Candidate(words, tuple(sentence), path.acoustic, path.lm))
-        self.resources.graph.arrays.let_go()  # a lattice touches pages all over it
+        self.resources.graph.let_go()  # a lattice touches pages all over it
         return SearchResult((), tuple(candidates))
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
         """Replace the graph's scores by `ngram` ones, and add `neural` ones."""
-        if self.completes_in_main and isinstance(self.neural, NeuralLm):
+        if self.completes_in_main and self.neural is not None:
             self.neural.to(choose_device())  # only now: CUDA does not survive a fork
         with self._format():
             lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
@@ -98,23 +84,17 @@ class Rescore(SearchMethod):
         return choose_precision("fp32" if trained == "fp32" else "auto").autocast()
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
-        scored = ScoredList.of(result.candidates)
-        best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
-        return [candidate.words if candidate else () for candidate in best]
-
-
-class NgramScorer(Protocol):
-    """An n-gram language model."""
-
-    def log_prob(self, words: list[str]) -> float:
-        """Natural log probability of a sentence, its end included."""
-
-
-class NeuralScorer(Protocol):
-    """A language model that scores sentences side by side."""
-
-    def log_probs(self, sentences: Sequence[Sequence[str]]) -> list[float]:
-        """Natural log probability of each sentence, its end included."""
+        candidates: Sequence[Candidate] = result.candidates
+        if not candidates:
+            return [() for _ in parameters]
+        scores = [(each.acoustic, each.lm, len(each.sentence), each.nnlm) for each in candidates]
+        acoustic_H, ngram_H, num_words_H, neural_H = np.array(scores, dtype=np.float64).T
+        chosen = []
+        for each in parameters:
+            lm_H = each["lm_weight"] * (ngram_H - each["word_penalty"] * num_words_H)
+            best = int(np.argmax(acoustic_H + lm_H + each["nnlm_weight"] * neural_H))
+            chosen.append(candidates[best].words)
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -128,32 +108,8 @@ class Candidate:
     nnlm: float = 0.0  # of the neural language model
 
 
-@dataclass(frozen=True)
-class ScoredList:
-    """N-best list as the columns of its ranking, shape (H,) each, best first."""
-
-    candidates: Sequence[Candidate]
-    acoustic_H: np.ndarray
-    lm_H: np.ndarray
-    nnlm_H: np.ndarray
-    num_words_H: np.ndarray
-
-    @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> ScoredList:
-        """The columns of `candidates`."""
-        scores = [(each.acoustic, each.lm, each.nnlm, len(each.sentence)) for each in candidates]
-        return cls(candidates, *np.array(scores, dtype=np.float64).reshape(-1, 4).T)
-
-    def best(self, weights: Weights, nnlm_weight: float = 0.0) -> Candidate | None:
-        """Return the best candidate by the equation of DecodingParameters, or None."""
-        if not self.candidates:
-            return None
-        lm_H = self.lm_H - weights.word_penalty * self.num_words_H
-        return self.candidates[int(np.argmax(self.acoustic_H + weights.lm_weight * lm_H + nnlm_weight * self.nnlm_H))]
-
-
 def score_lists(
-    lists: Sequence[Sequence[Candidate]], ngram: NgramScorer | None = None, neural: NeuralScorer | None = None
+    lists: Sequence[Sequence[Candidate]], ngram: NgramLm | None, neural: NeuralLm | None
 ) -> list[tuple[Candidate, ...]]:
     """Return candidates with `ngram` scores in place of the search's, and `neural`."""
     if ngram is not None:

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
-from asrtool.decode.resources import Resources
 from asrtool.decode.search.beam import prefix_axes
-from asrtool.decode.search.method import SearchMethod, SearchResult
+from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
 from asrtool.decode.search.prefix_tree import Placed, Prefix, PrefixTree
-from asrtool.decode.words import Word, WordPieces, place_words
 from asrtool.models.objectives.topology import Span
 
 BLANK = 0
@@ -26,7 +24,7 @@ MOST_CONTEXTS = 100_000  # whose predictions are kept
 
 
 class Joint:
-    """Predictor and joint network in NumPy: search processes have no torch."""
+    """Predictor and joint network in NumPy."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], context: int) -> None:
         """Take weights of objectives.transducer.Transducer, and its `context`."""
@@ -39,10 +37,7 @@ class Joint:
     def log_probs(self, row_J: np.ndarray, contexts: Iterable[tuple[int, ...]]) -> np.ndarray:
         """Return log probabilities (B, V) of a row after each of `contexts`."""
         predicted_BJ = np.stack([self._predict(context) for context in contexts])
-        logits_BV = np.tanh(row_J + predicted_BJ) @ self.output_VJ.T + self.output_V
-        logits_BV -= logits_BV.max(axis=1, keepdims=True)
-        log_probs_BV: np.ndarray = logits_BV - np.log(np.exp(logits_BV).sum(axis=1, keepdims=True))
-        return log_probs_BV
+        return log_softmax(np.tanh(row_J + predicted_BJ) @ self.output_VJ.T + self.output_V)
 
     def start(self) -> tuple[int, ...]:
         """The context before the first token."""
@@ -58,33 +53,18 @@ class Joint:
         return found
 
 
-def open_joint(resources: Resources) -> Joint:
-    """Return the joint network of the model."""
-    objective: Any = resources.acoustic.model.objective
-    weights = {name: value.detach().cpu().float().numpy() for name, value in objective.state_dict().items()}
-    return Joint(weights, objective.predictor.context)
-
-
-class TransducerSearch(SearchMethod):
-    """Base of both searches: the joint network, and words by the marks of tokens."""
-
-    def open(self, values: Mapping[str, Sequence[float]]) -> None:
-        self.resources.check_marks(self.name)
-        self.grouping = WordPieces(self.resources.pieces)
-        self.joint = open_joint(self.resources)
-
-    def words_of(self, spans: Sequence[Span], num_rows: int) -> tuple[Word, ...]:
-        """Words and their times."""
-        return tuple(place_words(self.grouping.group(spans), self.resources.acoustic.frame_s, num_rows))
-
-
-class Greedy(TransducerSearch):
-    """Best token of each row; repeated until blank if the model was trained so."""
+class TransducerSearch(ModelSearch):
+    """Base of both searches."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         super().open(values)
         objective: Any = self.resources.acoustic.model.objective
-        self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW
+        self.joint = Joint(self.weights, objective.predictor.context)
+        self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW  # by greedy search
+
+
+class Greedy(TransducerSearch):
+    """Best token of each row; repeated until blank if the model was trained so."""
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         spans: list[Span] = []

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from asrtool.decode.parameters import DecodingParameters, TuningFile, Weights, format_parameters
-from asrtool.decode.search.attention import BLANK, END, Attended, Beam, Decoder, Greedy, PrefixScorer, Scorer
+from asrtool.decode.search.attention import BLANK, END, Attended, Beam, Decoder, Greedy, PrefixScorer
 from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.decode.words import WordPieces
 from asrtool.errors import AsrtoolError
@@ -148,20 +148,6 @@ def test_a_reward_for_words_makes_up_for_what_they_cost(seed: int) -> None:
     assert search.best(rows_TC, weights, 0.0).tokens() == best_of_all(search, rows_TC, weights, 0.0)
 
 
-def test_what_a_beam_ranks_by_is_the_score_of_each_beginning() -> None:
-    search, rows_TC = search_of(Beam, 1), rows_of(1)
-    score = Scorer(Decoder(search.weights, rows_TC), search._ctc(rows_TC), 0.4)
-    beam = [search.tree.root(END)]
-    for _ in range(2):
-        score.step(beam)
-        grown = search._grow(beam, score, Weights(0.7))
-        beam = grown[1:3]
-        score.keep([1, 2])
-    for node, end in zip(beam, score.step(beam), strict=True):
-        expected = 0.6 * spoken(search, rows_TC, node.tokens()) + 0.4 * by_ctc(search._ctc(rows_TC), node.tokens())
-        assert end == pytest.approx(expected, rel=1e-5)
-
-
 def test_greedy_takes_the_best_token_until_the_end() -> None:
     ended = 0
     for seed in range(8):
@@ -190,18 +176,13 @@ def test_words_follow_each_other_where_attention_goes_back() -> None:
     assert [word.confidence for word in words] == pytest.approx(np.exp([-0.2, -0.3, -0.4]))
 
 
-def test_a_model_without_ctc_is_searched_without_it() -> None:
-    search = search_of(Beam, 1)
-    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0, 0.3)
-    search.resources.acoustic.model.objective.ctc = None
-    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0,)
-
-
 def test_a_weight_of_ctc_that_another_model_was_tuned_with_is_refused_where_there_is_none(tmp_path: Path) -> None:
     search, tuning = search_of(Beam, 1), tmp_path / "tuning.json"
     tuned = DecodingParameters.of("attention-beam", lm_weight=0.1, word_penalty=0, beam=4, ctc_weight=0.3)
     tuning.write_text(format_parameters([tuned]), encoding="utf-8")
     assert TuningFile(tuning).read("attention-beam", search.axes()) == tuned
+    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0, 0.3)
     search.resources.acoustic.model.objective.ctc = None
+    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0,)
     with pytest.raises(AsrtoolError, match=r"has ctc_weight 0\.3, expected 0, because model\.attention\.ctc_weight"):
         TuningFile(tuning).read("attention-beam", search.axes())

@@ -14,9 +14,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 from dask_cluster import Cluster, needs_dask
+from made_up import write_graph
 
 from asrtool.cli.decoding import decode, tune
-from asrtool.cli.lang import lm
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
 from asrtool.data.storage.shard import write_shard
@@ -25,11 +25,8 @@ from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import to_table
 from asrtool.settings.data import Features
 from asrtool.settings.schema import SEARCHED
@@ -87,10 +84,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = work / "sentences.txt"
     sentences.write_text("\n".join(SENTENCES) + "\n")
     train_tokenizer(sentences, work / "tokenizer", NUM_TOKENS)
-    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
-    options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
-    assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
-    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
+    write_graph(work, sentences)
     write_model(work / "model.pt", Tokenizer.load(work / "tokenizer").digest)
     for name in ("dev", "test"):
         write_features(work / "features" / name)

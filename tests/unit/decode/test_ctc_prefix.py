@@ -47,18 +47,6 @@ def test_a_beginning_has_all_sequences_that_begin_so(num_rows: int, tokens: list
             state, last = states.take(np.array([tokens[length] - 1])), tokens[length]
 
 
-def test_several_prefixes_are_extended_as_each_by_itself() -> None:
-    scorer = PrefixScorer(log_posteriors(6, 4, 1))
-    _, firsts = scorer.extend(scorer.start(), np.array([BLANK]), np.array([[1, 2, 3]]))
-    tokens_BK = np.array([[1, 3], [1, 2], [2, 3]])
-    begins_BK, states = scorer.extend(firsts, np.array([1, 2, 3]), tokens_BK)
-    ends_M = scorer.end(states)
-    for b in range(3):
-        begins_1K, alone = scorer.extend(firsts.take(np.array([b])), np.array([b + 1]), tokens_BK[b : b + 1])
-        np.testing.assert_array_equal(begins_BK[b], begins_1K[0])
-        np.testing.assert_array_equal(ends_M[2 * b : 2 * b + 2], scorer.end(alone))
-
-
 def test_long_utterances_lose_nothing() -> None:
     """Blank and one token, as probable as each other: of 2 ** T paths so many have exactly one token as begin once."""
     num_rows = 1000

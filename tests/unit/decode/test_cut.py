@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import math
@@ -16,16 +15,15 @@ import torch
 from lhotse import Recording, SupervisionSegment
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import Drop, read_drops, write_manifests
+from asrtool.data.manifests.manifest import read_drops, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.data.storage.index import read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.align import cut as cut_module
-from asrtool.decode.align.cut import Cutter, Lengths, cut_at_pauses, cut_run
+from asrtool.decode.align.cut import Cutter, cut_at_pauses, cut_run
 from asrtool.decode.forward import AcousticModel
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.local.sets.duplicates import check_same_audio
 from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.data import Data, Features
 from asrtool.settings.decode import Decode
@@ -33,8 +31,8 @@ from asrtool.settings.schema import Choice
 
 RATE_HZ = 8000
 FRAME_S = 0.03
-LENGTHS = Lengths(1.0, 4.0, 0.2)
-DATA = Data(max_duration_s=4.0, cut_long=True)
+LARGEST_S = 4.0
+DATA = Data(max_duration_s=LARGEST_S, cut_long=True)
 FEATURES = Features(type=Choice.of("features", "fbank", num_mel_bins=23), speeds=(1.0, 0.9), num_jobs=1)
 SENTENCE = ["so", "what", "did", "you", "do", "last", "week"]
 SAID_S = {0: 0.2, 1: 0.6, 2: 1.1, 3: 2.4, 4: 2.8, 5: 4.2, 6: 4.6}  # when each of them begins; all last 0.3 s
@@ -75,19 +73,19 @@ def item(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, list[tuple
 
 def test_cuts_are_in_pauses_and_pieces_have_their_words(tokenizer: Path) -> None:
     loaded = Tokenizer.load(tokenizer)
-    cutter = Cutter(CtcTopology(), FRAME_S, LENGTHS)
+    cutter = Cutter(CtcTopology(), FRAME_S, LARGEST_S)
     words = cutter(item(loaded, SENTENCE))
     assert isinstance(words, list)
-    pieces = cut_at_pauses(words, DURATION_S, LENGTHS)
+    pieces = cut_at_pauses(words, DURATION_S, LARGEST_S)
     assert [piece.text for piece in pieces] == ["so what did you do", "last week"]
     assert cutter.cut(words, DURATION_S) == pieces
     for one, other in itertools.pairwise(pieces):
         assert any(begin - 0.02 <= one.end_s <= other.begin_s <= end + 0.02 for begin, end in PAUSES_S)
 
 
-def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
+def test_what_cannot_be_cut_says_why(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = Tokenizer.load(tokenizer)
-    cutter = Cutter(CtcTopology(), FRAME_S, LENGTHS)
+    cutter = Cutter(CtcTopology(), FRAME_S, LARGEST_S)
     assert cutter((heard(loaded), "'x': no tokens")) == ("no alignment", "'x': no tokens")
     few = heard(loaded)[:5], item(loaded, SENTENCE)[1]
     reason, detail = cutter(few)
@@ -95,10 +93,10 @@ def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
     reason, detail = cutter(item(loaded, list(reversed(SENTENCE))))
     assert reason == "text unlike audio"
     assert str(detail).endswith("nats a token behind the best path, 2 allowed")
-    strict = dataclasses.replace(cutter, lengths=Lengths(1.0, 4.0, 1.5))
-    words = strict(item(loaded, SENTENCE))
+    monkeypatch.setattr(cut_module, "PAUSE_S", 1.5)
+    words = cutter(item(loaded, SENTENCE))
     assert isinstance(words, list)
-    assert strict.cut(words, DURATION_S) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
+    assert cutter.cut(words, DURATION_S) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
 
 
 class Model(torch.nn.Module):
@@ -115,7 +113,7 @@ class Model(torch.nn.Module):
         return scores.expand(len(lens_N), -1, -1), torch.clamp(rows_N, max=len(scores))
 
 
-def make_work(folder: Path, texts: list[str], train_s: float = 0.5) -> None:
+def make_work(folder: Path, texts: list[str]) -> None:
     """Manifests with an utterance that is not too long and those that are, and the features of the former."""
     noise = np.random.default_rng(1).normal(scale=0.1, size=(RATE_HZ * 40, 2))
     soundfile.write(folder / "r.wav", noise, RATE_HZ)
@@ -127,8 +125,7 @@ def make_work(folder: Path, texts: list[str], train_s: float = 0.5) -> None:
         )
 
     for name in ("train", "dev", "test"):
-        start_s = train_s if name == "train" else 0.5
-        write_manifests(folder / "manifests" / name, [recording], [segment(name, start_s, 3.0, "so")], [], 0.0, {})
+        write_manifests(folder / "manifests" / name, [recording], [segment(name, 0.5, 3.0, "so")], [], 0.0, {})
     long = [segment(f"u{i}", 4.125 + 6 * i, DURATION_S, text) for i, text in enumerate(texts)]
     if long:
         write_manifests(folder / "manifests" / "long", [recording], long, [], 0.0, {})
@@ -140,17 +137,16 @@ def run(
     folder: Path,
     tokenizer: Path,
     monkeypatch: pytest.MonkeyPatch,
-    data: Data = DATA,
-    other: Path | None = None,
+    digest: str = "",
 ) -> None:
-    """Cut by a model of `tokenizer`, with the tokenizer `other` where there is one."""
+    """Cut by a model of `tokenizer`, or of the one of `digest`."""
     loaded = Tokenizer.load(tokenizer)
     info = {
         "features": {"frame_shift_ms": 10.0, "cmvn": "speaker"},
         "model": {},
         "num_features": 23,
         "num_tokens": loaded.num_tokens,
-        "tokenizer": loaded.digest,
+        "tokenizer": digest or loaded.digest,
     }
     acoustic = AcousticModel(Path("model.pt"), Model(loaded), info)  # type: ignore[arg-type]
     monkeypatch.setattr(cut_module, "load_acoustic_model", lambda _: acoustic)
@@ -158,10 +154,10 @@ def run(
         Path("model.pt"),
         folder / "manifests",
         folder / "features",
-        other or tokenizer,
+        tokenizer,
         folder / "cut",
         Decode(num_jobs=1),
-        data,
+        DATA,
     )
 
 
@@ -177,15 +173,9 @@ def test_pieces_are_trained_on_as_utterances(
     pieces = [u for u in index[2:] if not u.id.startswith("sp")]
     assert [u.id for u in pieces] == ["u0-c01", "u0-c02", "u2-c01", "u2-c02"]
     assert [u.id for u in index[6:]] == [f"sp0.9-{u.id}" for u in pieces]
-    assert FeatureReader(tmp_path / "cut" / "features" / "train", "speaker").texts(index[:3]) == [
-        "so",
-        "so",
-        "so what did you do",
-    ]
-    assert (
-        FeatureReader(tmp_path / "cut" / "features" / "train", "speaker").texts(pieces)
-        == ["so what did you do", "last week"] * 2
-    )
+    reader = FeatureReader(tmp_path / "cut" / "features" / "train", "speaker")
+    assert reader.texts(index[:3]) == ["so", "so", "so what did you do"]
+    assert reader.texts(pieces) == ["so what did you do", "last week"] * 2
     for i, start_s in ((0, 4.125), (2, 16.125)):
         assert pieces[i].start_s == start_s
         assert pieces[i + 1].start_s + pieces[i + 1].duration_s == pytest.approx(start_s + DURATION_S, abs=1e-3)
@@ -202,34 +192,6 @@ def test_pieces_are_trained_on_as_utterances(
     assert "3 long utterances, 0.004 h; cut into 4 pieces, 0.003 h; dropped: 1 text unlike audio" in caplog.text
     assert [u.id for u in read_index(tmp_path / "cut" / "features" / "dev")] == ["dev"]
     assert not (tmp_path / "cut" / "features" / "long").exists()
-
-
-def bursts(seconds: float) -> np.ndarray:
-    """Tones of 60 ms, forty a second, some louder than others: a sound that is known again."""
-    random = np.random.default_rng(2)
-    sound = np.zeros(round(seconds * RATE_HZ))
-    tone = np.arange(480) / RATE_HZ
-    for begin in range(0, len(sound) - len(tone), 200):
-        height, pitch_hz = random.uniform(0.1, 1), random.uniform(300, 3000)
-        sound[begin : begin + len(tone)] += height * np.hanning(len(tone)) * np.sin(2 * np.pi * pitch_hz * tone)
-    return 0.4 * sound
-
-
-def test_no_piece_is_of_an_utterance_in_which_a_scored_one_is_heard(
-    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `asrtool prepare same-audio` leaves of the long utterances is what is cut."""
-    make_work(tmp_path, [" ".join(SENTENCE)] * 3, train_s=34.0)
-    samples, _ = soundfile.read(tmp_path / "r.wav")
-    sound = bursts(3.0)[:, None]
-    for start_s, gain in ((0.5, 1.0), (11.0, 0.5)):  # dev and test, and within u1
-        samples[round(start_s * RATE_HZ) :][: len(sound)] = gain * sound
-    soundfile.write(tmp_path / "r.wav", samples, RATE_HZ)
-    check_same_audio(tmp_path / "manifests", dataclasses.replace(DATA, same_audio="drop"), FEATURES)
-    run(tmp_path, tokenizer, monkeypatch)
-    ids = [u.id for u in read_index(tmp_path / "cut" / "features" / "train")]
-    assert [id_ for id_ in ids if not id_.startswith("sp")] == ["train", "u0-c01", "u0-c02", "u2-c01", "u2-c02"]
-    assert read_drops(tmp_path / "manifests" / "train" / "dropped.tsv") == [Drop("u1", "same audio in test", "test")]
 
 
 def test_where_nothing_is_too_long_the_features_are_the_same(
@@ -256,10 +218,8 @@ def test_a_tokenizer_of_another_model_is_refused(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_work(tmp_path, [" ".join(SENTENCE)])
-    (tmp_path / "text").write_text("one two three\n" * 5)
-    train_tokenizer(tmp_path / "text", tmp_path / "other", 36)
-    with pytest.raises(AsrtoolError, match=r"other: 36 tokens, but model\.pt was trained on"):
-        run(tmp_path, tokenizer, monkeypatch, other=tmp_path / "other")
+    with pytest.raises(AsrtoolError, match=r"tokenizer: model\.pt was trained on 35 other tokens"):
+        run(tmp_path, tokenizer, monkeypatch, digest="another")
     assert not (tmp_path / "cut").exists()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import resource
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from made_up import MadeUpReader, write_graph
 
-from asrtool.cli.lang import lm
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run
@@ -29,10 +27,7 @@ from asrtool.decode.search.graph import GraphSearch
 from asrtool.decode.search.method import make_methods
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.graph import build_graph
-from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import SEARCHED, Choice
 
@@ -51,10 +46,8 @@ class Echo(torch.nn.Module):
         return feats_NTF[:, ::STACK_FRAMES].log_softmax(dim=-1), (lens_N + STACK_FRAMES - 1) // STACK_FRAMES
 
 
-class Reader:
+class Reader(MadeUpReader):
     """Utterances whose features stand for their text: each token for one output row, two rows of blank behind it."""
-
-    directory = Path("features/set")  # which is on no server
 
     def __init__(self, name: str, tokenizer: Tokenizer) -> None:
         random = np.random.default_rng(len(name))
@@ -75,12 +68,6 @@ class Reader:
     def read(self, i: int) -> np.ndarray:
         return self.feats[i]
 
-    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
-        return [self.read(i) for i in positions]
-
-    def texts(self, utterances: list[Utterance]) -> list[str]:
-        return [utterance.text for utterance in utterances]
-
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -89,16 +76,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = work / "sentences.txt"
     sentences.write_text("\n".join(SENTENCES) + "\n")
     train_tokenizer(sentences, work / "tokenizer", 40)
-    return make_graph(work, sentences)
-
-
-def make_graph(work: Path, sentences: Path) -> Path:
-    """Lexicon, language model and graph of a work directory that has a tokenizer."""
-    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
-    options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
-    assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
-    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
-    return work
+    return write_graph(work, sentences)
 
 
 @pytest.fixture
@@ -176,10 +154,13 @@ def spoken(text: str) -> list[str]:
 def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
     work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
-    run(work, features, tmp_path / "decode", methods=METHODS)
+    for num_jobs in (1, 2):
+        run(work, features, tmp_path / str(num_jobs), methods=METHODS, num_jobs=num_jobs, batch_s=2.0)
     for name, texts in SAID.items():
         for method in METHODS:
-            rows = [line.split() for line in (tmp_path / "decode" / name / f"{method}.ctm").read_text().splitlines()]
+            ctm = (tmp_path / "1" / name / f"{method}.ctm").read_text()
+            assert (tmp_path / "2" / name / f"{method}.ctm").read_text() == ctm
+            rows = [line.split() for line in ctm.splitlines()]
             for number, text in enumerate(texts):
                 own = [row for row in rows if 10.0 * number <= float(row[2]) < 10.0 * number + 10.0]
                 assert [row[4] for row in own] == spoken(text)
@@ -187,6 +168,12 @@ def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
                 assert all(0.5 < float(row[5]) <= 1.0 for row in own)
                 ends = [float(row[2]) + float(row[3]) for row in own]
                 assert all(end <= float(row[2]) + 1e-9 for end, row in zip(ends, own[1:], strict=False))
+    report = json.loads((tmp_path / "1" / "decode.json").read_text())
+    assert report["methods"] == {**TUNED, "greedy": {"lm_weight": None}}
+    assert report["sets"]["test"]["num_utterances"] == 3
+    audio_s = sum(utterance.duration_s for utterance in Reader("test", Tokenizer.load(work / "tokenizer")).index)
+    assert report["sets"]["test"]["audio_s"] == pytest.approx(audio_s, abs=0.01)
+    assert list(report["sets"]["dev"]["search_rtf"]) == list(METHODS)
 
 
 def in_cyrillic(text: str) -> str:
@@ -205,7 +192,7 @@ def test_every_method_spells_in_bytes_what_the_tokenizer_has_no_characters_for(
     sentences.write_text("".join(f"{in_cyrillic(text)}\n" for text in SENTENCES), encoding="utf-8")
     heard.write_text(re.sub("[\u0434\u043e\u0442]", "", sentences.read_text(encoding="utf-8")), encoding="utf-8")
     train_tokenizer(heard, tmp_path / "tokenizer", 0, byte_fallback=True)
-    make_graph(tmp_path, sentences)
+    write_graph(tmp_path, sentences)
     assert "<0xD1> <0x82>" in (tmp_path / "lang" / "lexicon.txt").read_text(encoding="utf-8")
     echo(tmp_path, monkeypatch)
     run(tmp_path, features, tmp_path / "decode", methods=METHODS)
@@ -215,19 +202,6 @@ def test_every_method_spells_in_bytes_what_the_tokenizer_has_no_characters_for(
             lines = (tmp_path / "decode" / name / f"{method}.ctm").read_text(encoding="utf-8").splitlines()
             rows = sorted((line.split() for line in lines), key=lambda row: float(row[2]))
             assert [row[4] for row in rows] == words, (name, method)
-
-
-def test_the_report_names_the_weights_and_what_was_decoded(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    run(work, features, tmp_path / "decode", methods=METHODS)
-    report = json.loads((tmp_path / "decode" / "decode.json").read_text())
-    assert report["methods"] == {**TUNED, "greedy": {"lm_weight": None}}
-    assert report["sets"]["test"]["num_utterances"] == 3
-    assert report["sets"]["test"]["audio_s"] == pytest.approx(
-        sum(u.duration_s for u in Reader("test", Tokenizer.load(work / "tokenizer")).index), abs=0.01
-    )
-    assert list(report["sets"]["dev"]["search_rtf"]) == list(METHODS)
 
 
 def tune_dev(work: Path, features: Path, out: Path, **settings: Any) -> list[list[str]]:
@@ -295,41 +269,6 @@ def test_what_was_tuned_is_what_decoding_applies(
     assert sum(row[0] == "rescore" for row in rows) == 4 * 3  # all weights and penalties together, no neural model
 
 
-def test_the_number_of_processes_changes_no_ctm(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    for num_jobs in (1, 2):
-        run(work, features, tmp_path / str(num_jobs), methods=METHODS, num_jobs=num_jobs, batch_s=2.0)
-    ctms = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*.ctm"))
-    assert len(ctms) == 8
-    for ctm in ctms:
-        assert (tmp_path / "1" / ctm).read_text() == (tmp_path / "2" / ctm).read_text()
-
-
-def test_a_tuning_with_a_neural_model_is_not_applied_without_one(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    tuning = tmp_path / "tuning.json"
-    rescore = {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0, "nnlm_weight": 0.4}
-    tuning.write_text(json.dumps({"methods": {**TUNED, "rescore": rescore}}))
-    expected = (
-        r"tuning\.json: rescore has nnlm_weight 0\.4, expected 0, because nnlm\.enabled is false; run `asrtool tune`"
-    )
-    with pytest.raises(AsrtoolError, match=expected):
-        decode_run(Path("model.pt"), features, tuning, tmp_path / "decode", folders(work), configure(METHODS))
-    assert not (tmp_path / "decode").exists()
-
-
-def test_only_what_the_methods_need_is_read(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    bare = tmp_path / "work"
-    bare.mkdir()
-    (bare / "tokenizer").symlink_to(work / "tokenizer")
-    run(bare, features, tmp_path / "decode", methods=("greedy",))
-    assert sorted(path.name for path in (tmp_path / "decode" / "test").iterdir()) == ["greedy.ctm", "greedy.utterances"]
-
-
 def test_a_folder_that_a_method_needs_and_nobody_gave_is_named(
     work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
@@ -340,36 +279,28 @@ def test_a_folder_that_a_method_needs_and_nobody_gave_is_named(
     )
     with pytest.raises(AsrtoolError, match=expected):
         tune_run(Path("model.pt"), features / "dev", tmp_path / "tune", given, configure(("greedy", "beam")))
-
-
-def test_a_method_without_the_one_it_is_based_on_is_one_line(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        AsrtoolError, match=r"decode\.methods has rescore without graph, which it is based on; add graph"
-    ):
+    expected = r"decode\.methods has rescore without graph, which it is based on; add graph"
+    with pytest.raises(AsrtoolError, match=expected):
         tune_run(Path("model.pt"), features / "dev", tmp_path / "tune", folders(work), configure(("rescore",)))
 
 
-def test_whatever_sets_are_there_are_decoded_but_train(
+def test_all_sets_but_train_are_decoded_or_one_with_no_folder_that_the_methods_do_not_need(
     work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (features / "test").rename(features / "hub5")
     (features / "notes").mkdir()
     monkeypatch.setitem(SAID, "hub5", SAID["test"])
-    run(work, features, tmp_path / "decode", methods=("greedy",))
-    assert sorted(path.name for path in (tmp_path / "decode").glob("[!.]*")) == ["decode.json", "dev", "hub5"]
-    assert list(json.loads((tmp_path / "decode" / "decode.json").read_text())["sets"]) == ["dev", "hub5"]
-
-
-def test_one_set_is_decoded_by_its_own_folder(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(work, features, tmp_path / "all", methods=("greedy",))
-    monkeypatch.chdir(features / "test")
-    run(work, Path("."), tmp_path / "one", methods=("greedy",))
-    assert sorted(path.name for path in (tmp_path / "one").glob("[!.]*")) == ["decode.json", "test"]
-    ctms = [(tmp_path / out / "test" / "greedy.ctm").read_text() for out in ("all", "one")]
+    bare = tmp_path / "work"
+    bare.mkdir()
+    (bare / "tokenizer").symlink_to(work / "tokenizer")
+    run(bare, features, tmp_path / "all", methods=("greedy",))
+    assert sorted(path.name for path in (tmp_path / "all").glob("[!.]*")) == ["decode.json", "dev", "hub5"]
+    assert sorted(path.name for path in (tmp_path / "all" / "hub5").iterdir()) == ["greedy.ctm", "greedy.utterances"]
+    assert list(json.loads((tmp_path / "all" / "decode.json").read_text())["sets"]) == ["dev", "hub5"]
+    monkeypatch.chdir(features / "hub5")
+    run(bare, Path("."), tmp_path / "one", methods=("greedy",))
+    assert sorted(path.name for path in (tmp_path / "one").glob("[!.]*")) == ["decode.json", "hub5"]
+    ctms = [(tmp_path / out / "hub5" / "greedy.ctm").read_text() for out in ("all", "one")]
     assert ctms[0] == ctms[1]
 
 
@@ -396,61 +327,22 @@ def test_scores_that_are_not_numbers_name_their_utterance(
     assert not (tmp_path / "decode").exists()
 
 
-def test_a_failure_leaves_what_was_decoded_before(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_model_that_is_missing_or_of_other_features_or_tokens_is_refused(
+    work: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
-    out = tmp_path / "decode"
-    run(work, features, out, methods=("greedy",))
-    before = (out / "decode.json").read_text()
-    monkeypatch.setattr(decode, "format_ctm", lambda segments: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        run(work, features, out, methods=("greedy",))
-    assert (out / "decode.json").read_text() == before
-    assert [path.name for path in tmp_path.iterdir() if path.name != "tuning.json"] == ["decode"]
-
-
-def test_a_full_disk_is_one_line_and_leaves_nothing(
-    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    tuning, config = work / "tuning.json", configure(("greedy",))
-    tuning.write_text(json.dumps({"methods": TUNED}))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
-    try:
-        with pytest.raises(AsrtoolError, match="decode: cannot be written, file too large; free some space"):
-            decode_run(Path("model.pt"), features, tuning, tmp_path / "decode", folders(work), config)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_model_names_the_stages_to_run(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"model\.pt: no acoustic model; run the stages train and average first"):
         load_acoustic_model(tmp_path / "model.pt")
-
-
-def test_a_model_of_other_features_is_refused(acoustic: AcousticModel, tmp_path: Path) -> None:
     acoustic.info["num_features"] = 80
     expected = r"features/dev: 40 features a frame, but model\.pt was trained on 80; run the stages train and average"
     with pytest.raises(AsrtoolError, match=expected):
         open_features(tmp_path / "features" / "dev", acoustic)
-
-
-def test_a_model_of_another_tokenizer_is_refused(work: Path, acoustic: AcousticModel) -> None:
     acoustic.info["num_tokens"] = 500
-    with pytest.raises(
-        AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500; use the tokenizer"
-    ):
+    expected = r"tokenizer: 40 tokens, but model\.pt was trained on 500; use the tokenizer"
+    with pytest.raises(AsrtoolError, match=expected):
         open_searches(work, acoustic, configure())
-
-
-def test_a_model_of_as_many_other_tokens_is_refused(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("in the seas we find no way to\n" * 5)
-    train_tokenizer(tmp_path / "text", tmp_path / "tokenizer", 40)
-    for folder in ("lm", "lang", "graph"):
-        (tmp_path / folder).symlink_to(work / folder)
+    acoustic.info.update(num_tokens=40, tokenizer="another")
     with pytest.raises(AsrtoolError, match=r"tokenizer: model\.pt was trained on 40 other tokens; use the tokenizer"):
-        open_searches(tmp_path, acoustic, configure())
+        open_searches(work, acoustic, configure())
 
 
 def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -463,10 +355,7 @@ def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
         check_graph_tokens(table, ["<blk>", "<unk>", "x", "z"])
     with pytest.raises(AsrtoolError, match=r"label 3 is x, expected nothing"):
         check_graph_tokens(table, ["<blk>", "<unk>"])
-
-
-def test_a_piece_may_begin_as_the_symbols_behind_the_tokens_do(tmp_path: Path) -> None:
-    table = tmp_path / "tokens.txt"
+    # A piece may begin as the symbols behind the tokens do
     table.write_text("<eps> 0\n<blk> 1\n#1 2\nx 3\n#0 4\n#2 5\n")
     check_graph_tokens(table, ["<blk>", "#1", "x"])
     with pytest.raises(AsrtoolError, match=r"label 2 is #1, expected #3"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from made_up import MadeUpReader
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
@@ -18,23 +18,14 @@ from asrtool.models.acoustic import choose_device
 LENS = (7, 3, 5)
 
 
-class Reader:
+class Reader(MadeUpReader):
     """Utterances whose features count upwards."""
 
-    directory = Path("features/set")  # which is on no server
-
     num_bins = 2
-
     index = tuple(Utterance(f"u{n}", "r", "A", 0.0, 0.1, "s", "", 0, length) for n, length in enumerate(LENS))
 
     def read(self, i: int) -> np.ndarray:
         return np.arange(2 * LENS[i], dtype=np.float32).reshape(-1, 2) + i
-
-    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
-        return [self.read(i) for i in positions]
-
-    def texts(self, utterances: list[Utterance]) -> list[str]:
-        return [utterance.text for utterance in utterances]
 
 
 class Double(torch.nn.Module):
@@ -137,18 +128,15 @@ def test_a_batch_that_does_not_fit_memory_is_computed_in_halves(caplog: pytest.L
     assert "5 utterances do not fit memory: computing them in halves (decode.batch_s)" in caplog.text
 
 
-def test_an_utterance_that_does_not_fit_memory_is_one_line() -> None:
-    with pytest.raises(AsrtoolError, match="an utterance of 11 frames does not fit memory; free some"):
-        apply_model(Limited(), np.zeros((1, 11, 2), np.float32), np.array([11]), torch.device("cpu"))
-
-
-def test_other_errors_of_a_model_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="size of tensor"):
-        apply_model(Broken(), np.zeros((2, 3, 2), np.float32), np.array([3, 3]), torch.device("cpu"))
-
-
 class Broken(torch.nn.Module):
     """Adds what does not fit."""
 
     def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return feats_NTF + torch.zeros(7), lens_N
+
+
+def test_an_utterance_that_does_not_fit_memory_is_one_line_and_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(AsrtoolError, match="an utterance of 11 frames does not fit memory; free some"):
+        apply_model(Limited(), np.zeros((1, 11, 2), np.float32), np.array([11]), torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        apply_model(Broken(), np.zeros((2, 3, 2), np.float32), np.array([3, 3]), torch.device("cpu"))

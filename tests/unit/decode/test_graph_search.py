@@ -71,12 +71,6 @@ def test_the_path_found_is_the_cheapest_of_all(
     assert cost(tuple(found), scores_TV, lm_weight, word_penalty) == pytest.approx(best, abs=1e-3)
 
 
-def test_a_heavier_language_model_takes_the_cheaper_word(graph: object) -> None:
-    scores_TV = np.log(np.array([[0.02, 0.42, 0.56]], dtype=np.float32))
-    search = GraphSearch(graph, max_active=100)
-    assert [search.search(scores_TV, weight, beam=20.0) for weight in (0.3, 1.0)] == [[2], [1]]
-
-
 def test_posteriors_that_no_path_survives_give_none(graph: object) -> None:
     impossible_TV = np.full((3, 3), -math.inf, dtype=np.float32)
     assert GraphSearch(graph, max_active=100).search(impossible_TV, 1.0, beam=14.0) is None

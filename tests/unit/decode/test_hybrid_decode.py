@@ -1,16 +1,17 @@
-"""Graph search and rescoring with a hybrid model of phones, whose posteriors are made up."""
+"""Decoding with models of phones, CTC and hybrid, whose posteriors are made up."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from phone_language import write_phone_language
+from made_up import write_phone_language
 
 from asrtool.cli.lang import graph
 from asrtool.decode.decoder import Searches
@@ -19,15 +20,19 @@ from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import make_methods
 from asrtool.errors import AsrtoolError
+from asrtool.lang.graph import build_graph
 from asrtool.lang.phones import TOKENS, PhoneTokenizer
 from asrtool.models.acoustic import tree_to_info
 from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Config, Decode
 from asrtool.settings.schema import Choice
 
 SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
 HYBRID = ["model.objective=frame-ce", "decode.methods=graph,rescore"]
 WEIGHTS = {"lm_weight": 1.0, "word_penalty": 0.0, "beam": 14.0}
+GRAPH_WEIGHTS = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
+FRAME_S = 0.03
 
 
 def make_tree(seed: int) -> Tree:
@@ -46,38 +51,40 @@ TREE = make_tree(1)
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
     write_phone_language(work, SENTENCES)
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "ctc", CtcTopology().transducer)
     TREE.save(work)
-    paths = [str(work / name) for name in ("lang", "lm/G.arpa", "graph")]
+    paths = [str(work / name) for name in ("lang", "lm/G.arpa", "hybrid")]
     command = [*paths, "--targets", str(work), "--set", HYBRID[0], "--set", HYBRID[1]]
     made = CliRunner().invoke(graph, command, catch_exceptions=False)
     assert made.exit_code == 0
     return work
 
 
-def open_searches(work: Path, tree: Tree) -> Searches:
-    """Graph search and rescoring for a model of this tree."""
-    info = {
+def open_searches(work: Path, tree: Tree | None, *names: str) -> Searches:
+    """Methods for a hybrid model of `tree`, or for a CTC model."""
+    info: dict[str, Any] = {
         "features": {"frame_shift_ms": 10.0},
         "num_tokens": len(TOKENS),
         "tokenizer": PhoneTokenizer({}).digest,
+        "model": {},
         **tree_to_info(tree),
     }
-    info["model"] = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}}
+    if tree:
+        info["model"] = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}}
     model = torch.nn.Identity()
     model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]
     acoustic = AcousticModel(Path("model.pt"), model, info)  # type: ignore[arg-type]
-    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in ("graph", "rescore"))))
-    methods = make_methods(
-        config.decode, Resources(acoustic, {name: work / name for name in ("tokenizer", "lang", "lm", "graph")}, config)
-    )
+    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)))
+    folders = {name: work / name for name in ("tokenizer", "lang", "lm")}
+    folders["graph"] = work / ("hybrid" if tree else "ctc")
+    methods = make_methods(config.decode, Resources(acoustic, folders, config))
     for method in methods.values():
         method.open({axis.name: axis.values for axis in method.axes()})
-    if graph := methods.get("graph"):
-        graph.prepare(combine("graph", graph.axes(), None))
+    methods["graph"].prepare(combine("graph", methods["graph"].axes(), None))
     return Searches(methods)
 
 
-def say(phones: str) -> np.ndarray:
+def say_by_hybrid(phones: str) -> np.ndarray:
     """Scores of `phones`, one to three rows each, silence where a - stands."""
     leaves, left = [], 0
     for number, phone in enumerate(phones.split()):
@@ -104,8 +111,8 @@ def is_silent(leaf: int) -> bool:
     ],
 )
 def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, words: str) -> None:
-    searches = open_searches(work, TREE)
-    scores_TL = say(phones)
+    searches = open_searches(work, TREE, "graph", "rescore")
+    scores_TL = say_by_hybrid(phones)
     graph_weights = DecodingParameters.of("graph", **WEIGHTS)
     ((found,),) = searches([(scores_TL, [graph_weights])])
     assert " ".join(word.text for word in found.result.words) == words
@@ -121,8 +128,8 @@ def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, 
 
 
 def test_a_graph_of_another_tree_is_refused(work: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"graph: made with another decision tree than model\.pt; run the stage gr"):
-        open_searches(work, make_tree(2))
+    with pytest.raises(AsrtoolError, match=r"hybrid: made with another decision tree than model\.pt; run the stage gr"):
+        open_searches(work, make_tree(2), "graph")
 
 
 def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:
@@ -130,3 +137,49 @@ def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:
     words = [*command, str(tmp_path / "graph"), "--set", HYBRID[0], "--set", HYBRID[1]]
     with pytest.raises(AsrtoolError, match=r"frame-ce has a decision tree, and --targets is not given; name the fold"):
         CliRunner().invoke(graph, words, catch_exceptions=False)
+
+
+def say_by_ctc(phones: str) -> np.ndarray:
+    """Scores of `phones`: a row for each, and a row of blank behind it."""
+    columns = [column for phone in phones.split() for column in (TOKENS.index(phone), 0)]
+    scores_TV = np.full((len(columns), len(TOKENS)), -8.0, dtype=np.float32)
+    scores_TV[np.arange(len(columns)), columns] = -0.05
+    return scores_TV
+
+
+@pytest.mark.parametrize(
+    ("phones", "words"),
+    [
+        ("AY S IY DH AH S IY T UW", "i see the sea too"),  # homophones by the language model
+        ("AY W EH N T T AH DH IY S IY", "i went to the sea"),  # not the first pronunciations of to and the
+        ("[noise] Y UW N OW N OW T UW W ER D Z DH", "you know no two words th-"),
+    ],
+)
+def test_words_are_those_the_language_model_expects_of_what_sounds_so(work: Path, phones: str, words: str) -> None:
+    search = open_searches(work, None, "graph")
+    (((found, _),),) = search([(say_by_ctc(phones), [GRAPH_WEIGHTS])])
+    assert [word.text for word in found.words] == words.split()
+    assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
+    starts = [word.begin_s for word in found.words]
+    assert starts == sorted(starts)
+    assert found.words[-1].end_s <= len(say_by_ctc(phones)) * FRAME_S + 1e-9
+
+
+def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path) -> None:
+    search = open_searches(work, None, "graph")
+    (((found, _),),) = search([(say_by_ctc("DH EY R EH D T UW B UH K S"), [GRAPH_WEIGHTS])])
+    times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
+    # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
+    assert times == [
+        ("they", 0.0, 0.105),
+        ("read", 0.105, 0.285),
+        ("two", 0.285, 0.405),
+        ("books", 0.405, 0.66),
+    ]
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_methods_that_read_words_off_tokens_are_refused(work: Path, method: str) -> None:
+    expected = f"tokenizer: its tokens do not mark where a word begins, which method {method} needs; use --set decode"
+    with pytest.raises(AsrtoolError, match=expected):
+        open_searches(work, None, method, "graph")

@@ -160,13 +160,3 @@ def test_without_a_final_state_in_reach_every_token_at_the_end_counts(tmp_path: 
     paths = LatticeSearch(unfinished, 100, 1000.0, 10).search(posteriors(1, seed=1), WIDE)
     assert [path.words for path in paths] == [(1,)]
     assert paths[0].lm == pytest.approx(-0.5)
-
-
-def test_words_that_differ_only_in_their_path_are_one_sentence(graph: GraphArrays) -> None:
-    flat_TV = np.log(np.full((4, 3), 1 / 3, dtype=np.float32))
-    found = LatticeSearch(graph, 1000, 1000.0, 1000).search(flat_TV, WIDE)
-    sentences = [path.words for path in found]
-    assert len(set(sentences)) == len(sentences)
-    assert len(all_paths(flat_TV, WIDE)) > len(sentences)
-    totals = [total_of(path, WIDE) for path in found]
-    assert totals == pytest.approx(sorted(totals), abs=1e-6)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from made_up import MadeUpReader
 
 from asrtool.cli.decoding import decode, tune
 from asrtool.data.storage.index import Utterance
@@ -82,10 +82,8 @@ MODEL = ["model.encoder=own_search.methods:Pool"]
 FRAME_S, NUM_FRAMES = 0.01, 20
 
 
-class Reader:
+class Reader(MadeUpReader):
     """Two utterances of four rows of the pooled model."""
-
-    directory = Path("features/set")  # which is on no server
 
     num_bins = 3
 
@@ -98,12 +96,6 @@ class Reader:
 
     def read(self, i: int) -> np.ndarray:
         return np.full((NUM_FRAMES, 3), float(i), dtype=np.float32)
-
-    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
-        return [self.read(i) for i in positions]
-
-    def texts(self, utterances: list[Utterance]) -> list[str]:
-        return [utterance.text for utterance in utterances]
 
 
 @pytest.fixture
@@ -126,8 +118,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(work: Path, command: object, methods: str, *options: str) -> Result:
-    words = [str(work / "model.pt"), *map(str, options), "--set", f"decode.methods={methods}"]
-    return CliRunner().invoke(command, [*words, "--set", "decode.num_jobs=2"], catch_exceptions=False)  # type: ignore[arg-type]
+    words = [str(work / "model.pt"), "--set", f"decode.methods={methods}", "--set", "decode.num_jobs=2", *options]
+    return CliRunner().invoke(command, words, catch_exceptions=False)  # type: ignore[arg-type]
 
 
 def test_an_own_method_tunes_and_decodes_what_it_says(work: Path) -> None:
@@ -167,11 +159,10 @@ def test_a_class_that_cannot_search_is_named_with_what_it_lacks(work: Path) -> N
 
 @pytest.mark.parametrize("num_jobs", [1, 2])
 def test_a_search_that_returns_words_alone_is_refused(num_jobs: int, work: Path) -> None:
-    words = [str(work / "model.pt"), str(work / "features" / "dev"), str(work / "tune")]
-    settings = ["--set", "decode.methods=own_search.methods:Bare", "--set", f"decode.num_jobs={num_jobs}"]
+    jobs = ["--set", f"decode.num_jobs={num_jobs}"]
     message = r"^decode.methods = own_search\.methods:Bare returned tuple, expected asrtool\.decode\.\S+:SearchRes"
     with pytest.raises(AsrtoolError, match=message):
-        CliRunner().invoke(tune, [*words, *settings], catch_exceptions=False)
+        run(work, tune, "own_search.methods:Bare", str(work / "features" / "dev"), str(work / "tune"), *jobs)
 
 
 def test_a_method_that_cannot_search_the_scores_of_the_model_is_refused(

@@ -26,9 +26,10 @@ CHOSEN = (
 )
 
 
-def methods(*names: str) -> dict[str, SearchMethod]:
+def methods(*names: str, neural: bool = True) -> dict[str, SearchMethod]:
     """Methods that have read nothing."""
-    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)), nnlm=Nnlm(enabled=True))
+    chosen = tuple(Choice.of("search", name) for name in names)
+    config = Config(decode=Decode(methods=chosen), nnlm=Nnlm(enabled=neural))
     return make_methods(config.decode, Resources(None, {}, config))  # type: ignore[arg-type]
 
 
@@ -37,6 +38,11 @@ def test_parameters_are_read_as_they_were_written(tmp_path: Path) -> None:
     path.write_text(format_parameters(CHOSEN))
     assert list(read_tuning(path, methods("greedy", "beam", "graph", "rescore")).values()) == list(CHOSEN)
     assert list(read_tuning(path, methods("rescore", "graph"))) == ["rescore", "graph"]
+    expected = (
+        r"tuning\.json: rescore has nnlm_weight 0\.4, expected 0, because nnlm\.enabled is false; run `asrtool tune`"
+    )
+    with pytest.raises(AsrtoolError, match=expected):
+        read_tuning(path, methods("rescore", "graph", neural=False))
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,9 @@ def test_a_file_that_is_no_tuning_is_one_line_that_names_the_command(tmp_path: P
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(AsrtoolError, match=rf"tuning\.json: {message}.*; run `asrtool tune`"):
+        read_tuning(path, methods("graph"))
+    path.unlink()
+    with pytest.raises(AsrtoolError, match=r"cannot be read, No such file.*; run `asrtool tune`"):
         read_tuning(path, methods("graph"))
 
 
@@ -82,11 +91,6 @@ def test_a_weight_that_the_configuration_would_refuse_is_named(
     message = rf"tuning\.json: {method} has {name} .*, expected {expected}; run `asrtool tune`"
     with pytest.raises(AsrtoolError, match=message):
         read_tuning(path, methods("greedy", "beam", "graph", "rescore"))
-
-
-def test_a_missing_tuning_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"cannot be read, No such file.*; run `asrtool tune`"):
-        read_tuning(tmp_path / "tuning.json", methods("graph"))
 
 
 def test_an_axis_without_values_has_the_value_of_the_base() -> None:

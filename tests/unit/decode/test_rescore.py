@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -11,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.decode.parameters import DecodingParameters, Weights
+from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchResult
-from asrtool.decode.search.rescore import Candidate, Rescore, ScoredList, score_lists
+from asrtool.decode.search.rescore import Candidate, Rescore
 from asrtool.decode.tune import tried
 from asrtool.decode.words import Word
 from asrtool.settings.config import Config
@@ -42,38 +41,7 @@ def make_candidate(sentence: tuple[str, ...], acoustic: float, lm: float) -> Can
 
 sentences = st.lists(st.sampled_from(VOCABULARY), max_size=4).map(tuple)
 candidates = st.builds(make_candidate, sentences, st.floats(-50, 0), st.floats(-50, 0))
-weights = st.builds(Weights, st.floats(0.1, 3), st.floats(-2, 2), st.just(10.0))
 GRAPH = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
-
-
-@given(
-    st.lists(candidates, min_size=1, max_size=6),
-    weights,
-    st.sampled_from([0.0, 0.3, 1.0]),
-    st.booleans(),
-    st.booleans(),
-)
-@settings(max_examples=80, deadline=None)
-def test_the_best_of_a_list_has_the_highest_sum_of_weighted_scores(
-    candidates: list[Candidate], weights: Weights, nnlm_weight: float, with_ngram: bool, with_neural: bool
-) -> None:
-    lm = HashLm()
-
-    def score(candidate: Candidate) -> float:
-        ngram = lm.log_prob(list(candidate.sentence)) if with_ngram else candidate.lm
-        neural = lm.log_prob([*candidate.sentence, "!"]) if with_neural else 0.0
-        penalty = weights.word_penalty * len(candidate.sentence)
-        return candidate.acoustic + weights.lm_weight * (ngram - penalty) + nnlm_weight * neural
-
-    [scored] = score_lists([candidates], lm if with_ngram else None, lm if with_neural else None)
-    best = ScoredList.of(scored).best(weights, nnlm_weight)
-    assert best is not None
-    assert score(best) == pytest.approx(max(map(score, candidates)), abs=1e-9)
-
-
-def test_an_empty_list_has_no_best() -> None:
-    assert score_lists([[]], HashLm(), HashLm()) == [()]
-    assert ScoredList.of(()).best(Weights(1.0)) is None
 
 
 def open_rescore(neural: bool, **settings: tuple[float, ...]) -> Rescore:
@@ -84,27 +52,47 @@ def open_rescore(neural: bool, **settings: tuple[float, ...]) -> Rescore:
     return method
 
 
-@given(st.lists(candidates, max_size=4))
-@settings(max_examples=30, deadline=None)
-def test_all_weights_are_tried_together_on_one_list(entry: list[Candidate]) -> None:
-    method = open_rescore(True, lm_weights=(0.5, 2.0), word_penalties=(-1.0, 0.0, 1.0), nnlm_weights=(0.0, 0.7))
+@given(
+    st.lists(candidates, max_size=6),
+    st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
+    st.floats(-2, 2),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_best_of_a_list_has_the_highest_sum_of_weighted_scores(
+    entry: list[Candidate], lm_weights: tuple[float, float], penalty: float, with_ngram: bool, with_neural: bool
+) -> None:
+    """All weights are tried together on one list."""
+    lm = HashLm()
+    settings = {"lm_weights": lm_weights, "word_penalties": (penalty, 0.0), "nnlm_weights": (0.0, 0.7)}
+    method = open_rescore(with_neural, **settings)
+    method.ngram = lm if with_ngram else None  # type: ignore[assignment]
     parameters = tried(method, 0, {"graph": GRAPH})
     combined = [(each["lm_weight"], each["word_penalty"], each["nnlm_weight"]) for each in parameters]
-    assert combined == list(itertools.product((0.5, 2.0), (-1.0, 0.0, 1.0), (0.0, 0.7)))
+    of_neural = (0.0, 0.7) if with_neural else (0.0,)
+    assert combined == list(itertools.product(dict.fromkeys(lm_weights), dict.fromkeys((penalty, 0.0)), of_neural))
     assert {each["beam"] for each in parameters} == {14.0}
     assert {method.first_pass(each) for each in parameters} == {DecodingParameters("rescore", GRAPH.items)}
+
+    def score(candidate: Candidate, each: DecodingParameters) -> float:
+        ngram = lm.log_prob(list(candidate.sentence)) if with_ngram else candidate.lm
+        neural = lm.log_prob([*candidate.sentence, "!"]) if with_neural else 0.0
+        of_ngram = ngram - each["word_penalty"] * len(candidate.sentence)
+        return candidate.acoustic + each["lm_weight"] * of_ngram + each["nnlm_weight"] * neural
+
     [result] = method.complete([SearchResult((), tuple(entry))])
-    scored = ScoredList.of(score_lists([entry], None, HashLm())[0])
-    best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
-    expected = [candidate.words if candidate else () for candidate in best]
-    assert method.choose(result, parameters) == expected
+    for each, words in zip(parameters, method.choose(result, parameters), strict=True):
+        scores = [(score(candidate, each), candidate.words) for candidate in entry]
+        best = max((total for total, _ in scores), default=0.0)
+        assert any(words == others and total > best - 1e-9 for total, others in scores) or (not entry and not words)
 
 
 @given(st.lists(st.lists(candidates, max_size=3), max_size=4))
 @settings(max_examples=30, deadline=None)
 def test_lists_are_scored_side_by_side_as_one_by_one(lists: list[list[Candidate]]) -> None:
     method = open_rescore(True)
-    method.ngram = HashLm()
+    method.ngram = HashLm()  # type: ignore[assignment]
     results = [SearchResult((), tuple(some)) for some in lists]
     assert method.complete(results) == [method.complete([result])[0] for result in results]
 
@@ -140,9 +128,3 @@ def test_without_a_neural_language_model_no_gpu_is_asked_which_a_forked_process_
     method = open_rescore(False)
     result = SearchResult((), (make_candidate(("a",), -1.0, -1.0),))
     assert method.complete([result]) == [result]
-
-
-def test_without_a_neural_language_model_its_weight_is_zero() -> None:
-    parameters = tried(open_rescore(False, nnlm_weights=(0.2, 0.6)), 0, {"graph": GRAPH})
-    assert {each["nnlm_weight"] for each in parameters} == {0.0}
-    assert math.prod((4, 3)) == len(parameters)

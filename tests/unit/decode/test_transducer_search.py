@@ -82,15 +82,6 @@ def test_a_beam_that_holds_all_finds_the_best_sequence(seed: int, lm: Bigrams | 
     assert search.best(rows_TJ, weights).tokens() == best_of_all(joint, rows_TJ, search.tree, weights)
 
 
-def test_the_language_model_changes_what_is_found() -> None:
-    def found(lm: Bigrams | None) -> list[tuple[int, ...]]:
-        rows_TJ = 2 * np.random.default_rng(4).standard_normal((6, 5))
-        searches = [search_of(Beam, random_joint(seed), lm) for seed in range(8)]
-        return [search.best(rows_TJ, Weights(2.0, 0.0, beam=10**6)).tokens() for search in searches]
-
-    assert found(None) != found(Bigrams())
-
-
 def test_a_beam_is_kept_by_the_language_model_as_well() -> None:
     """Behind `a` a new word is more probable than `b`, but it costs the word that it closes."""
     joint: Any = SimpleNamespace(start=lambda: (0,))
@@ -123,16 +114,13 @@ def spoken(token_of_row: list[list[int]]) -> Any:
     return Fixed()
 
 
-def test_greedy_emits_tokens_until_the_blank_is_best() -> None:
+def test_greedy_emits_tokens_until_the_blank_is_best_or_one_a_row() -> None:
     search = search_of(Greedy, spoken([[], [1, 2], [], [], [3], []]))
     words = search.search(np.arange(6.0)[:, None], DecodingParameters.of("transducer-greedy")).words
     assert [word.text for word in words] == ["ab", "c"]
     assert [word.confidence for word in words] == pytest.approx([0.7, 0.7])
     begins, ends = zip(*[(word.begin_s, word.end_s) for word in words], strict=True)
     assert begins[0] <= 1 * FRAME_S < 2 * FRAME_S <= ends[0] <= begins[1] <= 4 * FRAME_S < 5 * FRAME_S <= ends[1]
-
-
-def test_greedy_emits_one_token_a_row_where_the_model_was_trained_so() -> None:
     search = search_of(Greedy, spoken([[1], [2], [], [3, 3], []]))
     search.most_a_row = 1
     words = search.search(np.arange(5.0)[:, None], DecodingParameters.of("transducer-greedy")).words
@@ -162,11 +150,10 @@ def test_a_token_is_placed_in_the_row_that_most_of_its_probability_comes_from() 
     """Row 1 emits the token nearly for sure, row 0 seldom."""
     joint = random_joint(1, scale=0.0)
     joint.output_VJ = np.zeros((len(PIECES), 5))
-    joint.output_VJ[1, 0] = 5.0
+    joint.output_VJ[1, 0] = 9.0
     joint.output_V = np.array([0.0, -5.0, -50.0, -50.0])
     rows_TJ = np.zeros((3, 5))
-    rows_TJ[1, 0] = 50.0  # tanh gives 1, and the token an even chance
-    rows_TJ[1, 0], joint.output_VJ[1, 0] = 50.0, 9.0
+    rows_TJ[1, 0] = 50.0  # of which tanh gives 1
     best = search_of(Beam, joint).best(rows_TJ, Weights(1.0, 0.0, beam=8))
     assert (best.tokens(), best.row) == ((1,), 1)
 

@@ -11,15 +11,15 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import pytest
+from made_up import write_phone_language
 
 from asrtool.decode.word_parse import WordParser
 from asrtool.lang.graph import build_graph
 from asrtool.lang.graph_file import load_graph
-from asrtool.lang.lexicon import build_lang, read_lexicon
-from asrtool.lang.ngram.arpa import read_arpa, write_arpa
-from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.lexicon import read_lexicon
+from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.model import NgramLm
-from asrtool.lang.phones import TOKENS, write_phones
+from asrtool.lang.phones import TOKENS
 from asrtool.lang.text import read_symbols
 from asrtool.models.objectives.topology import CtcTopology, Span
 
@@ -91,11 +91,7 @@ def test_tags_are_left_out() -> None:
     assert groups == [("y", spans_of((5, 2, 5))[1:2])]
 
 
-def test_no_tokens_are_no_words() -> None:
-    assert WordParser(LEXICON, RandomLm(1)).group([]) == []
-
-
-@pytest.mark.parametrize(("tokens", "num_read"), [((4,), 0), ((2, 4, 1), 1), ((2, 2, 3, 4, 4), 4)])
+@pytest.mark.parametrize(("tokens", "num_read"), [((), 0), ((4,), 0), ((2, 4, 1), 1), ((2, 2, 3, 4, 4), 4)])
 def test_tokens_after_the_last_whole_word_are_left(tokens: tuple[int, ...], num_read: int) -> None:
     found = WordParser(LEXICON, RandomLm(2)).group(spans_of(tokens))
     assert sum(len(spans) for _, spans in found) == num_read
@@ -114,17 +110,13 @@ i read the ice there
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
-    (work / "text").write_text(TEXT)
-    write_phones(work / "text", work / "tokenizer")
-    build_lang(work / "text", work / "tokenizer", work / "lang", 0)
-    words = read_symbols(work / "lang" / "words.txt", "lang")
-    write_arpa(work / "G.arpa", estimate([work / "text"], words, 1, (1,)))
-    build_graph(work / "lang", work / "G.arpa", work / "graph", CtcTopology().transducer)
+    write_phone_language(work, TEXT.splitlines(), order=1)
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 
 def test_the_words_of_a_path_are_those_the_graph_writes(work: Path) -> None:
-    graph, lm = load_graph(work / "graph"), NgramLm(read_arpa(work / "G.arpa"))
+    graph, lm = load_graph(work / "graph"), NgramLm(read_arpa(work / "lm" / "G.arpa"))
     words = read_symbols(work / "lang" / "words.txt", "lang")
     lexicon = read_lexicon(work / "lang" / "lexicon.txt", words, TOKENS)
     parser = WordParser([(word, tuple(map(TOKENS.index, phones))) for word, phones in lexicon], lm)
