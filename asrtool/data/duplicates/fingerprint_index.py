@@ -36,52 +36,47 @@ class Alignment:
     offset_s: float
 
 
-@dataclass(frozen=True)
-class FingerprintIndex:
-    """Triplets in the order of their keys."""
+def load_index(folder: Path) -> Triplets:
+    """Map the index that `write_index` wrote into memory, which processes share."""
+    # As plain arrays, which are read faster than a memmap.
+    return Triplets(*(np.load(folder / f"{name}.npy", "r").view(np.ndarray) for name in COLUMNS))
 
-    triplets: Triplets
 
-    @classmethod
-    def load(cls, folder: Path) -> FingerprintIndex:
-        """Map the index that `write_index` wrote into memory, which processes share."""
-        # As plain arrays, which are read faster than a memmap.
-        return cls(Triplets(*(np.load(folder / f"{name}.npy", "r").view(np.ndarray) for name in COLUMNS)))
+def find_alignments(index: Triplets, queries: Triplets, first: int) -> list[tuple[int, Alignment]]:
+    """Return utterance numbers with alignments to earlier candidate utterances.
 
-    def alignments(self, queries: Triplets, first: int) -> list[tuple[int, Alignment]]:
-        """Return utterance numbers with alignments to earlier candidate utterances.
+    The CANDIDATES with most agreeing triplets are returned, at least MIN_VOTES. `index` is in the order of its keys.
+    `queries` are of some consecutive utterances from number `first` on, and count from 0.
+    """
+    asked_M, found_M = matches(index, queries.keys_H)
+    askers_M, others_M = queries.owners_H[asked_M].astype(np.int64), index.owners_H[found_M]
+    earlier = others_M < askers_M + first
+    shared_M = (askers_M * 2654435761 + others_M) % COUNTERS
+    frequent = np.bincount(shared_M[earlier], minlength=COUNTERS) >= MIN_VOTES
+    likely = np.flatnonzero(earlier & frequent[shared_M])
+    asked_M, found_M = asked_M[likely], found_M[likely]
+    pitch_M = (index.keys_H[found_M] - queries.keys_H[asked_M]) / PITCH_STEPS
+    pairs_M = askers_M[likely] * UTTERANCES + others_M[likely]
+    boxes_5B = vote(pairs_M, -pitch_M, queries.times_H[asked_M], index.times_H[found_M])
+    return [(asker + first, alignment) for asker, alignment in _most_voted(boxes_5B)]
 
-        The CANDIDATES with most agreeing triplets are returned, at least MIN_VOTES. `queries` are of some consecutive
-        utterances from number `first` on, and count from 0.
-        """
-        asked_M, found_M = self.matches(queries.keys_H)
-        askers_M, others_M = queries.owners_H[asked_M].astype(np.int64), self.triplets.owners_H[found_M]
-        earlier = others_M < askers_M + first
-        shared_M = (askers_M * 2654435761 + others_M) % COUNTERS
-        frequent = np.bincount(shared_M[earlier], minlength=COUNTERS) >= MIN_VOTES
-        likely = np.flatnonzero(earlier & frequent[shared_M])
-        asked_M, found_M = asked_M[likely], found_M[likely]
-        pitch_M = (self.triplets.keys_H[found_M] - queries.keys_H[asked_M]) / PITCH_STEPS
-        pairs_M = askers_M[likely] * UTTERANCES + others_M[likely]
-        boxes_5B = vote(pairs_M, -pitch_M, queries.times_H[asked_M], self.triplets.times_H[found_M])
-        return [(asker + first, alignment) for asker, alignment in _most_voted(boxes_5B)]
 
-    def matches(self, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs of positions in `keys_H` and the index in one cell.
+def matches(index: Triplets, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs of positions in `keys_H` and the index in one cell.
 
-        Their pitches are LARGEST_CHANGE apart at most.
-        """
-        index_H, reach = self.triplets.keys_H, int(LARGEST_CHANGE * PITCH_STEPS)
-        order = np.argsort(keys_H)  # what lies near in memory is then looked at in turn: four times as fast
-        asked_H = keys_H[order]
-        begins_H = np.searchsorted(index_H, asked_H - reach)
-        some = np.flatnonzero(begins_H < len(index_H))
-        some = some[index_H[begins_H[some]] <= asked_H[some] + reach]
-        begins_H = begins_H[some]
-        nums_H = np.searchsorted(index_H, asked_H[some] + reach, side="right") - begins_H
-        nums_H[nums_H > MOST_FOUND] = 0
-        found_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
-        return np.repeat(order[some], nums_H), found_M
+    Their pitches are LARGEST_CHANGE apart at most.
+    """
+    index_H, reach = index.keys_H, int(LARGEST_CHANGE * PITCH_STEPS)
+    order = np.argsort(keys_H)  # what lies near in memory is then looked at in turn: four times as fast
+    asked_H = keys_H[order]
+    begins_H = np.searchsorted(index_H, asked_H - reach)
+    some = np.flatnonzero(begins_H < len(index_H))
+    some = some[index_H[begins_H[some]] <= asked_H[some] + reach]
+    begins_H = begins_H[some]
+    nums_H = np.searchsorted(index_H, asked_H[some] + reach, side="right") - begins_H
+    nums_H[nums_H > MOST_FOUND] = 0
+    found_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
+    return np.repeat(order[some], nums_H), found_M
 
 
 def write_index(parts: Sequence[Triplets], folder: Path) -> None:

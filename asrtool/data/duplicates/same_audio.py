@@ -34,7 +34,14 @@ from asrtool.data.duplicates.fingerprint import (
     find_triplets,
     log_spectrogram,
 )
-from asrtool.data.duplicates.fingerprint_index import Alignment, FingerprintIndex, likeness, shared_peaks, write_index
+from asrtool.data.duplicates.fingerprint_index import (
+    Alignment,
+    find_alignments,
+    likeness,
+    load_index,
+    shared_peaks,
+    write_index,
+)
 from asrtool.data.features.extract import UNREADABLE
 from asrtool.data.manifests.manifest import parse_line, read_again, read_batches
 from asrtool.data.manifests.validator import Entry
@@ -251,7 +258,7 @@ class Fingerprinted:
 
     path: Path
     begins: np.ndarray  # of the peaks of each utterance, and behind the last one
-    index: FingerprintIndex
+    index: Triplets
 
     def peaks(self, number: int) -> np.ndarray:
         """Return the peaks of an utterance, float32 (3, P)."""
@@ -261,7 +268,7 @@ class Fingerprinted:
 
 @functools.lru_cache(1)
 def _open(folder: Path) -> Fingerprinted:
-    return Fingerprinted(folder / PEAKS, np.load(folder / PEAK_BEGINS), FingerprintIndex.load(folder))
+    return Fingerprinted(folder / PEAKS, np.load(folder / PEAK_BEGINS), load_index(folder))
 
 
 def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
@@ -270,7 +277,7 @@ def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
     peaks = {number: found.peaks(number) for number in span}
     return [
         (i, to)
-        for i, to in found.index.alignments(find_queries(list(peaks.values())), span.start)
+        for i, to in find_alignments(found.index, find_queries(list(peaks.values())), span.start)
         if shared_peaks(peaks[i], found.peaks(to.other), to) >= SHARED_PEAKS
     ]
 

@@ -177,14 +177,13 @@ def _is_s3(url: str) -> bool:
     return url.startswith("s3:")
 
 
+@functools.cache
 def _s3() -> S3:
-    """Return the client of this process: connections are not for two."""
-    return _s3_of(os.getpid())
-
-
-@functools.lru_cache(maxsize=1)
-def _s3_of(_process: int) -> S3:
+    """Return the client of this process."""
     return S3()
+
+
+os.register_at_fork(after_in_child=_s3.cache_clear)  # connections are not for two
 
 
 def _head(url: str) -> Version:

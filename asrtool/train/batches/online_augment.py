@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from asrtool.data.augment.audio import Augmentation
-from asrtool.data.augment.features import AugmentedReader, EpochCopy
+from asrtool.data.augment.audio import Augmentation, AugmentedReader, EpochCopy
 from asrtool.data.batches import Lengths, check_longest
 from asrtool.data.storage.index import ShardIndex
 from asrtool.data.workers.loader import Decoders

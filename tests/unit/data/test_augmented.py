@@ -13,8 +13,7 @@ import soundfile
 from lhotse import Fbank, FbankConfig
 from tones import SMALL
 
-from asrtool.data.augment.audio import Augmentation, limit_band
-from asrtool.data.augment.features import AugmentedReader, EpochCopy
+from asrtool.data.augment.audio import Augmentation, AugmentedReader, EpochCopy, limit_band
 from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_manifests

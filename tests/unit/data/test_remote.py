@@ -252,7 +252,7 @@ def test_a_server_that_is_down_and_one_that_refuses_are_one_line(
     with pytest.raises(Missing, match="no such file"):
         transfer.read(f"s3://{BUCKET}/key")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    transfer._s3_of.cache_clear()
+    transfer._s3.cache_clear()
     for url in ("http://127.0.0.1:9/x", f"s3://{BUCKET}/x"):
         with pytest.raises(AsrtoolError, match="see whether the server runs"):
             open_features(Path(url), remote)

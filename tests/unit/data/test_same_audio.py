@@ -32,8 +32,9 @@ from asrtool.data.duplicates.fingerprint_index import (
     LARGEST_CHANGE,
     PITCH_STEPS,
     Alignment,
-    FingerprintIndex,
+    find_alignments,
     likeness,
+    matches,
     vote,
 )
 from asrtool.data.duplicates.same_audio import SameAudio, find_same_audio
@@ -85,17 +86,17 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def in_order(triplets: Triplets) -> FingerprintIndex:
-    return FingerprintIndex(triplets.take(np.argsort(triplets.keys_H, kind="stable")))
+def in_order(triplets: Triplets) -> Triplets:
+    return triplets.take(np.argsort(triplets.keys_H, kind="stable"))
 
 
-def indexed(*utterances: np.ndarray) -> FingerprintIndex:
+def indexed(*utterances: np.ndarray) -> Triplets:
     return in_order(find_triplets([find_peaks(samples) for samples in utterances]))
 
 
-def aligned(index: FingerprintIndex, samples: np.ndarray) -> list[Alignment]:
+def aligned(index: Triplets, samples: np.ndarray) -> list[Alignment]:
     """With all utterances of the index."""
-    return [alignment for _, alignment in index.alignments(find_queries([find_peaks(samples)]), first=2**20)]
+    return [alignment for _, alignment in find_alignments(index, find_queries([find_peaks(samples)]), first=2**20)]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -114,10 +115,11 @@ def test_all_utterances_at_once_find_what_each_finds_alone() -> None:
     sounds = [speech(seed) for seed in range(3)]
     copies = [sounds[2], speech(9), sounds[0], sounds[2]]
     index = indexed(*sounds, *copies)
-    together = index.alignments(find_queries([find_peaks(samples) for samples in copies]), first=3)
+    together = find_alignments(index, find_queries([find_peaks(samples) for samples in copies]), first=3)
     assert [(i, a.other) for i, a in together if a.votes > 50] == [(3, 2), (5, 0), (6, 2), (6, 3)]
     for number, copy in enumerate(copies, 3):
-        assert index.alignments(find_queries([find_peaks(copy)]), number) == [f for f in together if f[0] == number]
+        alone = find_alignments(index, find_queries([find_peaks(copy)]), number)
+        assert alone == [found for found in together if found[0] == number]
 
 
 def test_triplets_are_those_of_the_highest_peaks_behind_each() -> None:
@@ -144,11 +146,11 @@ def test_the_index_finds_what_comparing_all_with_all_finds() -> None:
     triplets = Triplets(cells_H * 2**10 + pitches_H, np.zeros(3000, np.float32), np.zeros(3000, np.int32))
     index = in_order(triplets)
     asked_H = random.integers(0, 42, 200) * 2**30 + random.integers(30, 600, 200)
-    of_index_H = index.triplets.keys_H
+    of_index_H = index.keys_H
     same_cell = (asked_H >> 10)[:, None] == of_index_H >> 10
     near = np.abs((asked_H % 2**10)[:, None] - of_index_H % 2**10) <= int(LARGEST_CHANGE * PITCH_STEPS)
-    assert set(zip(*index.matches(asked_H), strict=True)) == set(zip(*np.nonzero(same_cell & near), strict=True))
-    assert len(index.matches(asked_H)[0]) == (same_cell & near).sum() > 500
+    assert set(zip(*matches(index, asked_H), strict=True)) == set(zip(*np.nonzero(same_cell & near), strict=True))
+    assert len(matches(index, asked_H)[0]) == (same_cell & near).sum() > 500
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.024])
