@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.score.output import SCORE
-from asrtool.score.result import BY_TIME, Characters, Counts, count_characters, total
-from asrtool.score.segments import FILE, ScoredSegment, read_segments
-from asrtool.score.significance import Interval, wer_interval
+from asrtool.score.result import BY_TIME, Result
+from asrtool.score.segments import FILE, read_segments
 from asrtool.score.tables import SIZES, name_of
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
@@ -23,52 +21,6 @@ from asrtool.settings.toml_files import load_config
 RUN, SETTINGS = "config/run.json", "config/report.toml"
 PIECES = "pieces of long utterances"  # in the table of data
 AGAIN = "run stage score again with --force"
-
-
-@dataclass(frozen=True, eq=False)
-class Score:
-    """Score of a method on a set, or on a part of one."""
-
-    segments: Sequence[ScoredSegment]
-    scored: str = BY_TIME  # as an earlier asrtool scored
-
-    @functools.cached_property
-    def counts(self) -> Counts:
-        """Word counts over all segments."""
-        return total(segment.counts for segment in self.segments)
-
-    @functools.cached_property
-    def characters(self) -> Characters:
-        """Character counts over all segments."""
-        each = (count_characters(segment.pairs, segment.start_s is not None) for segment in self.segments)
-        return sum(each, Characters())
-
-    @functools.cached_property
-    def interval(self) -> Interval | None:
-        """Interval of the word error rate; None without reference words."""
-        return wer_interval(self.segments)
-
-    @functools.cached_property
-    def num_speakers(self) -> int:
-        return len({segment.speaker for segment in self.segments})
-
-    def parts(self, names: Callable[[ScoredSegment], Iterable[str]]) -> dict[str, Score]:
-        """Return scores by each name of a segment, in order of first appearance."""
-        found: dict[str, list[ScoredSegment]] = {}
-        for segment in self.segments:
-            for name in names(segment):
-                found.setdefault(name, []).append(segment)
-        return {name: Score(segments) for name, segments in found.items()}
-
-    @functools.cached_property
-    def labels(self) -> dict[str, Score]:
-        """Scores by label."""
-        return self.parts(lambda segment: segment.labels)
-
-    @functools.cached_property
-    def speakers(self) -> dict[str, Score]:
-        """Scores by speaker."""
-        return self.parts(lambda segment: (segment.speaker,))
 
 
 @dataclass(frozen=True)
@@ -83,7 +35,7 @@ class Experiment:
     decoding: Mapping[str, Any]  # decode/decode.json
     sets: Sets
     manifests: Mapping[str, Mapping[str, Any]]  # set -> its report.json
-    scores: Mapping[str, Mapping[str, Score]]  # set that is scored -> method
+    scores: Mapping[str, Mapping[str, Result]]  # set that is scored -> method
     learners: TrainingRun
 
     @property
@@ -99,8 +51,7 @@ class Experiment:
         """Return the title of a set; a known one only if it is whole."""
         item = self.evaluation(name)
         title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
-        score = next(iter(self.scores[name].values()))
-        return name_of(score.counts, {label: part.counts for label, part in score.labels.items()}, title)
+        return name_of(next(iter(self.scores[name].values())), title)
 
 
 def read_experiments(works: Sequence[Path], configs: Sequence[Path] = ()) -> list[Experiment]:
@@ -134,14 +85,15 @@ def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
     return Experiment(name, work, config, run, training, decoding, sets, manifests, scores, learners)
 
 
-def _read_score(work: Path, name: str, method: str) -> Score:
+def _read_score(work: Path, name: str, method: str) -> Result:
     path = _existing(work / "score" / name / method / FILE, "score")
     segments = read_segments(path)
-    if any(segment.ref is None or segment.hyp is None for segment in segments):
+    if any(len(segment.alignment.pairs) < len(segment.alignment.outcomes) for segment in segments):
         raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", AGAIN)
     if not segments:
         raise AsrtoolError(f"{path}: no segments", AGAIN)
-    return Score(segments, read_json(path.parent / SCORE, "score").get("scored", BY_TIME))
+    scored = read_json(path.parent / SCORE, "score").get("scored", BY_TIME)  # an earlier asrtool scored by time
+    return Result(tuple(segments), scored=scored)
 
 
 def read_json(path: Path, stage: str) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.experiment import Score
 from asrtool.report.figures.figure import BLUE, LINES, short
-from asrtool.score.result import Counts
-from asrtool.score.significance import CONFIDENCE, NUM_SAMPLES
+from asrtool.score.result import Counts, Result
+from asrtool.score.significance import CONFIDENCE, NUM_SAMPLES, Interval, wer_interval
 from asrtool.score.tables import format_rate
 
 if TYPE_CHECKING:
@@ -25,23 +25,30 @@ def format_wer(counts: Counts) -> str:
     return format_rate(counts.wer, 1)
 
 
-def format_interval(score: Score) -> str:
+@functools.cache
+def interval_of(score: Result) -> Interval | None:
+    """Return the interval of the word error rate; None without reference words."""
+    return wer_interval(score.segments)
+
+
+def format_interval(score: Result) -> str:
     """Format the ends of the interval in percent, or a dash."""
-    return f"{score.interval.low:.1f} to {score.interval.high:.1f}" if score.interval else "-"
+    interval = interval_of(score)
+    return f"{interval.low:.1f} to {interval.high:.1f}" if interval else "-"
 
 
-def describe_interval(score: Score) -> str:
+def describe_interval(score: Result) -> str:
     """Describe how `score` was counted and its intervals, for below a table."""
-    scored = f"Scored {score.scored}."
-    if score.interval is None:
+    scored, interval = f"Scored {score.scored}.", interval_of(score)
+    if interval is None:
         return scored
-    drawn = f"{NUM_SAMPLES:,} bootstrap samples of the {plural(score.interval.num_units, score.interval.unit)}"
+    drawn = f"{NUM_SAMPLES:,} bootstrap samples of the {plural(interval.num_units, interval.unit)}"
     return f"{scored} Intervals hold {100 * CONFIDENCE:g} % of {drawn} (Bisani and Ney 2004)."
 
 
-def caution(score: Score) -> str:
+def caution(score: Result) -> str:
     """Return why the rate of a small set says little; empty for a large one."""
-    words, segments, speakers = score.counts.num_words, len(score.segments), score.num_speakers
+    words, segments, speakers = score.overall.num_words, len(score.segments), len(score.speakers)
     reasons = []
     if 0 < words < FEW_WORDS:
         reasons.append(f"one word is {100 / words:.1f} points")
@@ -55,16 +62,16 @@ def caution(score: Score) -> str:
     return f"**Caution**, a small set: {sizes}; {', and '.join(reasons)}."
 
 
-def draw_rates(figure: Figure, rates: Sequence[tuple[str, Score]]) -> None:
+def draw_rates(figure: Figure, rates: Sequence[tuple[str, Result]]) -> None:
     """Draw a dot and its interval for each of the named `rates`, top to bottom."""
     figure.set_figheight(0.8 + 0.42 * len(rates))
     axes = figure.subplots()
     for row, (name, score) in enumerate(rates):
         above = ("axes fraction", "data")
         axes.annotate(short(name), (0, row), xycoords=above, xytext=(4, 5), textcoords="offset points")
-        if score.interval and score.counts.wer is not None:
-            axes.plot(score.interval[:2], [row, row], color=BLUE, linewidth=2, alpha=0.6)
-            axes.plot([score.counts.wer], [row], "o", color=BLUE)
+        if (interval := interval_of(score)) and score.overall.wer is not None:
+            axes.plot(interval[:2], [row, row], color=BLUE, linewidth=2, alpha=0.6)
+            axes.plot([score.overall.wer], [row], "o", color=BLUE)
     axes.set(xlabel="word error rate, %", ylim=(len(rates) - 0.7, -0.8), yticks=[])
     axes.set_xlim(left=0)
 

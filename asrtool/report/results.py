@@ -68,9 +68,9 @@ def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
     labels = [label for label in headings if all(label in score.labels for score in scores.values())]
     rows = []
     for method, score in scores.items():
-        rates = [format_wer(score.labels[label].counts) for label in labels]
-        overall = format_wer(score.counts), format_interval(score), format_rate(score.characters.cer, 1)
-        counts = score.counts
+        rates = [format_wer(score.labels[label].overall) for label in labels]
+        overall = format_wer(score.overall), format_interval(score), format_rate(score.characters.cer, 1)
+        counts = score.overall
         sizes = (counts.sub, counts.del_, counts.ins, counts.num_words, counts.segments)
         rows.append([method, format_weight(experiment, method), *rates, *overall, *sizes])
     names = [headings[label] for label in labels]
@@ -142,7 +142,7 @@ def explain_words(experiment: Experiment) -> list[str]:
     """Explain, by set, why fewer words are scored than the transcripts have."""
     sentences = []
     for name, scores in experiment.scores.items():
-        numbers = sorted({score.counts.num_words for score in scores.values()})  # methods may take other alternatives
+        numbers = sorted({score.overall.num_words for score in scores.values()})  # methods may take other alternatives
         words = read_statistics(experiment.work / "manifests" / name).words
         total, num_tags = sum(words.values()), sum(num for word, num in words.items() if not is_spoken(word))
         if numbers != [total]:

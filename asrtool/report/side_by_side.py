@@ -49,7 +49,7 @@ def rate_table(systems: Sequence[System]) -> Table:
     """Return a row a system: LM weight, rate, interval and counts."""
     rows = []
     for system in systems:
-        counts = system.score.counts
+        counts = system.score.overall
         weight = format_weight(system.experiment, system.method)
         sizes = (counts.sub, counts.del_, counts.ins, counts.num_words, counts.segments)
         rates = format_wer(counts), format_interval(system.score), format_rate(system.score.characters.cer, 1)

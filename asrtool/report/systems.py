@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.experiment import Experiment, Score
+from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import LINES, short
 from asrtool.report.markdown import Table
 from asrtool.report.rates import format_interval, format_wer
-from asrtool.score.result import Pair
-from asrtool.score.segments import ScoredSegment
+from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.significance import CONFIDENCE, Comparison, compare_segments
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class System:
     name: str
     experiment: Experiment
     method: str
-    score: Score
+    score: Result
 
 
 def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
@@ -103,7 +102,7 @@ def label_table(systems: Sequence[System], titles: Mapping[str, str]) -> Table:
     return _part_table("label", systems, shown_labels, titles)
 
 
-def shown_labels(segment: ScoredSegment) -> tuple[str, ...]:
+def shown_labels(segment: Segment) -> tuple[str, ...]:
     """Return the labels of a segment except the one of all."""
     return tuple(label for label in segment.labels if label.upper() != "O")
 
@@ -111,19 +110,19 @@ def shown_labels(segment: ScoredSegment) -> tuple[str, ...]:
 def _part_table(
     what: str,
     systems: Sequence[System],
-    names: Callable[[ScoredSegment], tuple[str, ...]],
+    names: Callable[[Segment], tuple[str, ...]],
     titles: Mapping[str, str],
 ) -> Table:
     scores = [system.score.parts(names) for system in systems]
     errors: Counter[str] = Counter()
     for score in scores:
-        errors.update({name: part.counts.err for name, part in score.items()})
+        errors.update({name: part.overall.err for name, part in score.items()})
     shown = [name for name, _ in errors.most_common(MAX_SPEAKERS)]
     rows = []
     for name in sorted(shown):
-        first = next(score[name] for score in scores if name in score).counts
+        first = next(score[name] for score in scores if name in score).overall
         found = [score.get(name) for score in scores]
-        cells = [f"{format_wer(part.counts)} ({format_interval(part)})" if part else "-" for part in found]
+        cells = [f"{format_wer(part.overall)} ({format_interval(part)})" if part else "-" for part in found]
         rows.append([titles.get(name, name), f"{first.segments:,}", f"{first.num_words:,}", *cells])
     heads = [f"WER of {system.name} (interval)" for system in systems]
     rest = f"{len(shown)} of {len(errors)} {what}s, those with most errors" if len(errors) > len(shown) else ""
@@ -143,15 +142,13 @@ def confusion_table(systems: Sequence[System]) -> Table:
     return Table(["error", "reference", "recognised", *(system.name for system in systems)], rows, (0, 1, 2), rest)
 
 
-def _confusions(score: Score) -> Counter[Pair]:
-    return Counter(
-        pair for segment in score.segments if segment.num_errors for pair in segment.pairs if pair.kind != "C"
-    )
+def _confusions(score: Result) -> Counter[Pair]:
+    return Counter(pair for segment in score.segments for pair in segment.alignment.pairs if pair.kind != "C")
 
 
 def speaker_rates(system: System) -> list[float]:
     """Return sorted word error rates in percent of speakers with reference words."""
-    return sorted(part.counts.wer for part in system.score.speakers.values() if part.counts.wer is not None)
+    return sorted(part.overall.wer for part in system.score.speakers.values() if part.overall.wer is not None)
 
 
 def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
@@ -181,6 +178,6 @@ def describe_speakers(systems: Sequence[System]) -> str:
 def describe_rates(systems: Sequence[System]) -> str:
     """Describe error rates in words."""
     texts = [
-        f"{system.name}: {format_wer(system.score.counts)} %, {format_interval(system.score)}" for system in systems
+        f"{system.name}: {format_wer(system.score.overall)} %, {format_interval(system.score)}" for system in systems
     ]
     return f"Word error rate with its interval. {'; '.join(texts)}."

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 
-from asrtool.score.result import Characters, Counts, Pair, Result, Segment
+from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.tables import format_rate
 
 # Of words that stand over one another, here and on the page of a report.
@@ -83,13 +83,14 @@ def _table(result: Result) -> Iterator[str]:
     heads = "".join(f"<th>{head}</th>" for head in ("speaker", *_COLUMNS, "WER %", "CER %"))
     yield f"<div><table>\n<tr>{heads}</tr>\n"
     links = {speaker: f'<a href="#speaker-{number}">{escape(speaker)}</a>' for number, speaker in _numbers(result)}
-    for speaker, counts in result.speakers.items():
-        yield _row(links[speaker], counts, result.speaker_characters[speaker])
-    yield _row("Overall", result.overall, result.characters) + "</table></div>\n"
+    for speaker, part in result.speakers.items():
+        yield _row(links[speaker], part)
+    yield _row("Overall", result) + "</table></div>\n"
 
 
-def _row(name: str, counts: Counts, characters: Characters) -> str:
-    cells = (name, *counts.to_dict().values(), format_rate(counts.wer, 1), format_rate(characters.cer, 1))
+def _row(name: str, part: Result) -> str:
+    rates = format_rate(part.overall.wer, 1), format_rate(part.characters.cer, 1)
+    cells = (name, *part.overall.to_dict().values(), *rates)
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
 
 

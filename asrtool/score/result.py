@@ -7,11 +7,11 @@ its texts, with equal costs. Words that are forgiven (a missing optional word, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import commonprefix
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 # Rule by which words are assigned to segments.
 BY_TIME, BY_UTTERANCE, BY_LINE = "by time, by the rules of NIST", "utterance by utterance", "line by line"
@@ -62,11 +62,6 @@ class Counts(NamedTuple):
             "err": self.err,
         }
 
-    @classmethod
-    def from_dict(cls, counts: Mapping[str, int]) -> Counts:
-        """Read counts from the form of score.json."""
-        return cls(counts["segments"], counts["corr"], counts["sub"], counts["del"], counts["ins"])
-
 
 class Characters(NamedTuple):
     """Reference characters and errors; they add up with ``+``."""
@@ -83,9 +78,6 @@ class Characters(NamedTuple):
         return Characters(self.chars + other.chars, self.char_err + other.char_err)
 
 
-_Summand = TypeVar("_Summand", Counts, Characters)
-
-
 class Pair(NamedTuple):
     """Step of an alignment: `kind` is C, S, D or I; a missing word is empty."""
 
@@ -95,15 +87,25 @@ class Pair(NamedTuple):
 
 
 class Alignment:
-    """Aligned words of a segment in order; `outcomes` joins the kinds of its pairs."""
+    """Aligned words of a segment in order; `outcomes` joins the kinds of its pairs.
 
-    __slots__ = ("counts", "outcomes", "pairs")
+    Of a score by an earlier asrtool only the outcomes are known.
+    """
 
-    def __init__(self, pairs: tuple[Pair, ...]) -> None:
+    __slots__ = ("_characters", "counts", "outcomes", "pairs")
+
+    def __init__(self, pairs: tuple[Pair, ...], outcomes: str = "") -> None:
         self.pairs = pairs
-        self.outcomes = "".join([kind for kind, _, _ in pairs])
+        self.outcomes = outcomes or "".join([kind for kind, _, _ in pairs])
         count = self.outcomes.count
         self.counts = Counts(1, count("C"), count("S"), count("D"), count("I"))
+        self._characters: Characters | None = None
+
+    def characters(self, has_marks: bool) -> Characters:
+        """Return the characters of the pairs, as `count_characters`."""
+        if self._characters is None:
+            self._characters = count_characters(self.pairs, has_marks)
+        return self._characters
 
 
 class Segment(NamedTuple):
@@ -120,72 +122,60 @@ class Segment(NamedTuple):
     end_s: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
-    """Scored test set: its segments in order, and titles of labels by id."""
+    """Scored test set, or a part of it: segments in order, titles of labels by id."""
 
     segments: tuple[Segment, ...]
-    titles: dict[str, str]
+    titles: Mapping[str, str] = field(default_factory=dict)
     scored: str = BY_UTTERANCE  # or BY_TIME, BY_LINE
 
     @cached_property
     def overall(self) -> Counts:
+        """Counts of all segments."""
         return total(segment.alignment.counts for segment in self.segments)
-
-    @cached_property
-    def speakers(self) -> dict[str, Counts]:
-        """Counts a speaker, in order of first appearance."""
-        return _sum_by_name((segment.speaker, segment.alignment.counts) for segment in self.segments)
-
-    @cached_property
-    def labels(self) -> dict[str, Counts]:
-        """Counts a label, in the order the reference declares them."""
-        sums = _sum_by_name((label, one.alignment.counts) for one in self.segments for label in one.labels)
-        return {label: sums.get(label, Counts()) for label in self.titles}
 
     @cached_property
     def characters(self) -> Characters:
         """Characters of all segments."""
-        return sum(self._of_segments, Characters())
+        each = (segment.alignment.characters(segment.start_s is not None) for segment in self.segments)
+        return sum(each, Characters())
+
+    def parts(self, names: Callable[[Segment], Iterable[str]]) -> dict[str, Result]:
+        """Return parts by each name of a segment, in order of first appearance."""
+        found: dict[str, list[Segment]] = {}
+        for segment in self.segments:
+            for name in names(segment):
+                found.setdefault(name, []).append(segment)
+        return {name: Result(tuple(segments)) for name, segments in found.items()}
 
     @cached_property
-    def speaker_characters(self) -> dict[str, Characters]:
-        """Characters a speaker, in order of first appearance."""
-        each = zip(self.segments, self._of_segments, strict=True)
-        return _sum_by_name((segment.speaker, one) for segment, one in each)
+    def speakers(self) -> dict[str, Result]:
+        """Parts by speaker."""
+        return self.parts(lambda segment: (segment.speaker,))
 
     @cached_property
-    def label_characters(self) -> dict[str, Characters]:
-        """Characters a label, in the order the reference declares them."""
-        each = zip(self.segments, self._of_segments, strict=True)
-        sums = _sum_by_name((label, one) for segment, one in each for label in segment.labels)
-        return {label: sums.get(label, Characters()) for label in self.titles}
-
-    @cached_property
-    def _of_segments(self) -> list[Characters]:
-        return [count_characters(s.alignment.pairs, has_marks=s.start_s is not None) for s in self.segments]
+    def labels(self) -> dict[str, Result]:
+        """Parts by label, in the order of titles if there are any."""
+        found = self.parts(lambda segment: segment.labels)
+        return {label: found.get(label, Result(())) for label in self.titles or found}
 
     def to_dict(self) -> dict[str, object]:
         """The form of score.json."""
-        labels, speakers = self.label_characters, self.speaker_characters
         return {
             "scored": self.scored,
-            "overall": {**self.overall.to_dict(), **self.characters._asdict()},
-            "labels": {name: {**of.to_dict(), **labels[name]._asdict()} for name, of in self.labels.items()},
-            "speakers": {name: {**of.to_dict(), **speakers[name]._asdict()} for name, of in self.speakers.items()},
+            "overall": self._all_counts(),
+            "labels": {name: part._all_counts() for name, part in self.labels.items()},
+            "speakers": {name: part._all_counts() for name, part in self.speakers.items()},
         }
+
+    def _all_counts(self) -> dict[str, int]:
+        return {**self.overall.to_dict(), **self.characters._asdict()}
 
 
 def total(counts: Iterable[Counts]) -> Counts:
     """The sum of `counts`."""
     return Counts(*map(sum, zip(*counts, strict=True)))
-
-
-def _sum_by_name(named: Iterable[tuple[str, _Summand]]) -> dict[str, _Summand]:
-    sums: dict[str, _Summand] = {}
-    for name, one in named:
-        sums[name] = sums[name] + one if name in sums else one
-    return sums
 
 
 def count_characters(pairs: Iterable[Pair], has_marks: bool = True) -> Characters:

@@ -36,13 +36,14 @@ def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
     theirs = {key: Counts(1, *map(int, counts)) for key, _, *counts in segments}
     _compare("segment", ours, theirs)
     *speakers, (_, *overall) = rows
-    _compare("speaker", result.speakers, {key: Counts(*map(int, counts)) for key, *counts in speakers})
+    spoken = {speaker: part.overall for speaker, part in result.speakers.items()}
+    _compare("speaker", spoken, {key: Counts(*map(int, counts)) for key, *counts in speakers})
     _compare("all", {"segments": result.overall}, {"segments": Counts(*map(int, overall))})
     labels: dict[str, list[Counts]] = {}
     for key, names, *_ in segments:
         for label in filter(None, names.split(",")):
             labels.setdefault(lower(label), []).append(theirs[key])
-    found = {lower(label): counts for label, counts in result.labels.items() if counts.segments}
+    found = {lower(label): part.overall for label, part in result.labels.items() if part.segments}
     _compare("label", found, {label: total(counts) for label, counts in labels.items()})
 
 

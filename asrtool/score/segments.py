@@ -7,54 +7,20 @@ words, with ``""`` for a missing one.
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.lines import read_lines
-from asrtool.score.result import Counts, Pair, Result, Segment
+from asrtool.score.result import Alignment, Pair, Result, Segment
 
 FILE = "segments.jsonl"
 
 
-class ScoredSegment(NamedTuple):
-    """Line of segments.jsonl; older files end after `outcomes`."""
-
-    id: str
-    speaker: str
-    reference: str
-    outcomes: str
-    labels: tuple[str, ...] = ()
-    file: str = ""
-    channel: str = ""
-    start_s: float | None = None  # None for plain text
-    end_s: float | None = None
-    ref: tuple[str, ...] | None = None
-    hyp: tuple[str, ...] | None = None
-
-    @property
-    def num_words(self) -> int:
-        """Words of the reference."""
-        return len(self.outcomes) - self.outcomes.count("I")
-
-    @property
-    def num_errors(self) -> int:
-        return len(self.outcomes) - self.outcomes.count("C")
-
-    @property
-    def counts(self) -> Counts:
-        return Counts(1, *(self.outcomes.count(kind) for kind in "CSDI"))
-
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """The aligned words; only where `ref` and `hyp` are known."""
-        assert self.ref is not None
-        assert self.hyp is not None
-        return tuple(map(Pair, self.outcomes, self.ref, self.hyp))
-
-
-COMPARED = ScoredSegment._fields[:4]
+_pair = functools.lru_cache(1 << 16)(Pair)  # many are alike
 
 
 def format_segments(result: Result) -> str:
@@ -65,14 +31,22 @@ def format_segments(result: Result) -> str:
 
 
 def _to_dict(segment: Segment) -> dict[str, Any]:
-    aligned = segment.alignment
-    known = segment.id, segment.speaker, segment.reference, aligned.outcomes, segment.labels
-    where = segment.file, segment.channel, segment.start_s, segment.end_s
-    words = [pair.ref for pair in aligned.pairs], [pair.hyp for pair in aligned.pairs]
-    return dict(zip(ScoredSegment._fields, (*known, *where, *words), strict=True))
+    return {
+        "id": segment.id,
+        "speaker": segment.speaker,
+        "reference": segment.reference,
+        "outcomes": segment.alignment.outcomes,
+        "labels": segment.labels,
+        "file": segment.file,
+        "channel": segment.channel,
+        "start_s": segment.start_s,
+        "end_s": segment.end_s,
+        "ref": [pair.ref for pair in segment.alignment.pairs],
+        "hyp": [pair.hyp for pair in segment.alignment.pairs],
+    }
 
 
-def read_segments(score: Path | str) -> list[ScoredSegment]:
+def read_segments(score: Path | str) -> list[Segment]:
     """Read the segments of a score: a folder of `asrtool score`, or a file in it.
 
     Raises AsrtoolError if none exists, and naming the line of a malformed one.
@@ -84,25 +58,40 @@ def read_segments(score: Path | str) -> list[ScoredSegment]:
     segments = []
     for location, line in read_lines(path):
         try:
-            segment = _parse(json.loads(line))
+            segment = _parse(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
-            location.fail("malformed segment", f"a JSON object with {', '.join(COMPARED)}")
-        if set(segment.outcomes) - set("CSDI"):
-            location.fail(f"outcomes {segment.outcomes!r}", "the letters C, S, D and I")
+            location.fail("malformed segment", "a JSON object with id, speaker, reference, outcomes")
+        if set(segment.alignment.outcomes) - set("CSDI"):
+            location.fail(f"outcomes {segment.alignment.outcomes!r}", "the letters C, S, D and I")
         segments.append(segment)
     return segments
 
 
-def _parse(entry: Any) -> ScoredSegment:
-    """Raises ValueError or TypeError for what is no segment."""
-    segment = ScoredSegment(**entry)
-    labels, ref, hyp = (None if words is None else tuple(words) for words in (segment.labels, segment.ref, segment.hyp))
-    texts = (*segment[:4], segment.file, segment.channel, *(labels or ()), *(ref or ()), *(hyp or ()))
+def _parse(
+    id: str,
+    speaker: str,
+    reference: str,
+    outcomes: str,
+    labels: Sequence[str] | None = (),
+    file: str = "",
+    channel: str = "",
+    start_s: float | None = None,
+    end_s: float | None = None,
+    ref: Sequence[str] | None = None,
+    hyp: Sequence[str] | None = None,
+) -> Segment:
+    """Raises ValueError or TypeError for what is no segment.
+
+    Older files end after `outcomes`.
+    """
+    texts = (id, speaker, reference, outcomes, file, channel, *(labels or ()), *(ref or ()), *(hyp or ()))
     "".join(texts).encode()  # half of a surrogate pair could not be written
     for words in (ref, hyp):
-        if words is not None and len(words) != len(segment.outcomes):
-            raise ValueError(f"{len(words)} words, {len(segment.outcomes)} outcomes")
-    for time_s in (segment.start_s, segment.end_s):
+        if words is not None and len(words) != len(outcomes):
+            raise ValueError(f"{len(words)} words, {len(outcomes)} outcomes")
+    for time_s in (start_s, end_s):
         if time_s is not None and not isinstance(time_s, int | float):
             raise TypeError(f"{time_s!r} is no time")
-    return segment._replace(labels=labels or (), ref=ref, hyp=hyp)
+    pairs = () if ref is None or hyp is None else tuple(map(_pair, outcomes, ref, hyp))
+    aligned = Alignment(pairs, outcomes)
+    return Segment(id, speaker, tuple(labels or ()), reference, aligned, file, channel, start_s, end_s)

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.segments import ScoredSegment, read_segments
+from asrtool.score.result import Segment
+from asrtool.score.segments import read_segments
 
 NUM_SAMPLES = 10_000
 MAX_DRAWS = 1 << 20  # held at a time
@@ -36,9 +37,9 @@ class Interval(NamedTuple):
     num_units: int
 
 
-def wer_interval(segments: Sequence[ScoredSegment], seed: int = SEED) -> Interval | None:
+def wer_interval(segments: Sequence[Segment], seed: int = SEED) -> Interval | None:
     """Return the interval of the word error rate; None without reference words."""
-    if not any(segment.num_words for segment in segments):
+    if not any(segment.alignment.counts.num_words for segment in segments):
         return None
     unit = unit_of(segments)
     errors, words = sum_units(segments, unit)
@@ -46,18 +47,18 @@ def wer_interval(segments: Sequence[ScoredSegment], seed: int = SEED) -> Interva
     return Interval(*quantiles(rates), unit, len(errors))
 
 
-def unit_of(segments: Sequence[ScoredSegment]) -> str:
+def unit_of(segments: Sequence[Segment]) -> str:
     """Return the unit to draw: speaker, or segment if there is one speaker."""
     return "speaker" if len({segment.speaker for segment in segments}) > 1 else "segment"
 
 
-def sum_units(segments: Sequence[ScoredSegment], unit: str) -> tuple[list[int], list[int]]:
+def sum_units(segments: Sequence[Segment], unit: str) -> tuple[list[int], list[int]]:
     """Errors and reference words of each unit, in the order in which these appear."""
     sums: dict[str, list[int]] = {}
     for segment in segments:
         unit_sums = sums.setdefault(segment.speaker if unit == "speaker" else segment.id, [0, 0])
-        unit_sums[0] += segment.num_errors
-        unit_sums[1] += segment.num_words
+        unit_sums[0] += segment.alignment.counts.err
+        unit_sums[1] += segment.alignment.counts.num_words
     return [errors for errors, _ in sums.values()], [words for _, words in sums.values()]
 
 
@@ -182,7 +183,7 @@ def compare_scores(a: Path | str, b: Path | str, seed: int = SEED) -> Comparison
     return compare_segments(read_segments(a), read_segments(b), f"{a} and {b}", seed)
 
 
-def compare_segments(a: Sequence[ScoredSegment], b: Sequence[ScoredSegment], what: str, seed: int = SEED) -> Comparison:
+def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed: int = SEED) -> Comparison:
     """`compare_scores` of what was read; `what` names the two in errors."""
     _check_same_reference(a, b, what)
     unit = unit_of(a)
@@ -200,7 +201,7 @@ def compare_segments(a: Sequence[ScoredSegment], b: Sequence[ScoredSegment], wha
         difference=float(wer_a - wer_b),
         interval=quantiles(differences),
         fraction_b_better=float(np.mean(differences > 0)),
-        mapsswe=mapsswe((one.outcomes, other.outcomes) for one, other in zip(a, b, strict=True)),
+        mapsswe=mapsswe((one.alignment.outcomes, other.alignment.outcomes) for one, other in zip(a, b, strict=True)),
     )
 
 
@@ -223,12 +224,12 @@ def format_comparison(comparison: Comparison) -> str:
     )
 
 
-def _check_same_reference(a: Sequence[ScoredSegment], b: Sequence[ScoredSegment], what: str) -> None:
+def _check_same_reference(a: Sequence[Segment], b: Sequence[Segment], what: str) -> None:
     hint = "compare scores of one test set with one stm and one GLM"
     if len(a) != len(b):
         raise AsrtoolError(f"{what}: different references, {len(a)} and {len(b)} segments", hint)
     for one, other in zip(a, b, strict=True):
-        if one[:3] != other[:3]:
+        if (one.id, one.speaker, one.reference) != (other.id, other.speaker, other.reference):
             raise AsrtoolError(
                 f"{what}: different references, the first difference is segment {one.id}"
                 f" ({one.reference.strip()!r} and {other.id} {other.reference.strip()!r})",

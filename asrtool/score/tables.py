@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from asrtool.score.lines import upper
-from asrtool.score.result import Characters, Counts, Pair, Result, Segment
+from asrtool.score.result import Pair, Result, Segment
 
 # Segments and words of NIST's test sets, over all and by label, as Kaldi's recipes count them with sclite.
 SIZES = {
@@ -16,27 +16,23 @@ SIZES = {
 _HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %", "CER %")
 
 
-def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
+def name_of(result: Result, name: str) -> str:
     """Return the title of the published test set with these counts, else `name`."""
-    found = {"": overall, **{label.upper(): counts for label, counts in labels.items()}}
-    sizes = {label: (counts.segments, counts.num_words) for label, counts in found.items()}
+    found = {"": result, **{label.upper(): part for label, part in result.labels.items()}}
+    sizes = {label: (part.overall.segments, part.overall.num_words) for label, part in found.items()}
     return next((title for title, wanted in SIZES.items() if wanted.items() <= sizes.items()), name)
 
 
 def format_table(result: Result, name: str) -> str:
     """Overall and a line for each label."""
     titles = {label: title or label for label, title in result.titles.items()}
-    characters = result.label_characters
-    labels = [label for label in result.labels if label.upper() != "O"]
-    rows = [(titles.get(label, label), result.labels[label], characters[label]) for label in labels]
-    title = name_of(result.overall, result.labels, name)
-    return f"{title}\nscored {result.scored}\n\n{_format(rows, result)}"
+    rows = [(titles.get(label, label), part) for label, part in result.labels.items() if label.upper() != "O"]
+    return f"{name_of(result, name)}\nscored {result.scored}\n\n{_format(rows, result)}"
 
 
 def format_speakers(result: Result) -> str:
     """A line for each speaker and their sum."""
-    characters = result.speaker_characters
-    return _format([(name, counts, characters[name]) for name, counts in result.speakers.items()], result)
+    return _format(result.speakers.items(), result)
 
 
 def format_confusions(result: Result) -> str:
@@ -59,12 +55,12 @@ def format_rate(rate: float | None, decimals: int = 2) -> str:
     return "-" if rate is None else f"{rate:.{decimals}f}"
 
 
-def _format(rows: Iterable[tuple[str, Counts, Characters]], result: Result) -> str:
-    named = [*rows, ("Overall", result.overall, result.characters)]
-    width = max(len(name) for name, _, _ in named)
+def _format(rows: Iterable[tuple[str, Result]], result: Result) -> str:
+    named = [*rows, ("Overall", result)]
+    width = max(len(name) for name, _ in named)
     lines = [" " * width + "".join(f"{head:>9}" for head in _HEADS)]
-    for name, counts, characters in named:
-        cells = (*counts.to_dict().values(), format_rate(counts.wer), format_rate(characters.cer))
+    for name, part in named:
+        cells = (*part.overall.to_dict().values(), format_rate(part.overall.wer), format_rate(part.characters.cer))
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines) + "\n"
 

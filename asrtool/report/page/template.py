@@ -288,13 +288,14 @@ TEMPLATE = """<!DOCTYPE html>
 {%- endif %}
 <div class="results">
 {%- for numbers, segment in card.results %}
-<div class="system" data-systems="{{ numbers|join(' ') }}" data-errors="{{ segment.num_errors }}" \
-data-wer="{{ '%.4f'|format(segment.num_errors / (segment.num_words or 1)) }}">
+{%- set counts = segment.alignment.counts %}
+<div class="system" data-systems="{{ numbers|join(' ') }}" data-errors="{{ counts.err }}" \
+data-wer="{{ '%.4f'|format(counts.err / (counts.num_words or 1)) }}">
 <small>
 {%- for number in numbers %}{{ part.systems[number] }}{{ '' if loop.last else '; ' }}{% endfor %}:
-{{ plural(segment.num_errors, "error") }} in {{ plural(segment.num_words, "word") }}</small>
-<p class="words" dir="auto" role="img" aria-label="{{ describe_pairs(segment.pairs) }}">
-{{- words(segment.pairs) }}</p></div>
+{{ plural(counts.err, "error") }} in {{ plural(counts.num_words, "word") }}</small>
+<p class="words" dir="auto" role="img" aria-label="{{ describe_pairs(segment.alignment.pairs) }}">
+{{- words(segment.alignment.pairs) }}</p></div>
 {%- endfor %}
 </div>
 </li>

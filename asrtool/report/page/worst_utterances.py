@@ -15,8 +15,7 @@ import soundfile
 
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.systems import KINDS, System, shown_labels
-from asrtool.score.result import Pair
-from asrtool.score.segments import ScoredSegment
+from asrtool.score.result import Pair, Segment
 
 MAX_CLIP_S = 15.0  # of a longer utterance this much is heard
 MAX_RATE_HZ = 16_000
@@ -115,27 +114,27 @@ class Card:
     """Utterance with its scored segment by system (or None), and its audio."""
 
     place: int
-    segments: Sequence[ScoredSegment | None]
+    segments: Sequence[Segment | None]
     clip: Clip | None = None
 
     @property
-    def first(self) -> ScoredSegment:
+    def first(self) -> Segment:
         """Reference part, which all systems share."""
         return next(segment for segment in self.segments if segment)
 
     @property
-    def results(self) -> list[tuple[list[int], ScoredSegment]]:
+    def results(self) -> list[tuple[list[int], Segment]]:
         """Return distinct hypotheses, each with the numbers of its systems."""
-        found: dict[ScoredSegment, list[int]] = {}
+        found: dict[tuple[Pair, ...], tuple[list[int], Segment]] = {}
         for number, segment in enumerate(self.segments):
             if segment:
-                found.setdefault(segment, []).append(number)
-        return [(numbers, segment) for segment, numbers in found.items()]
+                found.setdefault(segment.alignment.pairs, ([], segment))[0].append(number)
+        return list(found.values())
 
     @property
     def errors(self) -> list[int]:
         """Return the errors of each system; 0 without a segment."""
-        return [segment.num_errors if segment else 0 for segment in self.segments]
+        return [segment.alignment.counts.err if segment else 0 for segment in self.segments]
 
     @property
     def duration_s(self) -> float | None:
@@ -154,10 +153,10 @@ class Card:
 
 def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
     """Return at most MAX_CARDS with most errors, and the number of utterances."""
-    by_key: dict[tuple[str, str], list[ScoredSegment | None]] = {}
+    by_key: dict[tuple[str, str], list[Segment | None]] = {}
     for number, system in enumerate(systems):
         for segment in system.score.segments:
-            empty: list[ScoredSegment | None] = [None] * len(systems)
+            empty: list[Segment | None] = [None] * len(systems)
             by_key.setdefault((segment.id, segment.reference), empty)[number] = segment
     cards = [Card(place, segments) for place, segments in enumerate(by_key.values())]
     cards.sort(key=lambda card: (-sum(card.errors), card.place))

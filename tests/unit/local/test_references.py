@@ -91,7 +91,7 @@ def test_utterances_of_any_names_that_overlap_are_scored_each_for_itself(
     CliRunner().invoke(score, [str(each) for each in arguments], catch_exceptions=False)
     assert (folder / "one/segments.jsonl").read_bytes() == (folder / "out/test/beam/segments.jsonl").read_bytes()
     read = read_segments(folder / "out" / "test" / "beam")
-    assert {s.id: (s.file, s.speaker, s.counts) for s in read} == expected
+    assert {s.id: (s.file, s.speaker, s.alignment.counts) for s in read} == expected
     assert "\nscored utterance by utterance\n" in (folder / "out/test/beam/table.txt").read_text(encoding="utf-8")
 
 

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from asrtool.score.segments import ScoredSegment
+from asrtool.score.result import Alignment, Segment
 from asrtool.score.significance import draw_rates, wer_interval
 
 
-def segments(outcomes: list[str], speakers: str) -> list[ScoredSegment]:
+def segments(outcomes: list[str], speakers: str) -> list[Segment]:
     return [
-        ScoredSegment(f"u{n}", speaker, "", text)
+        Segment(f"u{n}", speaker, (), "", Alignment((), text))
         for n, (text, speaker) in enumerate(zip(outcomes, speakers, strict=True))
     ]
 

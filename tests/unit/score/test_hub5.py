@@ -29,9 +29,9 @@ def score_text(folder: Path, ref: str, hyp: str) -> Counts:
 def test_counts_add_up_by_speaker_and_by_label(seed: int, tmp_path: Path) -> None:
     case = Case(seed, num_files=8)
     result = score(tmp_path, case.stm, case.ctm)
-    assert total(result.speakers.values()) == result.overall
-    for label, counts in result.labels.items():
-        assert counts == total(s.alignment.counts for s in result.segments if label in s.labels)
+    assert total(part.overall for part in result.speakers.values()) == result.overall
+    for label, part in result.labels.items():
+        assert part.overall == total(s.alignment.counts for s in result.segments if label in s.labels)
     assert result.overall.err == result.overall.sub + result.overall.del_ + result.overall.ins
 
 

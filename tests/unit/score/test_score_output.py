@@ -65,9 +65,9 @@ def test_segments_are_read_back_with_their_words_and_where_they_were_said(tmp_pa
     result = score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm", tmp_path / "g.glm")
     write_result(result, tmp_path / "out", "x")
     found = read_segments(tmp_path / "out")
-    assert [segment.pairs for segment in found] == [segment.alignment.pairs for segment in result.segments]
-    assert [segment.counts for segment in found] == [segment.alignment.counts for segment in result.segments]
-    assert [segment[4:9] for segment in found] == [
+    assert [segment.alignment.pairs for segment in found] == [segment.alignment.pairs for segment in result.segments]
+    assert [segment.alignment.counts for segment in found] == [segment.alignment.counts for segment in result.segments]
+    assert [(segment.labels, *segment[5:]) for segment in found] == [
         (("O", "EN"), "en_1", "A", 0, 2),
         (("O", "SW"), "sw_1", "A", 0, 2),
     ]
@@ -160,10 +160,10 @@ def hub5_sized(num_words: int, num_switchboard: int = 21395) -> Result:
 
 def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
     full, short, moved = hub5_sized(42989), hub5_sized(42988), hub5_sized(42989, 21394)
-    assert full.labels["other"] == Counts()
-    assert name_of(moved.overall, moved.labels, "test") == "test"
-    assert name_of(full.overall, full.labels, "test") == "Hub5'00"
-    assert name_of(short.overall, short.labels, "test") == "test"
+    assert full.labels["other"].overall == Counts()
+    assert name_of(moved, "test") == "test"
+    assert name_of(full, "test") == "Hub5'00"
+    assert name_of(short, "test") == "test"
 
 
 def test_the_command_scores_the_sets_that_the_manifests_list(tmp_path: Path) -> None:

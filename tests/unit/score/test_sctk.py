@@ -127,9 +127,9 @@ def test_the_example_of_nist_has_the_published_counts(shared: Path) -> None:
     table = (data / "expected/lvc_hyp.ctm.filt.raw").read_text()
     rows = re.findall(r"\| (\S+) +\| +(\d+) +(\d+) \| +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) ", table)
     published = {name: [int(cell) for cell in cells] for name, *cells in rows}
-    found = {name: list(counts.to_dict().values()) for name, counts in result.speakers.items()}
+    found = {name: list(part.overall.to_dict().values()) for name, part in result.speakers.items()}
     assert {**found, "Sum": list(result.overall.to_dict().values())} == published
-    rates = {name: counts.wer for name, counts in result.labels.items()}
+    rates = {name: part.overall.wer for name, part in result.labels.items()}
     assert {name: f"{rate:.1f}" for name, rate in rates.items()} == {"O": "52.7", "WA": "49.5", "NA": "60.9"}
 
 
