@@ -14,8 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.text import extra_files
 from asrtool.local.corpus import CORPORA, extra_corpora, with_role
 from asrtool.local.releases.shortened import cost_of_decoding
-from asrtool.predict.estimate.needs import Amount
-from asrtool.predict.estimate.text_stages import WORDS_AN_HOUR
+from asrtool.predict.estimate.needs import WORDS_AN_HOUR, Amount
 from asrtool.recipe.state import read_marker
 from asrtool.settings.config import Config, select
 from asrtool.settings.values import flatten

@@ -14,8 +14,6 @@ from asrtool.errors import AsrtoolError
 if TYPE_CHECKING:
     from asrtool.predict.virtual.training import Result
 
-FORMATS = (".svg", ".png", ".pdf")
-
 
 @click.command(
     cls=Command,
@@ -123,12 +121,11 @@ def simulate(
     from asrtool.predict.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
     from asrtool.predict.simulate.simulate import compare, describe
     from asrtool.predict.virtual.training import train_cases
+    from asrtool.report.figures.figure import check_suffix
     from asrtool.report.figures.simulated import draw_rows
 
-    if plot and plot.suffix not in FORMATS:
-        raise AsrtoolError(
-            f"--plot {plot}: expected a name that ends with {', '.join(FORMATS)}", "for example hours.svg"
-        )
+    if plot:
+        check_suffix(plot, "hours.svg")
     given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
     given += [f"distributed.num_learners={num_learners}"] if num_learners else []
     measured = settings_of(works)

@@ -18,8 +18,6 @@ from asrtool.settings.config import Config
 
 if TYPE_CHECKING:
     from asrtool.predict.theory.bounds import Constants
-    from asrtool.predict.theory.measure import Measured
-    from asrtool.predict.theory.system import System
 
 
 @click.command(
@@ -113,19 +111,28 @@ def theory(
       asrtool theory --strategy adpsgd-fixed --num-learners 8 --rate 0.05 --plot theory.svg
       asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """
+    from asrtool.predict.theory.bounds import Constants
     from asrtool.predict.theory.describe import Answer, to_dict, to_text
     from asrtool.predict.theory.system import System
     from asrtool.train.derived_settings import last_settings
     from asrtool.train.run import count_learners
 
     distributed = config.distributed
-    trained = _settings_of(measure) if measure else last_settings(config)
+    if measure:
+        from asrtool.predict.theory import measure as measuring
+
+        words = click.get_current_context().params
+        trained = measuring.read_config(measure, words["files"], words["overrides"])
+    else:
+        trained = last_settings(config)
     rate = trained.train.peak_lr * distributed.lr_scale if rate is None else rate
     if not (math.isfinite(rate) and rate > 0):
         raise AsrtoolError(f"--rate {rate:g}: at this learning rate nothing is learned", "choose one above 0")
     system = System(distributed.strategy, count_learners(distributed), dict(slow), config.train.seed)
-    measured = _measure(measure, trained, system, num_batches) if measure else None
-    constants = _constants(measured, given)
+    measured = (
+        measuring.measure(measure, trained, num_batches, system.num_learners, system.asynchronous) if measure else None
+    )
+    constants = _replace(measured.constants() if measured else Constants(), given)
     found = Answer(system, rate, constants, num_steps, times, momentum, measured)
     if plot:
         from asrtool.report.figures.theory import plot_theory
@@ -134,35 +141,17 @@ def theory(
     click.echo(json.dumps(to_dict(found)) + "\n" if as_json else to_text(found), nl=False)
 
 
-def _settings_of(work: Path) -> Config:
-    from asrtool.predict.theory.measure import read_config
-
-    given = click.get_current_context().params
-    return read_config(work, given["files"], given["overrides"])
-
-
-def _measure(work: Path, config: Config, system: System, num_batches: int) -> Measured:
-    from asrtool.predict.theory.measure import measure
-
-    return measure(work, config, num_batches, system.num_learners, system.asynchronous)
-
-
-def _constants(measured: Measured | None, given: Sequence[str]) -> Constants:
-    """Return measured or assumed constants, replaced by those given."""
-    from asrtool.predict.theory.bounds import Constants
-
-    constants = measured.constants() if measured else Constants()
+def _replace(constants: Constants, given: Sequence[str]) -> Constants:
+    """Return constants with the values given as NAME=X."""
     names = [field.name for field in dataclasses.fields(constants)]
     for text in given:
         name, _, number = text.partition("=")
         try:
             value = float(number)
-            known = (
-                name in names and math.isfinite(value) and (value > 0 or (value == 0 and name in ("noise", "between")))
-            )
         except ValueError:
-            known = False
-        if not known:
+            value = math.nan
+        is_allowed = value > 0 or (value == 0 and name in ("noise", "between"))
+        if not (name in names and math.isfinite(value) and is_allowed):
             what = f"--constant {text}: expected NAME=X, NAME one of {', '.join(names)}, X above 0"
             raise AsrtoolError(what, "noise and between may be 0; for example --constant smoothness=20")
         constants = dataclasses.replace(constants, **{name: value})

@@ -10,9 +10,7 @@ import numpy as np
 
 from asrtool.data.features.disk_space import stored_bytes
 from asrtool.data.manifests.speed_copies import with_speeds
-from asrtool.predict.estimate import text_stages as text
 from asrtool.predict.estimate.probe import NeuralProbe, Probe, Speech, probe_model, probe_neural_lm
-from asrtool.predict.estimate.text_stages import GIB, WORDS_AN_HOUR, Rates
 from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
 from asrtool.settings.config import Config
@@ -21,6 +19,11 @@ from asrtool.settings.lang import LARGEST_CHOSEN, Tokenizer
 from asrtool.settings.train import Nnlm
 from asrtool.train.derived_settings import aligner_settings, fit, hybrid_settings, last_settings
 
+GIB = 2**30
+WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
+FULL_HOURS = 1753.0  # to train on, there
+FULL_WORDS = FULL_HOURS * WORDS_AN_HOUR
+LEAST_GIB = 0.05  # of a process
 OPTIMIZER_STATES = {"adamw": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 PHONES_A_WORD = 3.2  # of the mini corpus
@@ -30,7 +33,7 @@ PROBED_S = 30.0  # of noise, whose features are computed
 UTTERANCE_S = 4.3  # in the mean of utterances, of Switchboard: Kaldi's 260,000 of 313 hours
 LONGER = 1.25  # that one is in the mean of seconds: of the mini corpus
 NUM_WORDS = 45_000  # of their lexicon
-FEATURES_GIB = 0.28, 0.17 / text.FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
+FEATURES_GIB = 0.28, 0.17 / FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
 SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
 INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
 ALIGN_S = 4.0  # CPU seconds an hour to align scores: of the mini corpus
@@ -38,6 +41,36 @@ BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its se
 BEGINNINGS = 35  # of sentences for each word of an utterance: 430 in lists of 100 hypotheses of 12 words
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of a stage that reads text, in proportion to its words.
+
+    `make bench-scale` measured them on Fisher and Switchboard (benchmarks/README.md): a lexicon of 45,000 words,
+    4-grams, a thousand tokens.
+    """
+
+    cpu_s: float
+    peak_gib: float
+    disk_bytes: float = 0.0
+
+    def cpu_hours(self, words: float) -> float:
+        """Return the CPU hours for so many words."""
+        return self.cpu_s / 3600 * words / FULL_WORDS
+
+    def memory_bytes(self, words: float) -> float:
+        """Return the bytes of memory at the peak."""
+        return GIB * max(LEAST_GIB, self.peak_gib * words / FULL_WORDS)
+
+
+PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without what is decoded
+TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher: at most what it takes with its audio
+TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # of pieces
+LANG = Rates(cpu_s=4.7, peak_gib=0.23)
+LM = Rates(cpu_s=48.1, peak_gib=0.33)  # at most, with lm.memory_gib = 0.5
+GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
+SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; its time is that of the speech
 
 
 @dataclass(frozen=True)
@@ -99,14 +132,18 @@ def format_estimate(run: Run, amount: Amount) -> str:
     for stage, settings in trainings(run).items():
         settings_of[stage], lines = fit(settings, total_s)
         chosen |= dict.fromkeys(lines)
-    probes = Probes(amount)
+    probes: dict[str, Probe] = {}  # by the settings that decide the cost of a step
+    probe_of_stage: dict[str, Probe] = {}
     for stage, settings in settings_of.items():
-        needs[stage] = training_need(stage, settings, amount.epoch_hours, probes.of(settings))
+        key = repr((settings.model, settings.train.batch_s, settings.train.optimizer))
+        if key not in probes:
+            probes[key] = probe_of(settings, amount)
+        probe_of_stage[stage] = probes[key]
+        needs[stage] = training_need(stage, settings, amount.epoch_hours, probes[key])
     for stage, model in (("targets", "aligner"), ("realign", "hybrid")):
         if model in settings_of:
-            needs[stage] = align_need(stage, config, amount.epoch_hours, probes.of(settings_of[model]))
-    settings = settings_of["train"]
-    probe = probes.of(settings)
+            needs[stage] = align_need(stage, config, amount.epoch_hours, probe_of_stage[model])
+    probe = probe_of_stage["train"]
     needs["average"] = Need("average", disk_bytes=4 * probe.num_weights, memory_bytes=3 * 4 * probe.num_weights)
     neural = None
     if config.nnlm.enabled:
@@ -151,38 +188,19 @@ def probe_of(config: Config, amount: Amount) -> Probe:
     return probe_model(replace(config, tree=tree), num_tokens(tokenizer), amount.speech(tokenizer))
 
 
-class Probes:
-    """Probes of models, each measured once."""
-
-    def __init__(self, amount: Amount) -> None:
-        self._amount = amount
-        self._found: list[tuple[object, Probe]] = []
-
-    def of(self, config: Config) -> Probe:
-        """Return the probe of the model that these settings train."""
-        key = (config.model, config.train.batch_s, config.train.optimizer)
-        for known, probe in self._found:
-            if known == key:
-                return probe
-        self._found.append((key, probe_of(config, self._amount)))
-        return self._found[-1][1]
-
-
 def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
     """Return the needs of the stages that read text, whether on or off."""
     words, decoding = amount.words + amount.extra_words, amount.decoding
     found = {
-        "prepare": replace(_by_words("prepare", text.PREPARE, amount.words), disk_bytes=decoding[1] or None),
-        "text": _by_words("text", text.TEXT, amount.extra_words),
-        "lang": _by_words("lang", text.LANG, words),
-        "lm": replace(
-            _by_words("lm", text.LM, words), memory_bytes=GIB * text.LM.peak_gib * config.lm.memory_gib / 0.5
-        ),
-        "graph": _by_words("graph", text.GRAPH, words),
+        "prepare": replace(_by_words("prepare", PREPARE, amount.words), disk_bytes=decoding[1] or None),
+        "text": _by_words("text", TEXT, amount.extra_words),
+        "lang": _by_words("lang", LANG, words),
+        "lm": replace(_by_words("lm", LM, words), memory_bytes=GIB * LM.peak_gib * config.lm.memory_gib / 0.5),
+        "graph": _by_words("graph", GRAPH, words),
     }
     found["prepare"] = replace(found["prepare"], cpu_hours=(found["prepare"].cpu_hours or 0) + decoding[0])
     if config.tokenizer.unit == "bpe":
-        found["tokenizer"] = _by_words("tokenizer", text.TOKENIZER, amount.words)
+        found["tokenizer"] = _by_words("tokenizer", TOKENIZER, amount.words)
     if config.data.same_audio != "ignore":
         cpu_s = amount.hours * (SAME_AUDIO_S + SEARCH_S * min(amount.hours, INDEX_HOURS))
         found["prepare same-audio"] = Need("prepare same-audio", cpu_hours=cpu_s / 3600)
@@ -190,7 +208,7 @@ def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
 
 
 def _by_words(stage: str, rates: Rates, words: float) -> Need:
-    disk_bytes = rates.disk_bytes * words / text.FULL_WORDS or None
+    disk_bytes = rates.disk_bytes * words / FULL_WORDS or None
     return Need(stage, rates.cpu_hours(words), disk_bytes=disk_bytes, memory_bytes=rates.memory_bytes(words))
 
 
@@ -243,15 +261,14 @@ def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Nee
     states = OPTIMIZER_STATES.get(train.optimizer.name, 1)
     averages = 1 if train.ema_decay else 0
     checkpoint = 4 * probe.num_weights * (1 + states + 2 * averages)  # the average of the learner, and that of all
-    forward_s = probe.encoder.forward_s + probe.objective.forward_s
-    own_hours = speech_hours * (probe.step_s + probe.update_s / batch_s) + dev_hours * forward_s
-    v100_hours = (speech_hours + dev_hours / 3) * 3600 * probe.flops / V100_FLOPS / 3600
+    own_hours = speech_hours * (probe.whole.step_s + probe.update_s / batch_s) + dev_hours * probe.whole.forward_s
+    v100_hours = (speech_hours + dev_hours / 3) * 3600 * probe.whole.flops / V100_FLOPS / 3600
     return Need(
         stage,
         cpu_hours=None if probe.is_gpu else own_hours,
         gpu_hours=own_hours if probe.is_gpu else v100_hours,
         disk_bytes=checkpoint * (train.keep_last + train.keep_best),
-        memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.saved_bytes * at_once_s,
+        memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.whole.saved_bytes * at_once_s,
     )
 
 
@@ -279,7 +296,7 @@ def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProb
             gpu_hours=(need.gpu_hours or 0) + (rescored.gpu_hours or 0),
         )
     if {"graph", "rescore"} & {method.name for method in config.decode.methods}:
-        need = replace(need, memory_bytes=text.SEARCH.memory_bytes(amount.words + amount.extra_words))
+        need = replace(need, memory_bytes=SEARCH.memory_bytes(amount.words + amount.extra_words))
     return need
 
 
@@ -341,7 +358,8 @@ def _notes(settings_of: Mapping[str, Config], amount: Amount, probe: Probe, took
     config = settings_of["train"]
     speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
     yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {_epochs(settings_of)}."
-    yield f"The model has {probe.num_weights:,} weights and takes {probe.flops / 1e9:.3g} GFLOP a second of speech."
+    gflop = f"{probe.whole.flops / 1e9:.3g} GFLOP"
+    yield f"The model has {probe.num_weights:,} weights and takes {gflop} a second of speech."
     speech = amount.speech(config.tokenizer)
     tokens = f"{speech.tokens_a_s:.2g} tokens a second"
     yield f"Utterances of {speech.length_s:.2g} s with {tokens} were made up for its objective."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -69,19 +69,9 @@ class Probe:
         return self.device != CPU
 
     @property
-    def step_s(self) -> float:
-        """Seconds of both parts for a second of speech."""
-        return self.encoder.step_s + self.objective.step_s
-
-    @property
-    def flops(self) -> float:
-        """Likewise."""
-        return self.encoder.flops + self.objective.flops
-
-    @property
-    def saved_bytes(self) -> float:
-        """Likewise."""
-        return self.encoder.saved_bytes + self.objective.saved_bytes
+    def whole(self) -> Cost:
+        """Cost of both parts."""
+        return Cost(*map(sum, zip(astuple(self.encoder), astuple(self.objective), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from asrtool.distributed.work.work_queue import stop_of_others
 from asrtool.predict.simulate.clients import NONE, Partners, Setup, Times, make_partners, make_setup, node_of
 from asrtool.predict.simulate.cluster import PERIOD, Cluster
 from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
-from asrtool.predict.simulate.outcome import SUMS, Outcome
+from asrtool.predict.simulate.outcome import COUNTS, SUMS, Outcome
 
 Array = NDArray[Any]
 WATCHED = True
@@ -85,21 +85,10 @@ class Counts:
     live: int = 0  # units that the others know of
 
 
-@dataclass
-class Sums:
-    """Sums over the steps of a learner, as in Outcome."""
-
-    compute_s: float = 0.0
-    comm_s: float = 0.0
-    wait_s: float = 0.0
-    data_s: float = 0.0
-    between_s: float = 0.0
-    blamed_s: float = 0.0
-    steps: int = 0
-    bytes: int = 0
-    staleness: int = 0
-    exchanges: int = 0
-    skipped: int = 0
+# Sums over the steps of a learner, as in Outcome.
+Sums = dataclasses.make_dataclass(
+    "Sums", [(name, "int", 0) if name in COUNTS else (name, "float", 0.0) for name in SUMS]
+)
 
 
 class State(NamedTuple):

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.cluster import GBIT, LONG, Floats, read_trace
+from asrtool.predict.simulate.lock_step import LOCK_STEP
 from asrtool.report.training import TrainingRun, read_training
 
 DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
 HALVINGS = 40  # of an interval
-ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1", "ps-sync")
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def of_messages(measured: Measured) -> dict[str, str]:
 
 def sync_size(measured: Measured) -> int:
     """Return how many neighbours wait for one another each step; 1 if none."""
-    if measured.run.strategy in ALL_WAIT:
+    if measured.run.strategy in LOCK_STEP:
         return len(measured.run.learners)
     return measured.distributed["h-adpsgd"]["node_size"] or 1 if measured.run.strategy == "h-adpsgd" else 1
 
@@ -201,7 +201,7 @@ def _together(waits: Sequence[Floats]) -> Floats:
 
 def awaited_bytes(measured: Measured, size: int) -> float:
     """Return the bytes of a step that `size` neighbours wait for, together."""
-    if measured.run.strategy in ALL_WAIT:
+    if measured.run.strategy in LOCK_STEP:
         sent = measured.steps["bytes"]
         return float(sent[sent > 0].mean()) * size
     # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for

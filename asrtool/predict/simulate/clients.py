@@ -16,7 +16,6 @@ from asrtool.predict.simulate.lock_step import GradientSums
 from asrtool.settings import registry
 
 NONE = -1  # in place of a round, a unit or a partner
-RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
 Partners = Callable[[int, int], list[int]]  # number of units, step from 1 -> partner of each unit, or NONE
 
 
@@ -117,7 +116,8 @@ def make_partners(strategy: str, settings: Any, num_units: int, seed: int) -> Pa
             NONE if partner is None else partner
             for partner in (passive_partner(num_live, step, seed, place) for place in range(num_live))
         ]
-    name = RINGS.get(strategy) or (settings.outer.removeprefix("adpsgd-") if strategy == "h-adpsgd" else settings.ring)
+    outer = getattr(settings, "outer", strategy)
+    name = settings.ring if strategy == "adpsgd" else outer.removeprefix("adpsgd-")
     ring: Ring = registry.load("ring", name)
     check_ring(name, ring, num_units, seed)
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from asrtool.distributed.strategies.strategy import StepCost
+
 
 class Begin(NamedTuple):
     """A learner begins the gradient of a batch at its current weights.
@@ -104,6 +106,11 @@ class End(NamedTuple):
     partners: tuple[int, ...] = ()
     num_skipped: int = 0
     staleness: int = 0
+
+    @property
+    def cost(self) -> StepCost:
+        """Cost of communication, as records have it."""
+        return StepCost(self.comm_s, self.wait_s, self.num_bytes, self.staleness, self.partners, self.num_skipped)
 
 
 Event = Begin | Round | Update | Take | Send | Answer | Receive | Push | End

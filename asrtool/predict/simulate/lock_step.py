@@ -19,6 +19,7 @@ from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.predict.simulate.events import Begin, Emit, End, Round
 from asrtool.predict.simulate.outcome import Outcome
 
+LOCK_STEP = ("single", "allreduce", "adpsgd-d1", "bmuf", "ps-sync")
 MAX_TRIES = 1000  # losses in a row without a checkpoint between them
 Waits = Callable[[Floats, Floats, Floats], Floats]  # (free_L, begin_L, computed_L) -> seconds from computed_L on
 

@@ -52,6 +52,11 @@ class Outcome:
         """Samples a second of all learners, over the whole training."""
         return self.num_batches * self.batch / self.seconds
 
+    @property
+    def mean_staleness(self) -> float:
+        """Mean staleness of a step."""
+        return float(self.staleness.sum() / max(1, self.steps.sum()))
+
     def fraction(self, part: str) -> float:
         """Return the fraction that a part has of the time of all learners."""
         return float(getattr(self, part).sum()) / (self.seconds * len(self.steps))

@@ -9,16 +9,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import numpy as np
+import torch
+
+from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.files import write_folder, write_text
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.simulate.outcome import Outcome
 from asrtool.predict.simulate.scenario import Scenario
 from asrtool.predict.simulate.simulate import cases, simulate
 from asrtool.settings.schema import Choice
+from asrtool.train.batches.batch import TrainingBatch
+from asrtool.train.loop.step_records import Step, record_of
 
 MAX_STEPS = 200_000
 LOG_EVERY = 10  # steps of learner 0
@@ -52,14 +59,14 @@ def shorten(scenario: Scenario, num_learners: int) -> tuple[Scenario, float]:
 
 def write_training(scenario: Scenario, strategy: Choice, num_learners: int, path: Path, of_all: float) -> None:
     """Simulate, and write what a training leaves behind into the folder `path`."""
+    writer = Writer(scenario, num_learners)
+    outcome = simulate(scenario, strategy, num_learners, writer.take)
+    writer.report(outcome.seconds)
     (path / "learners").mkdir()
-    with Writer(path, scenario, num_learners) as writer:
-        outcome = simulate(scenario, strategy, num_learners, writer.take)
-        writer.report(outcome.seconds)
-    settings = {
-        "distributed": {"strategy": strategy.name},
-        "emulation": {"compute_ms": None, "simulated": True},
-    }
+    for name, lines in writer.files.items():
+        write_text(path / name, "".join(lines))
+    emulation = {"compute_ms": None, "simulated": True}
+    settings = {"distributed": {"strategy": strategy.name}, "emulation": emulation}
     inputs = {"settings": settings, "sha256": {}, "num_learners": num_learners}
     write_text(path / "inputs.json", json.dumps(inputs, indent=1) + "\n")
     write_text(path / "train.json", json.dumps(summary(scenario, outcome, of_all), indent=1) + "\n")
@@ -83,64 +90,39 @@ def summary(scenario: Scenario, outcome: Outcome, of_all: float) -> dict[str, An
 
 
 class Writer:
-    """Follows the events of a training, and writes its steps. Opened when entered."""
+    """Lines of the files of a training, from its events."""
 
-    def __init__(self, path: Path, scenario: Scenario, num_learners: int) -> None:
-        self._path = path
+    def __init__(self, scenario: Scenario, num_learners: int) -> None:
+        self.files: defaultdict[str, list[str]] = defaultdict(list)  # name -> lines
         self._batch = scenario.job.global_batch / num_learners or scenario.job.batch
-        self._num_samples, self._num_batches = 0, 0
+        self._num_batches, self._num_reported = 0, 0
         self._begun: dict[int, Begin] = {}
-        self._files: dict[int, IO[str]] = {}
-        self._last_s = 0.0
-        self._num_reported = 0
+        nothing, none_N = np.zeros((0, 0)), np.zeros(0, np.int64)
+        self._no_speech = TrainingBatch([], nothing, none_N, torch.empty(0, 0), torch.empty(0), 1)
 
-    def __enter__(self) -> Writer:
-        self._metrics = open(self._path / "metrics.jsonl", "w", encoding="utf-8")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in (self._metrics, *self._files.values()):
-            file.close()
+    @property
+    def _num_samples(self) -> int:
+        return round(self._num_batches * self._batch)
 
     def take(self, event: Event) -> None:
-        """Write the beginnings and ends of steps; other events do not matter here."""
+        """Add the step of an End that has a batch; other events do not matter here."""
         if isinstance(event, Begin):
             self._begun[event.learner] = event
         elif isinstance(event, End) and (begun := self._begun.pop(event.learner)).position is not None:
-            self._write(begun, begun.position, event)
+            self._add_step(begun, begun.position, event)
 
-    def _write(self, begun: Begin, position: int, end: End) -> None:
+    def _add_step(self, begun: Begin, position: int, end: End) -> None:
         self._num_batches += 1
-        self._num_samples = round(self._num_batches * self._batch)
-        line = {
-            "epoch": begun.epoch + 1,
-            "batch": position,
-            "step": self._num_batches,
-            "samples": self._num_samples,
-            "loss": 0.0,
-            "begin": round(end.begin_s, 6),
-            "compute_s": round(end.compute_s, 6),
-            "comm_s": round(end.comm_s, 6),
-            "wait_s": round(end.wait_s, 6),
-            "data_s": round(end.data_s, 6),
-            "staleness": end.staleness,
-            "bytes": end.num_bytes,
-            "partners": list(end.partners),
-            "skipped": end.num_skipped,
-            "utterances": round(self._batch),
-            "frames": 0,
-            "padded_frames": 0,
-        }
-        if end.learner not in self._files:
-            path = self._path / "learners" / f"{end.learner}.jsonl"
-            self._files[end.learner] = open(path, "w", encoding="utf-8")  # noqa: SIM115
-        self._files[end.learner].write(json.dumps(line) + "\n")
-        self._last_s = end.at_s
+        self._no_speech.wait_s = end.data_s
+        step = Step(self._num_batches, self._num_samples, 0.0, {}, 0.0, end.begin_s, end.compute_s, end.cost)
+        number = BatchNumber(begun.epoch, position)
+        line = record_of(number, step, self._no_speech, round(self._batch))
+        self.files[f"learners/{end.learner}.jsonl"].append(json.dumps(line) + "\n")
         if end.learner == 0 and self._num_batches >= self._num_reported + LOG_EVERY:
             self.report(end.at_s)
 
     def report(self, seconds: float) -> None:
-        """A line of metrics.jsonl: how far all learners are."""
+        """Add a line of metrics: how far all learners are."""
         self._num_reported = self._num_batches
         line = {"kind": "train", "step": self._num_batches, "samples": self._num_samples, "seconds": seconds}
-        self._metrics.write(json.dumps(line) + "\n")
+        self.files["metrics.jsonl"].append(json.dumps(line) + "\n")

@@ -13,13 +13,11 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.asynchronous import simulate_asynchronous
 from asrtool.predict.simulate.cluster import make_cluster
 from asrtool.predict.simulate.events import Emit
-from asrtool.predict.simulate.lock_step import simulate_lock_step
+from asrtool.predict.simulate.lock_step import LOCK_STEP, simulate_lock_step
 from asrtool.predict.simulate.outcome import PARTS, Outcome
 from asrtool.predict.simulate.scenario import Faults, Scenario, Slow, Uncertain
 from asrtool.report.markdown import Table
 from asrtool.settings.schema import Choice
-
-LOCK_STEP = ("single", "allreduce", "adpsgd-d1", "bmuf", "ps-sync")
 
 
 def is_lock_step(strategy: Choice) -> bool:
@@ -93,7 +91,7 @@ class Row:
             "fractions": {TITLES[part]: outcome.fraction(part) for part in PARTS},
             "waited_for": learner if fraction else None,
             "waited_for_fraction": fraction,
-            "staleness": float(outcome.staleness.sum() / max(1, outcome.steps.sum())),
+            "staleness": outcome.mean_staleness,
             "batches": outcome.num_batches,
             "losses": outcome.num_losses,
             "joined": outcome.num_joined,
@@ -181,7 +179,6 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         outcome = row.outcome
         fractions = [f"{100 * outcome.fraction(part):.1f}" for part in PARTS]
-        staleness = f"{outcome.staleness.sum() / max(1, outcome.steps.sum()):.1f}"
         speeds = [
             f"{outcome.samples_per_s:.4g}",
             f"{row.speedup:.3g}",
@@ -189,7 +186,7 @@ def table(rows: Sequence[Row]) -> Table:
         ]
         published = [f"{row.published_h:g}" if row.published_h else "-"] if has_published else []
         first = [outcome.strategy, outcome.num_learners, interval(row), *published]
-        cells.append([*first, *speeds, *fractions, staleness])
+        cells.append([*first, *speeds, *fractions, f"{outcome.mean_staleness:.1f}"])
     head = ["strategy", "learners", "time", *(["published hours"] if has_published else [])]
     head += ["samples/s", "speed-up", "% of linear", *(f"% {TITLES[part]}" for part in PARTS), "staleness"]
     return Table(head, cells)
@@ -229,16 +226,15 @@ def _cause(row: Row) -> str:
     outcome = row.outcome
     learner, blamed = outcome.blame()
     wait = outcome.fraction("wait_s")
-    name, took = outcome.strategy, f"({interval(row)})"
-    text = ""
+    name = outcome.strategy
     if blamed > SHARE and blamed > 0.5 * wait:
-        text = f"{name} waits {100 * blamed:.0f} % of the time for learner {learner} {took}."
-    elif wait > SHARE and outcome.blamed_s.sum() > 0.5 * outcome.wait_s.sum():
-        text = f"{name} waits {100 * wait:.0f} % of the time for whoever is slowest {took}."
+        share, what = blamed, f"learner {learner}"
     elif wait > SHARE:
-        text = f"{name} waits {100 * wait:.0f} % of the time for messages {took}."
-    elif outcome.fraction("data_s") > SHARE:
-        text = f"{name} waits {100 * outcome.fraction('data_s'):.0f} % of the time for data {took}."
+        by_others = outcome.blamed_s.sum() > 0.5 * outcome.wait_s.sum()
+        share, what = wait, "whoever is slowest" if by_others else "messages"
+    else:
+        share, what = outcome.fraction("data_s"), "data"
+    text = f"{name} waits {100 * share:.0f} % of the time for {what} ({interval(row)})." if share > SHARE else ""
     if outcome.skipped.sum() > outcome.steps.sum() / 2:
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
         text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +121,15 @@ def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
     """Yield the events of all learners by time; an End precedes the next Begin."""
     merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
     begin_ns = merged[0][0][0]
-    records = [_read_records(out, rank) for rank in range(len(logs))]
+    paths = [records_path(out, rank) for rank in range(len(logs))]
+    records = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in paths]
     epoch_s = min((line["begin"] for lines in records for line in lines), default=0.0)
-    ends = [_ends(lines, rank, epoch_s) for rank, lines in enumerate(records)]
+    left = [iter(lines) for lines in records]
     under_way = [False] * len(logs)  # a step with a batch
     for (at_ns, what, *numbers), rank in merged:
         at_s = (at_ns - begin_ns) / 1e9
         if what in ("begin", "end") and under_way[rank]:
-            yield next(ends[rank])._replace(at_s=at_s)
+            yield _end(at_s, rank, next(left[rank]), epoch_s)
             under_way[rank] = False
         if what == "begin":
             under_way[rank] = numbers[2] is not None
@@ -145,21 +146,8 @@ def _event(at_s: float, what: str, rank: int, numbers: list[Any]) -> Event | Non
     return kinds[what](at_s, rank, *numbers) if what in kinds else None
 
 
-def _read_records(out: Path, rank: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in records_path(out, rank).read_text(encoding="utf-8").splitlines()]
-
-
-def _ends(lines: Iterable[dict[str, Any]], rank: int, epoch_s: float) -> Iterator[End]:
-    for line in lines:
-        yield End(
-            at_s=0.0,
-            learner=rank,
-            begin_s=line["begin"] - epoch_s,
-            compute_s=line["compute_s"],
-            comm_s=line["comm_s"],
-            wait_s=line["wait_s"],
-            data_s=line["data_s"],
-            num_bytes=line["bytes"],
-            partners=tuple(line["partners"]),
-            num_skipped=line["skipped"],
-        )
+def _end(at_s: float, rank: int, line: dict[str, Any], epoch_s: float) -> End:
+    """Return the End of a step by its record; seconds count from `epoch_s`."""
+    times = {name: line[name] for name in ("compute_s", "comm_s", "wait_s", "data_s")}
+    others = {"num_bytes": line["bytes"], "partners": tuple(line["partners"]), "num_skipped": line["skipped"]}
+    return End(at_s, rank, line["begin"] - epoch_s, **times, **others)

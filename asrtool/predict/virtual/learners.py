@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import MESSAGES, World
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, End, Event
+from asrtool.predict.theory.system import ONE_COPY
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.replica import Assigned, SharedModel, Trained
 from asrtool.predict.virtual.rule import Mean, Rule
@@ -32,47 +32,17 @@ from asrtool.train.loop.loss import LossModule, Sums, sum_loss
 from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import build_optimizer
 
-Make = Callable[[SharedModel, int, Any, int], Rule]  # of the settings of the strategy, and learners of a node
-
-
-def _gossip(weight: float) -> Make:
-    return lambda shared, num, settings, node_size: Gossip(shared, num, weight, MESSAGES[settings.message_type])
-
-
-def _hierarchical(shared: SharedModel, num_learners: int, settings: Any, node_size: int) -> Rule:
-    if settings.outer == "adpsgd-d1":
-        return DelayByOne(shared, num_learners, node_size)
-    return Gossip(shared, num_learners, RealGossip.weight, MESSAGES[settings.message_type], node_size)
-
-
-def _averaged(shared: SharedModel, num_learners: int, settings: Any, node_size: int) -> Rule:
-    return Together(shared, num_learners, num_learners, share_statistics=False)
-
-
-RULES: dict[str, Make] = {
-    "single": _averaged,
-    "allreduce": _averaged,
-    "ps-sync": _averaged,
-    "adpsgd": _gossip(RealGossip.weight),
-    "adpsgd-fixed": _gossip(RealGossip.weight),
-    "adpsgd-random": _gossip(RealGossip.weight),
-    "adpsgd-pairs": _gossip(Pairs.weight),
-    "adpsgd-d1": lambda shared, num, settings, node_size: DelayByOne(shared, num, 1),
-    "h-adpsgd": _hierarchical,
-    "bmuf": lambda shared, num, settings, node_size: Blocks(shared, num, settings),
-    "ps-async": lambda shared, num, settings, node_size: Served(shared, num, settings.num_servers),
-    "hogwild": lambda shared, num, settings, node_size: Hogwild(shared, num),
-    "none": lambda shared, num, settings, node_size: Gossip(shared, num, RealGossip.weight, MESSAGES["fp32"]),
-}
 IN_BF16 = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs")  # whose messages virtual learners round
+KNOWN = (*ONE_COPY, *IN_BF16, "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "hogwild", "none")
 
 
 def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size: int) -> Rule:
     """Return the rule of `strategy`; AsrtoolError if virtual learners have none."""
     name, settings = strategy.name, strategy.settings
-    if name not in RULES:
-        known = ", ".join(RULES)
-        what = f"distributed.strategy = {name}: virtual learners know no rule for it, expected one of {known}"
+    if name not in KNOWN:
+        what = (
+            f"distributed.strategy = {name}: virtual learners know no rule for it, expected one of {', '.join(KNOWN)}"
+        )
         raise AsrtoolError(what, "train with it by asrtool train, or choose another --strategy")
     if getattr(settings, "message_type", "fp32") != "fp32" and name not in IN_BF16:
         what = f"distributed.{name}.message_type is {settings.message_type}, which virtual learners round with"
@@ -84,7 +54,18 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
     if num_learners % node_size:
         what = f"{num_learners} learners in nodes of {node_size}"
         raise AsrtoolError(what, "choose a distributed.h-adpsgd.node_size that divides the number of learners")
-    return RULES[name](shared, num_learners, settings, node_size)
+    if name in ONE_COPY:
+        return Together(shared, num_learners, num_learners, share_statistics=False)
+    if "adpsgd-d1" in (name, getattr(settings, "outer", "")):
+        return DelayByOne(shared, num_learners, node_size)
+    if name == "bmuf":
+        return Blocks(shared, num_learners, settings)
+    if name == "ps-async":
+        return Served(shared, num_learners, settings.num_servers)
+    if name == "hogwild":
+        return Hogwild(shared, num_learners)
+    weight = Pairs.weight if name == "adpsgd-pairs" else RealGossip.weight
+    return Gossip(shared, num_learners, weight, MESSAGES[getattr(settings, "message_type", "fp32")], node_size)
 
 
 @dataclass(frozen=True)
@@ -125,12 +106,8 @@ class VirtualLearners:
         task = LossModule(self.model, self.precision)
         node_size = job.distributed.node_size(num_learners)
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
-        rates = LearningRates(
-            settings,
-            self.total_samples,
-            job.distributed.lr_scale,
-            job.distributed.rate_factor(num_learners, num_learners),
-        )
+        factor = job.distributed.rate_factor(num_learners, num_learners)
+        rates = LearningRates(settings, self.total_samples, job.distributed.lr_scale, factor)
         self.shared = SharedModel(
             task,
             self.model,

@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.files import write_text
 from asrtool.models.acoustic import save_model
@@ -70,7 +69,7 @@ class VirtualRecords:
         assert batch
         assert begin.position is not None
         batch.wait_s = end.data_s
-        cost = StepCost(end.comm_s, end.wait_s, end.num_bytes, trained.staleness, end.partners, end.num_skipped)
+        cost = end._replace(staleness=trained.staleness).cost
         step = Step(
             after.step,
             after.samples,

@@ -36,25 +36,20 @@ class Trained:
     staleness: int = 0
 
 
+@dataclass
 class Assigned:
     """Batches of steps and their learning rate, as in asrtool.train.loop.loop."""
 
-    def __init__(
-        self,
-        settings: Optimisation,
-        source: BatchSource,
-        augment: Augment | None,
-        rates: LearningRates,
-        rule: AssignmentRule,
-        num_learners: int,
-    ) -> None:
-        self.settings = settings
-        self.source = source
-        self.augment = augment
-        self.rates = rates
-        self.group_size = rule.group_size
-        self.plan = Plan(source, settings.num_epochs, rule.round_size(num_learners), State())
-        self.dev_losses: list[float] = []  # known by now
+    settings: Optimisation
+    source: BatchSource
+    augment: Augment | None
+    rates: LearningRates
+    rule: AssignmentRule
+    num_learners: int
+    dev_losses: list[float] = field(default_factory=list)  # known by now
+
+    def __post_init__(self) -> None:
+        self.plan = Plan(self.source, self.settings.num_epochs, self.rule.round_size(self.num_learners), State())
 
     def trained(self, begin: Begin) -> Trained:
         """Return the step that a learner begins, before its batch is read."""
@@ -70,7 +65,7 @@ class Assigned:
         """Return the divisor of the loss of each learner of a sync group."""
         begun = [trained.begin for trained in group if trained.begin.position is not None]
         of_group = sum(self.plan.planned(begin.epoch, _number(begin)).normaliser for begin in begun)
-        return max(of_group / self.group_size, 1)
+        return max(of_group / self.rule.group_size, 1)
 
     def read(self, trained: Trained) -> None:
         """Read the batch of a step, with masks and dropout drawn by its place."""

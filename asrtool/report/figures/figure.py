@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asrtool.errors import AsrtoolError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -31,6 +33,7 @@ PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
 WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2
 MAX_NAME = 36  # letters
+SUFFIXES = (".svg", ".png", ".pdf")  # of files that a user names
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -40,6 +43,13 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "asrtool",  # the names in the file depend on the content alone
 }
 TRANSPARENT = {"figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none"}
+
+
+def check_suffix(path: Path, example: str) -> None:
+    """Raise AsrtoolError if --plot names no format of a figure."""
+    if path.suffix not in SUFFIXES:
+        what = f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}"
+        raise AsrtoolError(what, f"for example {example}")
 
 
 def save_figure(draw: Draw, path: Path) -> None:

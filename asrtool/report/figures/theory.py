@@ -13,22 +13,18 @@ from asrtool.files import writing
 from asrtool.predict.theory.bounds import Bound
 from asrtool.predict.theory.describe import Answer
 from asrtool.predict.theory.quadratic import Course, draw, predict
-from asrtool.report.figures.figure import BLUE, DARK, ORANGE, panels, save_figure
+from asrtool.report.figures.figure import BLUE, DARK, ORANGE, check_suffix, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_STEPS = 20_000  # of all learners, that are drawn
 NUM_DOTS = 60
-SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def plot_theory(found: Answer, path: Path) -> None:
     """Draw `found` to `path`; AsrtoolError if nothing converges."""
-    if path.suffix not in SUFFIXES:
-        raise AsrtoolError(
-            f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}", "for example theory.svg"
-        )
+    check_suffix(path, "theory.svg")
     bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
     in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")
     steps_a_round = 1.0 if in_rounds else float(found.system.speeds_N.sum())

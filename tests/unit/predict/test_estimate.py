@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.sets.hours import amount_of, epoch_hours, extra_words
-from asrtool.predict.estimate import needs, text_stages
+from asrtool.predict.estimate import needs
 from asrtool.predict.estimate.needs import V100_FLOPS, Amount, format_estimate, tokens_a_word, training_need
 from asrtool.predict.estimate.probe import CPU, LENGTH_S, Cost, Probe, Speech, probe_model
 from asrtool.recipe.recipe import load_recipe
@@ -113,7 +113,7 @@ def test_audio_that_has_to_be_decoded_counts(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "sph2pipe").touch(0o755)
     by_sph2pipe = estimate(tmp_path / "work", *words)["prepare"]
     samples = 2 * 11_699 * 600 * 8000
-    manifests = text_stages.PREPARE.cpu_s * 1986 / text_stages.FULL_HOURS
+    manifests = needs.PREPARE.cpu_s * 1986 / needs.FULL_HOURS
     assert float(by_desphere[0]) == pytest.approx((samples / 1.2e6 + manifests) / 3600, rel=0.01)
     assert float(by_sph2pipe[0]) == pytest.approx((samples / 5e7 + manifests) / 3600, rel=0.01)
     assert float(by_desphere[2]) == pytest.approx(107e9 / 2**30, rel=0.01)
@@ -198,8 +198,8 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_model() -> None:
     small, large = probe(), probe("model.lstm.hidden_size=64")
     rows_a_s = 100 / 3
     # At least the output of each layer, float32; at most some dozen values for each of its gates.
-    assert 2 * 32 * 4 * rows_a_s < small.saved_bytes < 2 * 2 * 4 * 16 * 4 * 24 * rows_a_s
-    assert 2 * small.saved_bytes < large.saved_bytes < 8 * small.saved_bytes
+    assert 2 * 32 * 4 * rows_a_s < small.whole.saved_bytes < 2 * 2 * 4 * 16 * 4 * 24 * rows_a_s
+    assert 2 * small.whole.saved_bytes < large.whole.saved_bytes < 8 * small.whole.saved_bytes
     assert large.num_weights > small.num_weights
 
 
@@ -245,7 +245,7 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
             of_each = f"aligner {config.train.num_epochs}, hybrid {config.train.num_epochs}"
             assert f"epochs: {of_each}, start {config.train.num_epochs}, train 2." in "\n".join(lines)
         words_of_lm[system] = rows.get("lm", [""])[0]
-    assert float(words_of_lm[""]) == pytest.approx(text_stages.LM.cpu_s / 3600 * 1986 / text_stages.FULL_HOURS, 0.01)
+    assert float(words_of_lm[""]) == pytest.approx(needs.LM.cpu_s / 3600 * 1986 / needs.FULL_HOURS, 0.01)
 
 
 def test_a_tree_has_as_many_leaves_as_there_are_rows_for(monkeypatch: pytest.MonkeyPatch) -> None:

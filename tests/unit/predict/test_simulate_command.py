@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.report.figures.training_figures import plot_training
 from asrtool.report.training import read_training
 from asrtool.settings.distributed import Hierarchical
-from asrtool.train.loop.step_records import record_of
 
 SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
 
@@ -62,14 +59,6 @@ def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Pat
     text = plot_training(tmp_path / "out" / "h-adpsgd-4", tmp_path / "plot").read_text(encoding="utf-8")
     assert "Simulated: nothing was trained" in text
     assert "timeline.svg" in text
-
-
-def test_a_record_has_the_keys_of_one_of_a_training(tmp_path: Path) -> None:
-    simulate(*SMALL, "--num-learners", "2", "--strategy", "allreduce", "--out", str(tmp_path))
-    line = (tmp_path / "allreduce-2" / "learners" / "0.jsonl").read_text(encoding="utf-8").partition("\n")[0]
-    tree = ast.parse(inspect.getsource(record_of))
-    (written,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
-    assert list(json.loads(line)) == [ast.literal_eval(key) for key in written.keys if key]
 
 
 def test_records_of_a_simulation_are_not_taken_for_those_of_a_training(tmp_path: Path) -> None:
