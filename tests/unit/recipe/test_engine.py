@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 import toy
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import STAGES
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.plan import plan
+from asrtool.recipe.plan import first_section, format_commands, format_outcome, format_states, plan
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run, read_marker, write_marker
 from asrtool.settings.config import Config
@@ -29,12 +26,6 @@ def states(run: Run, chosen: range = ALL) -> list[str]:
 
 def with_settings(run: Run, *overrides: str) -> Run:
     return dataclasses.replace(run, config=load_config(overrides=overrides))
-
-
-def touch_later(path: Path) -> None:
-    """Make its times other ones; what it holds stays."""
-    time_ns = path.stat().st_mtime_ns + 2 * 10**9
-    os.utime(path, ns=(time_ns, time_ns))
 
 
 def add_byte(path: Path) -> None:
@@ -89,50 +80,11 @@ def test_a_changed_input_makes_a_stage_stale(toy_run: Run) -> None:
     assert states(toy_run) == ["done", "stale b changed since", "stale b changed"]
 
 
-def test_a_touched_input_makes_nothing_stale(toy_run: Run) -> None:
-    run_stages(toy_run, ALL)
-    for path in [path for path in toy_run.work.rglob("*") if path.is_file() and STAGES not in path.parts]:
-        touch_later(path)
-    assert states(toy_run) == ["done"] * 3
-    assert run_stages(toy_run, ALL) == []
-
-
-def test_an_input_behind_a_link_counts(toy_run: Run, tmp_path: Path) -> None:
-    run_stages(toy_run, ALL)
-    outside = tmp_path / "outside"
-    (toy_run.work / "b").rename(outside)
-    (toy_run.work / "b").symlink_to(outside)
-    assert states(toy_run) == ["done"] * 3
-    add_byte(outside / "all.txt")
-    assert states(toy_run, range(2, 3)) == ["stale b changed"]
-
-
 def test_an_input_that_is_not_read_any_more_makes_a_stage_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     stages = (toy.STAGES[0], dataclasses.replace(toy.STAGES[1], needs=()), toy.STAGES[2])
     changed = dataclasses.replace(toy_run, recipe=dataclasses.replace(toy_run.recipe, stages=stages))
     assert states(changed) == ["done", "stale a.txt is not read any more", "stale after second"]
-
-
-def test_a_missing_output_makes_a_stage_stale(toy_run: Run) -> None:
-    run_stages(toy_run, ALL)
-    shutil.rmtree(toy_run.work / "b")
-    assert states(toy_run) == ["done", "stale b missing", "stale b changed"]
-
-
-def test_changed_code_makes_a_stage_stale_and_a_comment_does_not(toy_run: Run, toy_root: Path) -> None:
-    run_stages(toy_run, ALL)
-    source = toy_root / "asrtool" / "words.py"
-    source.write_text('"""Sums."""\n\ndef add(a, b):  # of two\n    """The sum."""\n    return a + b\n')
-    assert states(toy_run) == ["done"] * 3
-    source.write_text("def add(a, b):\n    return a - b\n")
-    assert states(toy_run) == ["stale code changed: asrtool/words.py"] * 3
-
-
-def test_a_moved_work_directory_stays_done(toy_run: Run, tmp_path: Path) -> None:
-    run_stages(toy_run, ALL)
-    toy_run.work.rename(tmp_path / "moved")
-    assert states(dataclasses.replace(toy_run, work=tmp_path / "moved")) == ["done"] * 3
 
 
 def test_after_an_upstream_run_the_files_decide_what_follows(toy_run: Run) -> None:
@@ -240,3 +192,39 @@ def test_a_misspelled_command_is_reported_before_any_stage_runs(toy_run: Run) ->
     with pytest.raises(AsrtoolError, match="no such command"):
         run_stages(dataclasses.replace(toy_run, find_entry=find_entry), ALL)  # type: ignore[arg-type]
     assert not toy_run.work.exists()
+
+
+# What is printed of states, command lines and the outcome
+
+
+def test_states_are_one_line_a_stage_with_the_reason(toy_run: Run) -> None:
+    run_stages(toy_run, range(3))
+    (toy_run.work / "b" / "all.txt").unlink()
+    (toy_run.work / "c.txt").unlink()
+    assert format_states(toy_run, range(3)).splitlines() == [
+        f"recipe {toy_run.recipe.folder}, work {toy_run.work}",
+        " 0 first        done",
+        " 1 second       stale  b changed since",
+        " 2 third        stale  c.txt missing",
+    ]
+
+
+def test_command_lines_and_the_outcome_name_what_runs(toy_run: Run) -> None:
+    run_stages(toy_run, range(2))
+    work = toy_run.work
+    assert format_commands(toy_run, range(3), force=False).splitlines() == [
+        "# 0 first: done",
+        "# 1 second: done",
+        "# 2 third: Three.",
+        shlex.join(["asrtool", "join", f"{work}/c.txt", f"{work}/b/all.txt"]),
+    ]
+    first = shlex.join(["asrtool", "join", f"{work}/a.txt", f"{work}/config/first.toml"])
+    assert first in format_commands(toy_run, range(3), force=True)
+    assert format_outcome(toy_run, range(3), ["first", "second"]) == "ran first, second"
+    assert format_outcome(toy_run, range(1, 2), []) == "nothing to do, done: second; --force runs again"
+
+
+def test_the_section_above_the_second_heading_is_shown() -> None:
+    tables = "On one:\n\n| set | WER |\n|---|---|\n| one | 9.1 |\n\nOn two:\n\n| set | WER |"
+    assert first_section(f"# Results\n\n{tables}\n\n## How to get them again\n\n| other |\n") == tables
+    assert first_section("nothing") == "nothing"
