@@ -1,4 +1,4 @@
-"""Published corpora in small trees of their layouts: what lhotse reads becomes manifests with normalised text."""
+"""Published corpora in small trees of their layouts, and the pairs and lists of AN4."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 from published_releases import (
@@ -16,15 +17,17 @@ from published_releases import (
     write_peoples_speech,
     write_tedlium,
 )
-from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_swbd
+from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_sound, write_swbd
 
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpora.an4 import Corpus as An4
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.fisher import FisherSwbd
 from asrtool.local.corpora.public import CommonVoice, LibriSpeech, Mls, PeoplesSpeech, TedLium
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import Corpus
 from asrtool.local.releases.releases import collect_corpora
+from asrtool.local.text.references import NO_RULES_GLM
 from asrtool.local.utterances import staging
 from asrtool.settings.data import Data
 
@@ -69,7 +72,6 @@ def test_each_set_has_speakers_and_normalised_text(
     assert [f"{s['speaker']}: {s['text']}" for s in supervisions(out / role)] == expected
     for each in ("train", "dev", "test"):
         assert supervisions(out / each)
-        assert (out / each / "ref.stm").is_file()
         for recording in read_jsonl(out / each / "recordings.jsonl.gz"):
             source = Path(recording["sources"][0]["source"])
             assert source.is_file()  # not a link of a folder that is gone
@@ -134,3 +136,90 @@ def test_mls_in_opus_is_read_as_that_in_flac(tmp_path: Path) -> None:
 def test_a_full_temporary_disk_is_reported() -> None:
     with pytest.raises(AsrtoolError, match="no room for temporary files; free some space, or set TMPDIR"), staging():
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def write_list(root: Path, name: str, entries: dict[str, str]) -> None:
+    etc = root / "etc"
+    etc.mkdir(parents=True, exist_ok=True)
+    (etc / f"{name}.fileids").write_text("".join(f"{place}\n" for place in entries))
+    lines = (f"<s> {text} </s> ({place.rpartition('/')[2]})\n" for place, text in entries.items())
+    (etc / f"{name}.transcription").write_text("".join(lines))
+
+
+@pytest.fixture
+def an4(tmp_path: Path) -> Path:
+    root = tmp_path / "a place with spaces" / "an4"
+    train = {f"an4_clstk/fash/an{i}-fash-b": f"YES {'ABCD'[i]}" for i in range(4)}
+    write_list(root, "an4_train", train)
+    write_list(root, "an4_test", {"an4test_clstk/mxyz/cen8-mxyz-b": "RUBOUT G M"})
+    folder = root / "wav" / "an4_clstk" / "fash"
+    write_sound(folder / "an0-fash-b.sph", 1.0, 1, 16000)
+    samples = np.arange(16000, dtype=np.int16)
+    soundfile.write(folder / "an1-fash-b.wav", samples, 16000)
+    soundfile.write(folder / "an2-fash-b.flac", samples, 16000)
+    (folder / "an3-fash-b.raw").write_bytes(samples.astype("<i2").tobytes())
+    write_sound(root / "wav" / "an4test_clstk" / "mxyz" / "cen8-mxyz-b.sph", 1.0, 1, 16000)
+    return root
+
+
+def prepare_an4(folder: Path, data: Data = LENIENT) -> Path:
+    An4().prepare(folder.parent, folder.parent / "manifests", data)
+    return folder.parent / "manifests"
+
+
+def test_audio_of_every_form_is_read(an4: Path) -> None:
+    out = prepare_an4(an4, Data()) / "train"
+    assert [(s["id"], s["speaker"], s["text"], s["duration"]) for s in supervisions(out)] == [
+        (f"an{i}-fash-b", "an4-fash", f"yes {'abcd'[i]}", 1.0) for i in range(4)
+    ]
+    suffixes = [Path(r["sources"][0]["source"]).suffix for r in read_jsonl(out / "recordings.jsonl.gz")]
+    assert suffixes == [".sph", ".wav", ".flac", ".flac"]
+    samples, rate_hz = soundfile.read(out / "audio" / "an3-fash-b.flac", dtype="int16")
+    assert rate_hz == 16000
+    np.testing.assert_array_equal(samples, np.arange(16000))
+    out = an4.parent / "manifests" / "test"
+    assert (out / "ref.stm").read_text().splitlines()[-1] == (
+        "cen8-mxyz-b/cen8-mxyz-b A an4-mxyz 0.000 1.000 <O,an4> rubout g m"
+    )
+    assert (out / "ref.glm").read_text() == NO_RULES_GLM
+
+
+def test_stereo_and_another_rate_are_set_aside(an4: Path) -> None:
+    folder = an4 / "wav" / "an4_clstk" / "fash"
+    soundfile.write(folder / "an1-fash-b.wav", np.zeros((100, 2)), 16000)
+    soundfile.write(folder / "an2-fash-b.flac", np.zeros(100), 8000)
+    out = prepare_an4(an4) / "train"
+    assert dropped(out) == {"an1-fash-b": "unusable audio", "an2-fash-b": "unusable audio"}
+    details = (out / "dropped.tsv").read_text()
+    assert "an1-fash-b.wav: 2 channels, expected 1" in details
+    assert "an2-fash-b.flac: sampling rate is 8000 Hz, expected 16000 Hz" in details
+
+
+def test_missing_partners_are_set_aside(an4: Path) -> None:
+    (an4 / "wav" / "an4_clstk" / "fash" / "an1-fash-b.wav").unlink()
+    ids, texts = an4 / "etc" / "an4_train.fileids", an4 / "etc" / "an4_train.transcription"
+    ids.write_text(ids.read_text().replace("an4_clstk/fash/an2-fash-b\n", ""))
+    texts.write_text(texts.read_text().replace("<s> YES A </s> (an0-fash-b)\n", ""))
+    assert dropped(prepare_an4(an4) / "train") == {
+        "an0-fash-b": "no transcript",
+        "an1-fash-b": "no audio",
+        "an2-fash-b": "no audio",
+    }
+
+
+def test_a_broken_transcription_line_is_reported_with_its_number(an4: Path) -> None:
+    path = an4 / "etc" / "an4_train.transcription"
+    path.write_text(path.read_text() + "YES without an id\n")
+    with pytest.raises(
+        AsrtoolError, match=r"an4_train.transcription, line 5: 'YES without an id', expected WORDS \(ID\)"
+    ):
+        prepare_an4(an4)
+    with pytest.raises(AsrtoolError, match=r"an4_train.fileids: missing; set paths.an4"):
+        An4().prepare(an4 / "wav", an4 / "out", LENIENT)
+
+
+def test_the_real_corpus_is_read_whole(shared: Path, tmp_path: Path) -> None:
+    An4().prepare(shared / "data", tmp_path, Data())
+    assert len(supervisions(tmp_path / "train")) == 848
+    test = supervisions(tmp_path / "test")
+    assert (len(test), sum(len(s["text"].split()) for s in test)) == (100, 591)

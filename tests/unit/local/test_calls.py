@@ -1,0 +1,264 @@
+"""Switchboard and Fisher: faults of a release are set aside one by one, and the rest is as lhotse reads it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+from lhotse.audio.backend import audio_backend
+from lhotse.recipes import prepare_fisher_english, prepare_switchboard
+from memory import peak_bytes
+from small_releases import (
+    dropped,
+    read_jsonl,
+    supervisions,
+    write_fisher,
+    write_fisher_call,
+    write_sound,
+    write_swbd,
+    write_swbd_side,
+)
+
+from asrtool.errors import AsrtoolError
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.corpora.swbd import read_acronyms
+from asrtool.local.corpus import Corpus
+from asrtool.settings.data import Data
+
+LENIENT = Data(bad_fraction=0.9)
+
+
+@pytest.fixture
+def swbd(tmp_path: Path) -> Path:
+    return write_swbd(tmp_path / "a place with spaces")
+
+
+def prepare(corpus: Swbd | Fisher, releases: Path, data: Data = LENIENT) -> Path:
+    corpus.prepare(releases, releases.parent / "manifests" / corpus.name, data)
+    return releases.parent / "manifests" / corpus.name / "train"
+
+
+CALLS = '2001, "A", 1011, "555", 1\n2001, "B", , "556", 1\n2002, "A", 1011, "5", 1\n2002, "B", 1013, "5", 1\n'
+CONVERSATIONS = '2001, "Y", 1011, , 301\n2002,"Y",1011,1013,302\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("LDC97S62_docs/tables/CALL_CON_TAB.CSV", CALLS),
+        ("LDC97S62_docs/conv_tab.csv", CONVERSATIONS),
+        ("LDC97S62/conv.tab", CONVERSATIONS),
+    ],
+)
+def test_tables_say_who_speaks_but_for_callers_that_they_leave_blank(
+    swbd: Path, table: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (swbd / table).parent.mkdir(parents=True, exist_ok=True)
+    (swbd / table).write_text(text)
+    speakers = {(s["recording_id"], s["channel"]): s["speaker"] for s in supervisions(prepare(Swbd(), swbd))}
+    assert speakers == {
+        ("sw02001", 0): "swbd-1011",
+        ("sw02001", 1): "sw02001-B",
+        ("sw02002", 0): "swbd-1011",
+        ("sw02002", 1): "swbd-1013",
+    }
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "swbd: the speakers of 1 of 4 sides are not known" in warning
+    assert "Speakers of the held-out dev set may then be in training too" in warning
+    assert "Set paths.ldc97s62_docs to the folder" in warning
+
+
+def test_faults_of_conversations_are_set_aside(swbd: Path) -> None:
+    for number in (2005, 2006):
+        write_sound(swbd / "LDC97S62" / "swb1_d2" / "data" / f"sw0{number}.sph")
+    write_swbd_side(swbd, 2006, "A", ["0.0 1.0 hello"])
+    write_swbd_side(swbd, 2007, "A", ["0.0 1.0 hello"])
+    write_swbd_side(swbd, 2002, "B", [])
+    out = prepare(Swbd(), swbd)
+    found = {id_: reason for id_, reason in dropped(out).items() if reason != "empty"}
+    assert found == {
+        "sw02002": "empty transcript",
+        "sw02005": "no transcript",
+        "sw02006": "no transcript",
+        "sw02007": "no audio",
+    }
+    assert "no sw2006B-ms98-a-trans.text" in (out / "dropped.tsv").read_text()
+    assert {s["recording_id"] for s in supervisions(out)} == {"sw02001"}
+
+
+def test_a_folder_with_no_sound_in_it_is_named(swbd: Path) -> None:
+    shutil.rmtree(swbd / "LDC97S62" / "swb1_d1")
+    with pytest.raises(AsrtoolError, match=r"LDC97S62: no sw\*.sph in it; check paths.ldc97s62 and paths.swb_ms98"):
+        prepare(Swbd(), swbd)
+
+
+def test_acronyms_are_the_words_that_are_always_spelled_out(tmp_path: Path) -> None:
+    dictionary = tmp_path / "sw-ms98-dict.text"
+    dictionary.write_text(
+        "a ax\nibm ay b iy eh m\nPCs p iy s iy z\nIBM's ay b iy eh m z\nus ah s\nUS y uw eh s\nis ih z\nTV  t iy v iy\n"
+    )
+    assert read_acronyms(dictionary) == {"ibm": "i b m", "pcs": "p c's", "ibm's": "i b m's", "tv": "t v"}
+    assert read_acronyms(tmp_path / "none") == {}
+
+
+def test_broken_lines_and_times_are_set_aside_and_a_late_end_is_trimmed(swbd: Path) -> None:
+    lines = ["1.0 hello", "2.0 1.0 backwards", "3.0 7.0 the end", "9.0 9.5 too late", "1 2"]
+    write_swbd_side(swbd, 2002, "A", lines)
+    out = prepare(Swbd(), swbd)
+    reasons = {id_: reason for id_, reason in dropped(out).items() if "2002A" in id_}
+    expected = {1: "broken line", 2: "bad times", 4: "bad times", 5: "broken line"}
+    assert reasons == {f"sw2002A-ms98-a-000{number}": reason for number, reason in expected.items()}
+    assert [s["duration"] for s in supervisions(out) if s["text"] == "the end"] == [1.0]
+
+
+def test_faults_are_listed_in_the_order_of_the_discs_and_before_what_has_no_words(swbd: Path) -> None:
+    write_sound(swbd / "LDC97S62" / "swb1_d0" / "data" / "sw02009.sph")
+    for number, side in ((2009, "A"), (2009, "B"), (2001, "A")):
+        write_swbd_side(swbd, number, side, ["1.0 hello", "0.0 1.0 hi", "1.0 2.0 [silence]"])
+    broken = [f"sw{name}-ms98-a-0001" for name in ("2009A", "2009B", "2001A")]
+    empty = [f"sw{name}-ms98-a-000{i}" for name, i in (("2001A", 3), ("2001B", 1), ("2002A", 1), ("2002B", 1))]
+    empty += [f"sw{name}-ms98-a-0003" for name in ("2009A", "2009B")]
+    assert list(dropped(prepare(Swbd(), swbd))) == broken + empty
+
+
+LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]
+
+
+@pytest.fixture
+def fisher(tmp_path: Path) -> Path:
+    return write_fisher(tmp_path / "a place with spaces")
+
+
+def test_both_parts_are_read_with_pins_and_text_whatever_their_nesting(fisher: Path) -> None:
+    inner = fisher / "LDC2004T19" / "fe_03_p1_tran"
+    for path in list(inner.iterdir()):
+        path.rename(fisher / "LDC2004T19" / path.name)
+    first = supervisions(prepare(Fisher(), fisher, Data()))
+    assert [(s["recording_id"], s["channel"], s["speaker"], s["text"]) for s in first] == [
+        ("fe_03_00001", 0, "fisher-2", "and i generally prefer t v"),
+        ("fe_03_00001", 1, "fisher-3", "[vocalized-noise] wor- yes"),
+        ("fe_03_05851", 0, "fisher-11702", "and i generally prefer t v"),
+        ("fe_03_05851", 1, "fisher-11703", "[vocalized-noise] wor- yes"),
+    ]
+    assert [s.get("custom") for s in first] == 2 * [{"uncertain": True}, None]  # by its transcriber
+
+
+def test_another_version_of_the_transcripts_is_not_read(fisher: Path) -> None:
+    other = fisher / "LDC2004T19" / "fe_03_p1_tran" / "data" / "bbn_orig" / "fe_03_00007.txt"
+    other.parent.mkdir()
+    other.write_text("original")
+    assert not dropped(prepare(Fisher(), fisher))
+
+
+def test_faults_of_calls_are_set_aside(fisher: Path) -> None:
+    write_fisher_call(fisher, 1, 2, LINES)[0].unlink()
+    write_fisher_call(fisher, 1, 3, LINES)[1].unlink()
+    write_fisher_call(fisher, 1, 4, LINES)[0].write_bytes(b"no sphere at all")
+    write_fisher_call(fisher, 1, 5, LINES)[1].write_text("")
+    write_fisher_call(fisher, 1, 6, ["not a turn"])
+    out = prepare(Fisher(), fisher)
+    assert dropped(out) == {
+        "fe_03_00002": "no audio",
+        "fe_03_00003": "no transcript",
+        "fe_03_00004": "unusable audio",
+        "fe_03_00005": "empty transcript",
+        "fe_03_00006:4": "broken line",
+    }
+    assert len(supervisions(out)) == 4
+
+
+def test_foreign_and_unintelligible_turns_are_left_out_on_purpose(fisher: Path) -> None:
+    write_fisher_call(
+        fisher, 1, 2, ["0.5 1.0 A: <german ja>", "1.0 1.5 A: well (( )) no", "2.0 2.5 B: yes", "3 3.5 B: (( ))"]
+    )
+    out = prepare(Fisher(), fisher, Data())
+    assert sorted(dropped(out).values()) == ["empty", "foreign", "unintelligible"]
+
+
+def test_a_speaker_that_the_table_leaves_blank_is_not_known(fisher: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for table in fisher.rglob("*_calldata.tbl"):
+        lines = [line.split(",") for line in table.read_text().splitlines()]
+        table.write_text("".join(",".join([*row[:5], " ", *row[6:]]) + "\n" for row in lines))
+    first = supervisions(prepare(Fisher(), fisher))
+    assert {s["speaker"] for s in first} == {"fe_03_00001-A", "fisher-3", "fe_03_05851-A", "fisher-11703"}
+    for table in fisher.rglob("*_calldata.tbl"):
+        table.unlink()
+    prepare(Fisher(), fisher)
+    assert "fisher: the speakers of 4 of 4 sides are not known" in caplog.text
+    assert "lack a *_calldata.tbl" in caplog.text
+
+
+def test_a_missing_release_is_named(tmp_path: Path) -> None:
+    write_fisher_call(tmp_path, 1, 1, LINES)
+    with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):
+        Fisher().prepare(tmp_path, tmp_path / "out", LENIENT)
+
+
+def test_shorten_is_decoded_once(fisher: Path, shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sound, _ = write_fisher_call(fisher, 1, 2, LINES)
+    real = (shared / "data" / "sph" / "123_2ulaw_shn.sph").read_bytes()
+    sound.write_bytes(real[:1024].replace(b"sample_rate -i 20000", b"sample_rate -i 8000 ") + real[1024:])
+    out = prepare(Fisher(), fisher, Data())
+    (recording,) = [r for r in read_jsonl(out / "recordings.jsonl.gz") if r["id"] == "fe_03_00002"]
+    flac = Path(recording["sources"][0]["source"])
+    assert flac.parent == out / "audio"
+    assert recording["num_samples"] == soundfile.info(flac).frames == 37120
+    before = flac.stat().st_mtime_ns
+    prepare(Fisher(), fisher, Data())
+    assert flac.stat().st_mtime_ns == before
+
+
+def test_the_slip_of_call_11487_is_corrected(fisher: Path) -> None:
+    sound, _ = write_fisher_call(fisher, 2, 11487, ["31.09 234.06 A1: hello", "31.09 34.06 B2: yes"])
+    write_sound(sound, 240)
+    turns = [s for s in supervisions(prepare(Fisher(), fisher)) if s["recording_id"] == "fe_03_11487"]
+    assert [(s["start"], s["duration"]) for s in turns] == [(31.09, 2.97), (231.09, 2.97)]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_turns(fisher: Path) -> None:
+    """But for the number of drops, and a call at a time: an object of lhotse a turn takes several hundred bytes."""
+
+    lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} A: turn about nothing much" for i in range(150)]
+    for number in range(2, 6):
+        write_fisher_call(fisher, 1, number, lines)
+    small = peak_bytes(lambda: prepare(Fisher(), fisher, Data()))
+    for number in range(6, 16):
+        write_fisher_call(fisher, 1, number, lines)
+    assert (peak_bytes(lambda: prepare(Fisher(), fisher, Data())) - small) / (10 * 150) < 200
+
+
+def swbd_by_lhotse(corpus: Path, _: Path) -> dict[str, Any]:
+    audio, transcripts = (corpus / release.name for release in Swbd.releases[:2])
+    return prepare_switchboard(audio, transcripts, omit_silence=False, absolute_paths=True)
+
+
+def fisher_by_lhotse(corpus: Path, out: Path) -> dict[str, Any]:
+    transcripts = ["LDC2004T19/fe_03_p1_tran", "LDC2005T19/fe_03_p2_tran"]
+    return prepare_fisher_english(corpus, out, transcript_dirs=transcripts, absolute_paths=True, num_jobs=1)
+
+
+@pytest.mark.parametrize(("corpus", "read"), [(Swbd(), swbd_by_lhotse), (Fisher(), fisher_by_lhotse)])
+def test_ids_times_and_files_are_those_of_lhotse(
+    corpus: Corpus, read: Callable[[Path, Path], dict[str, Any]], mini_corpus: Path, tmp_path: Path
+) -> None:
+    corpus.prepare(mini_corpus, tmp_path, Data())
+    with audio_backend("LibsndfileBackend"):
+        theirs = read(mini_corpus, tmp_path / "out")
+    expected = {s.id: s.to_dict() for s in theirs["supervisions"]}
+    keys = ("id", "recording_id", "start", "duration", "channel", "language")
+    ours = supervisions(tmp_path / "train")
+    assert len(ours) > 10
+    for item in ours:
+        assert list(item) == list(expected[item["id"]])
+        assert [item[key] for key in keys] == [expected[item["id"]][key] for key in keys]
+        if read is fisher_by_lhotse:
+            assert item["speaker"] == f"fisher-{expected[item['id']]['speaker']}"
+    assert {item["id"] for item in ours} == expected.keys() - dropped(tmp_path / "train").keys()
+    recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
+    assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))
