@@ -44,11 +44,9 @@ class MaskedBatchNorm(nn.Module):
         with torch.autocast(values.device.type, enabled=False):
             values = values.float()
             is_trained = self.training and self.weight.requires_grad
-            mean_C, var_C = self._statistics(values, is_padding) if is_trained else self._running()
+            running = self.running_mean_C, self.running_var_C
+            mean_C, var_C = self._statistics(values, is_padding) if is_trained else running
             return (values - mean_C) * (var_C + EPSILON).rsqrt() * self.weight + self.bias
-
-    def _running(self) -> tuple[Tensor, Tensor]:
-        return self.running_mean_C, self.running_var_C
 
     def _statistics(self, values: Tensor, is_padding: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of this batch, and update the running ones.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.files.safetensors_file import SUFFIX, damaged, hint_for, read_safe_info, unreadable
+from asrtool.models.files.safetensors_file import SUFFIX, damaged, hint_for, read_safe, unreadable
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 PIECE_BYTES = 1 << 20
@@ -23,7 +23,8 @@ def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
     Raises AsrtoolError, naming `kind`, if it cannot be read, is damaged or has none.
     """
     if Path(path).suffix == SUFFIX:
-        return read_safe_info(path, kind)
+        safe_info: dict[str, Any] = read_safe(path, kind, ("info",), with_tensors=False)["info"]
+        return safe_info
     data = read_checked(path, kind)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -62,29 +62,17 @@ def write_safe(path: Path, content: dict[str, Any]) -> None:
         save_file(tensors, temporary, {METADATA: plain})
 
 
-def read_safe(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def read_safe(path: Path | str, kind: str, keys: tuple[str, ...], with_tensors: bool = True) -> dict[str, Any]:
     """Read a file of `write_safe` to the CPU.
 
-    Raises AsrtoolError, naming `kind`, if the file cannot be read, is damaged, or lacks one of the `keys`.
+    Without tensors each is None, and torch is not needed. Raises AsrtoolError, naming `kind`, if the file cannot be
+    read, is damaged, or lacks one of the `keys`.
     """
-    return _read(path, kind, keys, "pt")
-
-
-def read_safe_info(path: Path | str, kind: str) -> dict[str, Any]:
-    """Read ``info`` of a file without torch; its tensors are None.
-
-    Raises AsrtoolError as `read_safe`.
-    """
-    info: dict[str, Any] = _read(path, kind, ("info",), "np")["info"]
-    return info
-
-
-def _read(path: Path | str, kind: str, keys: tuple[str, ...], framework: str) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework) as file:
-            get_tensor = file.get_tensor if framework == "pt" else lambda _: None
+        with safe_open(path, "pt" if with_tensors else "np") as file:
+            get_tensor = file.get_tensor if with_tensors else lambda _: None
             content = _whole(json.loads((file.metadata() or {})[METADATA]), get_tensor)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -23,9 +23,7 @@ class Ctc(Objective):
 
     def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
-        self.consistency: float = getattr(
-            settings, "consistency", 0.0
-        )  # an objective of one's own may have no settings
+        self.consistency: float = getattr(settings, "consistency", 0.0)  # an own objective may have no settings
         self.views = 2 if self.consistency else 1
         self.output = nn.Linear(num_channels, num_tokens)
 
@@ -35,7 +33,8 @@ class Ctc(Objective):
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss in nats a token, of utterances that fit."""
-        total = self.path_loss(self.scores(hidden_NTC), lens_N, targets_NU, target_lens_N)
+        scores_TNV = self.scores(hidden_NTC).transpose(0, 1)
+        total = nn.functional.ctc_loss(scores_TNV, targets_NU, lens_N, target_lens_N, blank=BLANK, reduction="sum")
         return Loss(total, int(target_lens_N.sum()))
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -50,12 +49,6 @@ class Ctc(Objective):
         """Natural logarithms of the posteriors of tokens, (N, T, V)."""
         logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
-
-    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
-        """Sum over the utterances, in nats."""
-        return nn.functional.ctc_loss(
-            scores_NTV.transpose(0, 1), tokens_NU, lens_N, token_lens_N, blank=BLANK, reduction="sum"
-        )
 
 
 def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:

@@ -153,7 +153,8 @@ def grow_tree(found: Mapping[Context, Moments], num_tokens: int, num_leaves: int
     rows or more. Each HMM state of each token has a leaf, so there can be more than `num_leaves`.
     """
     grower = _Grower(found, num_tokens, min_count)
-    nodes = [grower.root(token, place) for token in range(1, num_tokens) for place in (FIRST, FURTHER)]
+    all_V = np.ones(num_tokens, dtype=bool)
+    nodes = [grower.node(token, place, all_V) for token in range(1, num_tokens) for place in (FIRST, FURTHER)]
     heapq.heapify(nodes)
     while nodes[0].loss < 0 and 1 + len(nodes) < num_leaves:
         best = heapq.heappop(nodes)
@@ -183,10 +184,6 @@ class _Grower:
         for (_, token, _), moments_M in found.items():
             of_token[token] = of_token.get(token, 0) + moments_M
         self.questions_QV = find_questions(of_token, num_tokens)
-
-    def root(self, token: int, place: int) -> _Node:
-        """All left contexts."""
-        return self.node(token, place, np.ones(self.num_tokens, dtype=bool))
 
     def node(self, token: int, place: int, lefts_V: np.ndarray) -> _Node:
         """Return the node of these left contexts with its best question, if any."""

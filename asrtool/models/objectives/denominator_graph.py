@@ -43,7 +43,7 @@ def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
 
     def leave(history: int) -> dict[tuple[int, int, int], Arc]:
         """History, first and further leaf of each next token."""
-        leaves_V2 = tree.leaves_VV2[ngrams.last_token(history, SILENCE)]
+        leaves_V2 = tree.leaves_VV2[ngrams.last_token(history)]
         return {(arc.target, *leaves_V2[token].tolist()): arc for token, arc in ngrams.arcs[history].items()}
 
     found = [leave(history) for history in range(len(ngrams.histories))]
@@ -128,10 +128,10 @@ class TokenNgrams:
         """The state of each history."""
         return {history: state for state, history in enumerate(self.histories)}
 
-    def last_token(self, state: int, default: int) -> int:
-        """The token before, `default` at the beginning of the utterance."""
+    def last_token(self, state: int) -> int:
+        """The token before, silence at the beginning of the utterance."""
         last = self.histories[state][-1]
-        return default if last == self.begin else last
+        return SILENCE if last == self.begin else last
 
     def log_probs(self, tokens: Sequence[int], unseen: float) -> list[float]:
         """Return ln P of each token given those before it, and of the end.
@@ -146,7 +146,7 @@ class TokenNgrams:
         return [*found, max(self.ends[state], unseen)]
 
     def _next(self, state: int, token: int) -> int:
-        return _longest((*self.histories[state], token), self.states, 0)
+        return _longest((*self.histories[state], token), self.states)
 
 
 def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int, max_histories: int) -> TokenNgrams:
@@ -160,7 +160,7 @@ def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int
     states = {history: i for i, history in enumerate(_choose_histories(seen, begin, max_histories))}
     counts: list[Counter[int]] = [Counter() for _ in states]
     for ngram, count in seen:
-        counts[_longest(ngram[:-1], states, 0)][ngram[-1]] += count
+        counts[_longest(ngram[:-1], states)][ngram[-1]] += count
     arcs: list[dict[int, Arc]] = []
     ends = []
     for history, of_state in zip(states, counts, strict=True):
@@ -168,7 +168,7 @@ def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int
         ends.append(math.log(of_state[end] / total) if end in of_state else -math.inf)
         arcs.append(
             {
-                token: Arc(_longest((*history, token), states, 0), count, math.log(count / total))
+                token: Arc(_longest((*history, token), states), count, math.log(count / total))
                 for token, count in sorted(of_state.items())
                 if token != end
             }
@@ -228,6 +228,6 @@ def _choose_histories(seen: Iterable[tuple[History, int]], begin: int, max_longe
     return [(begin,), *tokens, *longer[:max_longer]]
 
 
-def _longest(history: History, states: dict[History, int], default: int) -> int:
-    """The state of the longest end of `history` that has one."""
-    return next((states[history[first:]] for first in range(len(history)) if history[first:] in states), default)
+def _longest(history: History, states: dict[History, int]) -> int:
+    """The state of the longest end of `history` that has one, else the first state."""
+    return next((states[history[first:]] for first in range(len(history)) if history[first:] in states), 0)

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from in_bf16 import in_bf16
 
 from asrtool.decode.search.attention import Decoder
-from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.attention import END, Attention
 from asrtool.settings.models import Attention as AttentionSettings
-from asrtool.settings.models import Model
-from asrtool.settings.schema import Choice
 
 PLAIN = {"hidden_size": 6, "attention_size": 5, "kernel_size": 3, "dropout": 0.0, "ctc_weight": 0.0}
 TEXTS, LENS = [[3, 1, 3], [6], []], [7, 3, 4]
@@ -90,8 +86,8 @@ def test_labels_are_smoothed_in_training_alone() -> None:
         log_probs_UV = log_probs(objective, batch[0][n, : LENS[n]].numpy(), text)
         expected -= 0.7 * log_probs_UV[np.arange(len(wanted)), wanted].sum() + 0.3 * log_probs_UV.mean(axis=1).sum()
     assert float(objective.loss(*batch).total.detach()) == pytest.approx(float(expected), rel=1e-5)
-    smoothed, plain = objective.loss(*batch).total, objective.eval().loss(*batch).total
-    assert abs(float(smoothed.detach()) - float(plain.detach())) > 0.1
+    plain = objective.eval().loss(*batch).total
+    assert abs(float(plain.detach()) - float(expected)) > 0.1
 
 
 def test_its_loss_and_that_of_ctc_are_added_by_weight() -> None:
@@ -185,20 +181,6 @@ def test_dropped_recurrent_weights_are_the_same_in_all_steps() -> None:
     objective.loss(*batch_of(TEXTS, LENS))
     assert len(drawn) == 2  # of the two layers, once for all steps
     assert all(0.2 < float((weight == 0).float().mean()) < 0.8 for weight in drawn)
-
-
-@pytest.mark.parametrize("ctc_weight", [0.0, 0.3])
-def test_all_parameters_get_a_gradient_and_bf16_gives_nearly_the_same_loss(ctc_weight: float) -> None:
-    torch.manual_seed(5)
-    chosen = Choice.of("objective", "attention", hidden_size=8, ctc_weight=ctc_weight, sampling=0.3, weight_drop=0.2)
-    model = build_model(Model(objective=chosen), 5, 6)
-    batch = torch.randn(2, 12, 5), torch.tensor([12, 7]), torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
-    model.loss(*batch).total.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-    model.eval()
-    with in_bf16():
-        found = float(model.loss(*batch).total.detach())
-    assert found == pytest.approx(float(model.loss(*batch).total.detach()), rel=0.02)
 
 
 @pytest.mark.parametrize(

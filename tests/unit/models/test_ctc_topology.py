@@ -38,12 +38,9 @@ def test_the_best_path_has_the_best_token_of_each_row_and_spans_join_runs_but_no
     assert [math.exp(peak) for *_, peak in spans] == pytest.approx([0.7, 0.5, 0.8], rel=1e-5)
 
 
-def test_no_rows_hold_no_spans() -> None:
+def test_no_rows_and_only_blanks_hold_no_spans() -> None:
     empty_TV = np.zeros((0, 3), dtype=np.float32)
     assert CTC.spans(CTC.best_path(empty_TV), empty_TV) == []
-
-
-def test_only_blanks_are_no_tokens() -> None:
     scores_TV = log_of([[0.9, 0.1], [0.8, 0.2]])
     assert CTC.spans(CTC.align(scores_TV, ()), scores_TV) == []
 
@@ -103,19 +100,20 @@ class Elsewhere:
     topology = "asrtool.models.objectives.topology:Missing"
 
 
-def test_an_objective_without_a_topology_is_one_line() -> None:
-    with pytest.raises(AsrtoolError, match=r"model\.objective = mine names no topology"):
-        load_topology(Choice("objective", "mine", Bare()))
-    with pytest.raises(AsrtoolError, match=r"topology:Missing cannot be loaded"):
-        load_topology(Choice("objective", "mine", Elsewhere()))
-
-
 class Incomplete:
     """Settings whose topology has nothing of one."""
 
     topology = "collections:OrderedDict"
 
 
-def test_a_topology_that_lacks_a_method_is_refused_with_its_name() -> None:
-    with pytest.raises(AsrtoolError, match=r"collections:OrderedDict: no topology, it lacks .*align"):
-        load_topology(Choice("objective", "mine", Incomplete()))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Bare(), r"model\.objective = mine names no topology"),
+        (Elsewhere(), r"topology:Missing cannot be loaded"),
+        (Incomplete(), r"collections:OrderedDict: no topology, it lacks .*align"),
+    ],
+)
+def test_an_objective_without_a_topology_is_one_line(settings: object, message: str) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        load_topology(Choice("objective", "mine", settings))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_bf16 import in_bf16
 from torch import nn
 
 from asrtool.distributed.weights.flat import FlatWeights
@@ -146,22 +144,6 @@ def test_lookahead_is_the_weighted_sum_of_the_next_rows() -> None:
         torch.testing.assert_close(found_TNC[t, 0], expected_C)
 
 
-@pytest.mark.parametrize("values", [{}, {"bidirectional": False, "lookahead": 2}])
-@pytest.mark.parametrize("fill", [0.0, 1e3, math.nan, math.inf])
-def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(values: dict[str, Any], fill: float) -> None:
-    model, lens = build(**values), [17, 5, 12, 1]
-    feats_NTF = torch.full((4, 17, 9), fill)
-    for n, length in enumerate(lens):
-        feats_NTF[n, :length] = torch.randn(length, 9)
-    model(feats_NTF, torch.tensor(lens))  # running statistics that are not those of the beginning
-    model.eval()
-    scores_NTV, lens_N = model(feats_NTF, torch.tensor(lens))
-    assert lens_N.tolist() == [9, 3, 6, 1]
-    for n, length in enumerate(lens):
-        alone_1TV, _ = model(feats_NTF[n : n + 1, :length], torch.tensor([length]))
-        torch.testing.assert_close(scores_NTV[n, : lens_N[n]], alone_1TV[0], atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(("lookahead", "num_same"), [(0, 13), (4, 9)])
 def test_in_one_direction_no_row_depends_on_frames_that_the_convolutions_do_not_see(
     lookahead: int, num_same: int
@@ -174,12 +156,3 @@ def test_in_one_direction_no_row_depends_on_frames_that_the_convolutions_do_not_
     one, other = (model(values, torch.tensor([60]))[0][0] for values in (feats_NTF, later_NTF))
     torch.testing.assert_close(one[:num_same], other[:num_same])
     assert not torch.isclose(one[num_same], other[num_same]).all()
-
-
-def test_all_parameters_get_a_gradient_and_bf16_gives_finite_rows() -> None:
-    model = build(bidirectional=False, lookahead=2)
-    feats_NTF, lens_N = torch.randn(2, 21, 9), torch.tensor([21, 12])
-    model.loss(feats_NTF, lens_N, torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).total.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-    with in_bf16():
-        assert model(feats_NTF, lens_N)[0].isfinite().all()

@@ -17,7 +17,6 @@ from asrtool.models.objectives.decision_tree import Tree
 from asrtool.models.objectives.denominator_graph import LeafGraph, TokenNgrams, chain_of, compose, estimate_ngrams
 from asrtool.models.objectives.frame_ce import FrameCe
 from asrtool.models.objectives.lf_mmi import Denominator, LfMmi
-from asrtool.settings.models import FrameCe as FrameCeSettings
 from asrtool.settings.models import LfMmi as LfMmiSettings
 
 NUM_TOKENS, NUM_LEAVES = 3, 8  # silence, 1 and 2
@@ -272,24 +271,3 @@ def test_an_utterance_of_unseen_tokens_has_a_loss_and_a_copy_the_same() -> None:
     assert math.isfinite(loss.total.item())
     again = copy.deepcopy(objective).loss(hidden_NTC, lens_N, leaves, lens_N)
     torch.testing.assert_close(again.total, loss.total, rtol=0, atol=0)
-
-
-def test_what_is_searched_is_that_of_frame_ce() -> None:
-    objective, hidden_NTC = make_objective(prior_scale=0.7), torch.randn(2, 3, 4)
-    frame_ce = FrameCe(FrameCeSettings(prior_scale=0.7), 4, NUM_TOKENS, TREE)
-    frame_ce.load_state_dict(objective.state_dict())  # the same parameters
-    torch.testing.assert_close(objective.scores(hidden_NTC), frame_ce.scores(hidden_NTC), rtol=0, atol=0)
-
-
-def test_training_makes_the_right_tokens_more_likely_than_all_others() -> None:
-    objective = make_objective(ce_scale=0.0)
-    hidden_NTC, lens_N, targets_NU, _ = make_batch(6)
-    optimizer = torch.optim.Adam(objective.parameters(), lr=0.1)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = objective.loss(hidden_NTC, lens_N, targets_NU, lens_N).total
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert 0 < losses[-1] < 0.3 * losses[0]
