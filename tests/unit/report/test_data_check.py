@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
-from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
@@ -229,18 +228,6 @@ def test_a_folder_of_manifests_is_listened_to_as_it_is(tmp_path: Path) -> None:
     there, prepared = (run.invoke(cli, ["check", str(path)]).stdout for path in (folder, tmp_path / "m"))
     assert there == prepared
     assert "features.resample = true, features.sampling_rate_hz = 8000" in there
-
-
-def test_audio_in_tars_is_listened_to_as_well(tmp_path: Path) -> None:
-    folder = tmp_path / "shar"
-    folder.mkdir()
-    soundfile.write(tmp_path / "a.wav", sounds_like_speech(np.random.default_rng(1)), RATE_HZ)
-    recording = Recording.from_file(tmp_path / "a.wav")
-    said = SupervisionSegment("a", "a", 0.0, recording.duration, 0, "one two three", speaker="s")
-    cuts = CutSet.from_cuts([MonoCut("a", 0.0, recording.duration, 0, [said], recording=recording)])
-    cuts.to_shar(folder, fields={"recording": "wav"})
-    result = CliRunner().invoke(cli, ["check", str(folder)], catch_exceptions=False)
-    assert "Nothing was found that looks wrong." in result.stdout
 
 
 def sounds_like_speech(rng: np.random.Generator) -> np.ndarray:

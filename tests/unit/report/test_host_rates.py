@@ -102,19 +102,8 @@ def test_watch_shows_the_newest_report_and_ends_with_the_training(train: Path) -
         first, head, *hosts = done.output.splitlines()
         assert "epoch 1, step 40, loss 2.0000, loss on dev 1.5000 after epoch 1" in first
         assert first.endswith("finished")
-        assert head.split() == [
-            "host",
-            "learners",
-            "steps",
-            "per",
-            "s",
-            "wait",
-            "fraction",
-            "staleness",
-            "skipped",
-            "lost",
-            "joined",
-        ]
+        columns = "host learners steps per s wait fraction staleness skipped lost joined"
+        assert " ".join(head.split()) == columns
         assert [line.split() for line in hosts] == [
             ["a", "1", "6", "0.25", "1", "3", "1", "0"],
             ["b", "1", "2.5", "0.25", "1", "3", "1", "0"],

@@ -7,10 +7,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import pytest
 from run_files import write_training
 
-from asrtool.errors import AsrtoolError
 from asrtool.report.figures.training_figures import describe_training, plot_training
 from asrtool.report.training import read_training
 
@@ -104,15 +102,6 @@ def test_the_best_epoch_is_named_and_that_training_stopped_early(tmp_path: Path)
     assert "Training stopped early (`early_stop`): no loss was lower since epoch 3." in describe_training(
         read_training(tmp_path), ""
     )
-
-
-def test_figures_are_drawn_again_but_never_in_a_folder_of_other_files(tmp_path: Path) -> None:
-    write_training(tmp_path / "train")
-    plot_training(tmp_path / "train", tmp_path / "out")
-    plot_training(tmp_path / "train", tmp_path / "out")
-    with pytest.raises(AsrtoolError, match="holds other files"):
-        plot_training(tmp_path / "train", tmp_path / "train")
-    assert (tmp_path / "train/train.json").exists()
 
 
 def test_a_learner_without_a_step_and_a_drift_that_is_not_known_yet_are_drawn(tmp_path: Path) -> None:

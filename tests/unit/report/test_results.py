@@ -172,13 +172,17 @@ def test_the_commit_of_another_project_is_not_taken_for_that_of_an_installed_pac
         ("manifests/dev/report.json", "prepare"),
     ],
 )
-def test_a_missing_file_is_named_with_the_stage_that_makes_it(
+def test_a_missing_or_broken_file_is_named_with_the_stage_that_makes_it(
     work: Path, file: str, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_figures(monkeypatch)
     (work / file).unlink()
     with pytest.raises(AsrtoolError, match=rf"{file} is missing; run stage {stage} first"):
         write_report(work, [], 0)
+    if file.endswith("train.json"):
+        (work / file).write_text("{", encoding="utf-8")
+        with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON: .*; run stage train again with --force"):
+            write_report(work, [], 0)
     assert not (work / "RESULTS.md").exists()
 
 
@@ -190,13 +194,6 @@ def test_a_folder_of_no_run_is_named(tmp_path: Path) -> None:
             read_experiments([folder])
 
 
-def test_a_broken_file_is_named_and_no_report_is_left(work: Path) -> None:
-    (work / "train/train.json").write_text("{", encoding="utf-8")
-    with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON"):
-        write_report(work, [], 0)
-    assert not (work / "RESULTS.md").exists()
-
-
 def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
     line = '{"id": "a", "speaker": "s", "reference": "x", "outcomes": "C"}\n'
     (work / "score/hub5/graph/segments.jsonl").write_text(line, encoding="utf-8")
@@ -204,30 +201,23 @@ def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
         results(work)
 
 
+@pytest.mark.parametrize(
+    ("num_learners", "begin", "figures"),
+    [
+        (1, "`single`, 1 learner: 40 steps in 10 s.", {"loss.svg"}),
+        (2, "`adpsgd-random`, 2 learners: ", {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}),
+    ],
+)
 def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
-    work: Path, monkeypatch: pytest.MonkeyPatch
+    num_learners: int, begin: str, figures: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
+    work = write_work(tmp_path / "exp", num_learners=num_learners, audio=False)
     write_report(work, [], 0)
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
-    assert "## Training\n\n`single`, 1 learner: 40 steps in 10 s." in text
-    assert "](report/loss.svg)" in text
-    assert {path.name for path in (work / "report").glob("[!.]*")} == {"loss.svg"}
-
-
-def test_the_figures_of_several_learners_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
-    work = write_work(tmp_path / "exp", num_learners=2, audio=False)
-    write_report(work, [], 0)
-    names = {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}
-    assert {path.name for path in (work / "report").glob("[!.]*")} == names
-    assert all(f"](report/{name})" in (work / "RESULTS.md").read_text(encoding="utf-8") for name in names)
-
-
-def test_a_training_without_records_of_learners_names_the_stage_to_run_again(work: Path) -> None:
-    (work / "train/learners/0.jsonl").unlink()
-    with pytest.raises(AsrtoolError, match="run stage train again with --force"):
-        results(work)
+    assert f"## Training\n\n{begin}" in text
+    assert {path.name for path in (work / "report").glob("[!.]*")} == figures
+    assert all(f"](report/{name})" in text for name in figures)
 
 
 def test_a_development_set_of_a_corpus_is_not_called_held_out(work: Path) -> None:

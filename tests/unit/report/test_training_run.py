@@ -80,31 +80,17 @@ def test_a_learner_0_without_a_batch_leaves_the_time_to_the_summary(train: Path)
     assert time_fractions(run, 0) == {**dict.fromkeys(PARTS, 0.0), BETWEEN: 1.0}
 
 
-def test_a_training_under_way_that_has_not_logged_the_time_yet_has_that_of_its_steps(train: Path) -> None:
-    (train / "train.json").unlink()
-    (train / "metrics.jsonl").write_text("")
-    run = read_training(train)
-    assert run.seconds == pytest.approx(5)
-    assert run.seconds_at(np.array([40.0])) == pytest.approx([2.5])
-
-
-def test_a_training_without_records_of_its_learners_names_what_to_run(train: Path) -> None:
-    for path in (train / "learners").iterdir():
-        path.unlink()
-    with pytest.raises(AsrtoolError, match=r"learners: no steps of learners.*run stage train again with --force"):
-        read_training(train)
-
-
-def test_a_training_without_a_step_is_reported(train: Path) -> None:
+def test_a_folder_without_a_training_or_without_a_step_is_reported(train: Path) -> None:
     for path in (train / "learners").iterdir():
         path.write_text("")
     with pytest.raises(AsrtoolError, match="no learner has finished a step"):
         read_training(train)
-
-
-def test_a_folder_that_holds_no_training_is_reported(tmp_path: Path) -> None:
+    for path in (train / "learners").iterdir():
+        path.unlink()
+    with pytest.raises(AsrtoolError, match=r"learners: no steps of learners.*run stage train again with --force"):
+        read_training(train)
     with pytest.raises(AsrtoolError, match=r"inputs\.json is missing; run stage train first"):
-        read_training(tmp_path)
+        read_training(train / "learners")
 
 
 @pytest.mark.parametrize(

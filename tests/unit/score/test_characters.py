@@ -43,13 +43,6 @@ def test_the_distance_is_the_one_of_the_table(a: str, b: str) -> None:
     assert edit_distance(a, b) == distance(a, b)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_also_of_long_texts(seed: int) -> None:
-    draw = random.Random(seed)
-    a, b = ("".join(draw.choices("abcdefgh ", k=draw.randint(100, 300))) for _ in range(2))
-    assert edit_distance(a, b) == distance(a, b)
-
-
 @given(st.lists(st.sampled_from(["a", "bc", "été", "今"]), max_size=6), st.lists(TEXTS.map(str.strip), max_size=6))
 def test_characters_of_a_segment_are_those_of_its_words_without_blanks(ref: list[str], hyp: list[str]) -> None:
     hyp = " ".join(hyp).split()

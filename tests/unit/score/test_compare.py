@@ -1,4 +1,4 @@
-"""The comparison of two scores: against SCTK's sc_stats, exact enumeration, and scores of other references."""
+"""Intervals of scores, and their comparison: against exact enumeration, SCTK's sc_stats, and other references."""
 
 from __future__ import annotations
 
@@ -24,8 +24,15 @@ from asrtool.errors import AsrtoolError
 from asrtool.score import significance
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import write_result
-from asrtool.score.result import Result
-from asrtool.score.significance import compare_scores, count_stretches, draw_differences, mapsswe
+from asrtool.score.result import Alignment, Result, Segment
+from asrtool.score.significance import (
+    compare_scores,
+    count_stretches,
+    draw_differences,
+    draw_rates,
+    mapsswe,
+    wer_interval,
+)
 from asrtool.score.wer import score_wer
 
 ONE = '{"id": "a", "speaker": "s", "reference": "x", "outcomes": "C"}'
@@ -103,19 +110,6 @@ def test_no_error_is_lost_between_stretches(parts: list[tuple[str, str, str]]) -
     assert count_stretches(two, one) == [(b, a) for a, b in stretches]
 
 
-def test_samples_are_those_of_all_draws_of_speakers() -> None:
-    errors, words = np.array([[3, 1, 0], [1, 2, 2]]), np.array([[10, 20, 5], [10, 20, 5]])
-    exact = []
-    for draw in itertools.product(range(3), repeat=3):
-        index = list(draw)
-        exact.append(100 * (errors[0, index].sum() - errors[1, index].sum()) / words[0, index].sum())
-    drawn = draw_differences(errors, words, seed=3)
-    assert set(np.round(drawn, 6)) == set(np.round(exact, 6))
-    assert np.mean(drawn) == pytest.approx(np.mean(exact), abs=0.3)
-    for quantile in (0.025, 0.25, 0.5, 0.75, 0.975):
-        assert np.mean(drawn <= np.quantile(exact, quantile) + 1e-9) >= quantile - 0.02
-
-
 def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     errors, words = rng.integers(0, 9, (2, 2000)), np.tile(rng.integers(1, 30, 2000), (2, 1))
@@ -158,14 +152,6 @@ def test_a_score_against_itself_does_not_differ(tmp_path: Path) -> None:
     score = score_texts(tmp_path, "a", ["a b c", "d e f"] * 5, ["a x c", "d e f"] * 5)
     comparison = compare_scores(score, score)
     assert (comparison.difference, comparison.interval, comparison.mapsswe.z) == (0, (0, 0), 0)
-
-
-def test_without_speakers_segments_are_drawn(tmp_path: Path) -> None:
-    (tmp_path / "ref").write_text("a b\nc d\n")
-    (tmp_path / "hyp").write_text("a x\nc d\n")
-    write_result(score_wer(tmp_path / "ref", tmp_path / "hyp"), tmp_path / "a", "a")
-    comparison = compare_scores(tmp_path / "a", tmp_path / "a")
-    assert (comparison.unit, comparison.num_units) == ("segment", 2)
 
 
 def test_scores_of_other_references_are_refused(tmp_path: Path) -> None:
@@ -212,3 +198,52 @@ def test_a_malformed_score_is_named_by_line(line: str, message: str, tmp_path: P
 def test_a_folder_without_score_is_named(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"segments\.jsonl is missing; name a folder that asrtool score wrote"):
         compare_scores(tmp_path, tmp_path)
+
+
+# Intervals of word error rates
+
+
+def segments(outcomes: list[str], speakers: str) -> list[Segment]:
+    return [
+        Segment(f"u{n}", speaker, (), "", Alignment((), text))
+        for n, (text, speaker) in enumerate(zip(outcomes, speakers, strict=True))
+    ]
+
+
+def test_the_interval_is_that_of_all_draws_of_speakers_with_replacement() -> None:
+    found = wer_interval(segments(["CCCC", "CSCI", "SSCCC", "CCCCCCDC"], "aabc"))
+    assert found is not None
+    errors, words = np.array([2, 2, 1]), np.array([7, 5, 8])
+    exact = [100 * errors[list(d)].sum() / words[list(d)].sum() for d in itertools.product(range(3), repeat=3)]
+    assert (found.unit, found.num_units) == ("speaker", 3)
+    assert found[:2] == pytest.approx(np.quantile(exact, [0.025, 0.975], method="inverted_cdf"))
+
+
+def test_segments_are_drawn_of_one_speaker() -> None:
+    found = wer_interval(segments(["CCCC", "CSCI", "SSCCC"], "aaa"))
+    assert found is not None
+    assert (found.unit, found.num_units) == ("segment", 3)
+
+
+def test_speakers_who_are_alike_leave_nothing_to_chance() -> None:
+    found = wer_interval(segments(["CCCS"] * 6, "abcabc"))
+    assert found is not None
+    assert found[:2] == (25.0, 25.0)
+
+
+def test_without_reference_words_there_is_no_interval() -> None:
+    assert wer_interval(segments(["", "II"], "ab")) is None
+    some = wer_interval(segments(["", "II", "CS"], "abc"))  # samples without words are left out
+    assert some is not None
+    assert some[:2] == (50.0, 250.0)
+
+
+def test_an_interval_holds_the_rate_of_enough_speakers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(200):
+        rates = rng.beta(4, 36, size=(1, 60))  # speakers differ; their mean is 10 %
+        words = rng.integers(50, 150, size=rates.shape)
+        low, high = np.quantile(draw_rates(rng.binomial(words, rates), words, 1), [0.025, 0.975])
+        hits += low <= 10 <= high
+    assert 0.88 < hits / 200 <= 1

@@ -86,46 +86,40 @@ def test_score_all_without_decoded_words_says_what_to_run(tmp_path: Path) -> Non
         score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "calls"])
 
 
+def hub5(folder: Path, *words: str, out: str = "out", ctm: str = CTM) -> str:
+    """Score `ctm` in `folder`; the output of the command."""
+    write(folder, STM, ctm, GLM)
+    paths = ["--ref", folder / "r.stm", "--hyp", folder / "h.ctm", "--out", folder / out]
+    return CliRunner().invoke(score, ["hub5", *map(str, paths), *words], catch_exceptions=False).output
+
+
 def test_hub5_prints_one_json_object_and_writes_the_same(tmp_path: Path) -> None:
-    write(tmp_path, STM, CTM, GLM)
-    arguments = ["hub5", "--ref", "r.stm", "--hyp", "h.ctm", "--glm", "g.glm", "--out", "out", "--json"]
-    arguments = [str(tmp_path / part) if part in ("r.stm", "h.ctm", "g.glm", "out") else part for part in arguments]
-    done = CliRunner().invoke(score, arguments, catch_exceptions=False)
-    assert json.loads(done.output) == json.loads((tmp_path / "out/score.json").read_text())
+    output = hub5(tmp_path, "--glm", str(tmp_path / "g.glm"), "--json")
+    assert json.loads(output) == json.loads((tmp_path / "out/score.json").read_text())
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == FILES
 
 
 def test_a_folder_of_other_files_gets_no_score_and_beside_a_score_they_stay(tmp_path: Path) -> None:
-    write(tmp_path, STM, CTM, GLM)
-    arguments = ["hub5", "--ref", str(tmp_path / "r.stm"), "--hyp", str(tmp_path / "h.ctm"), "--out"]
-    done = CliRunner().invoke(score, [*arguments, str(tmp_path)])
-    assert isinstance(done.exception, AsrtoolError)
-    assert str(done.exception).endswith(
-        "holds other files, expected a new folder or one with score.json; name another --out"
-    )
+    with pytest.raises(AsrtoolError, match=r"holds other files, .* or one with score\.json; name another --out$"):
+        hub5(tmp_path, out=".")
     assert len(list(tmp_path.iterdir())) == 3
     (tmp_path / "out").mkdir()
     for _ in range(2):
-        CliRunner().invoke(score, [*arguments, str(tmp_path / "out")], catch_exceptions=False)
+        hub5(tmp_path)
         (tmp_path / "out" / "notes").touch()
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == sorted([*FILES, "notes"])
 
 
 def test_where_a_ctm_has_no_words_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write(tmp_path, STM, ";; nothing\n", GLM)
-    arguments = ["hub5", "--ref", str(tmp_path / "r.stm"), "--out", str(tmp_path / "out"), "--hyp"]
-    CliRunner().invoke(score, [*arguments, str(tmp_path / "h.ctm")], catch_exceptions=False)
+    hub5(tmp_path, ctm=";; nothing\n")
     assert "h.ctm: has no words for the" in caplog.text
     caplog.clear()
-    (tmp_path / "h.ctm").write_text(CTM)
-    CliRunner().invoke(score, [*arguments, str(tmp_path / "h.ctm")], catch_exceptions=False)
+    hub5(tmp_path)
     assert not caplog.text
 
 
 def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
-    write(tmp_path, STM, CTM, GLM)
-    arguments = ["hub5", "--ref", tmp_path / "r.stm", "--hyp", tmp_path / "h.ctm", "--out", tmp_path / "out"]
-    CliRunner().invoke(score, [str(part) for part in arguments], catch_exceptions=False)
+    hub5(tmp_path)
     text = (tmp_path / "out/alignment.pra").read_text()
     lines = ["REF:  one TWO (uh) th- THREE", "HYP:  one *** **** the TREE", "Eval:     D            S"]
     assert "\n".join(["Scores: (#C #S #D #I) 3 1 1 0", *lines, ""]) in text
@@ -167,10 +161,7 @@ def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
 
 
 def test_the_command_scores_the_sets_that_the_manifests_list(tmp_path: Path) -> None:
-    for name in ("dev", "calls", "talks", "train"):
-        write(tmp_path / name, STM, CTM, GLM)
-        for old, new in (("r.stm", "ref.stm"), ("g.glm", "ref.glm"), ("h.ctm", "greedy.ctm")):
-            (tmp_path / name / old).rename(tmp_path / name / new)
+    write_decoded(tmp_path, "dev", "calls", "talks", "train")
     write_sets(tmp_path, Sets((EvaluationSet("talks"), EvaluationSet("calls"))))
     arguments = ["all", str(tmp_path), str(tmp_path), str(tmp_path / "out")]
     done = CliRunner().invoke(score, arguments, catch_exceptions=False)
