@@ -32,7 +32,7 @@ from asrtool.decode.search.graph import Graph
 from asrtool.decode.search.method import SearchMethod, make_methods
 from asrtool.decode.tune import count_errors
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
+from asrtool.lang.graph_file import load_fst, read_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.text import read_symbols
@@ -155,7 +155,7 @@ def find_path(method: SearchMethod) -> Callable[[Scored], Output]:
 
 def bare_kaldi(graph_dir: Path) -> Callable[[Scored], list[str]]:
     """The words of the best path, without times and confidences."""
-    graph = load_graph(graph_dir)
+    graph = load_fst(read_graph(graph_dir))
     words = read_symbols(graph_dir / "words.txt", "graph")
     options = kaldi_decoder.FasterDecoderOptions(beam=GRAPH_BEAM, max_active=MAX_ACTIVE)
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 
+from asrtool.lang.graph_file import load_fst, read_graph
 from asrtool.lang.lexicon import build_lang
-from asrtool.lang.ngram.arpa import write_arpa
-from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.objectives.decision_tree import Tree
+from asrtool.settings.lang import Lm
 
 TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
 # A pronunciation that begins another, two words with one, one word with two, one token twice in a row.
@@ -36,7 +37,7 @@ def write_toy(folder: Path) -> None:
         "".join(f"{word} {tokens}\n" for word, pronunciations in LEXICON.items() for tokens in pronunciations)
     )
     (folder / "text").write_text("\n".join(SENTENCES) + "\n")
-    write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))
+    build_lm([folder / "text"], folder / "G.arpa", Lm(), lang / "words.txt")
 
 
 def make_toy_tree() -> Tree:
@@ -58,8 +59,7 @@ def write_language(folder: Path) -> None:
     (folder / "text").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
     train_tokenizer(folder / "text", folder / "tokenizer", 60)
     build_lang(folder / "text", folder / "tokenizer", folder / "lang", 100)
-    vocabulary = read_symbols(folder / "lang" / "words.txt", "lang")
-    write_arpa(folder / "G.arpa", estimate([folder / "text"], vocabulary, 3, (1,)))
+    build_lm([folder / "text"], folder / "G.arpa", Lm(), folder / "lang" / "words.txt")
 
 
 def make_sentences(folder: Path, num: int) -> list[list[str]]:
@@ -67,6 +67,11 @@ def make_sentences(folder: Path, num: int) -> list[list[str]]:
     choose = random.Random(5)
     words = read_symbols(folder / "lang" / "words.txt", "lang")[2:-3]
     return [choose.choices(words, k=choose.randint(0, 8)) for _ in range(num)]
+
+
+def load_graph(folder: Path) -> kaldifst.StdConstFst:
+    """Read the graph in `folder`."""
+    return load_fst(read_graph(folder))
 
 
 def accept(graph: kaldifst.StdConstFst, labels: Sequence[int]) -> dict[Labels, float]:

@@ -78,11 +78,6 @@ def read_graph(directory: Path | str) -> GraphArrays:
     return graph
 
 
-def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
-    """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
-    return load_fst(read_graph(directory))
-
-
 def load_fst(graph: GraphArrays, word_penalty: float = 0.0) -> kaldifst.StdConstFst:
     """Load `graph` for kaldifst, adding `word_penalty` to arcs that write a word.
 

@@ -7,10 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from toy_graph import accept, arcs_of, make_sentences, make_toy_tree, write_language, write_toy
+from toy_graph import accept, arcs_of, load_graph, make_sentences, make_toy_tree, write_language, write_toy
 
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.topology import CtcTopology, LeafTopology, Topology
 

@@ -11,12 +11,11 @@ import kaldifst
 import numpy as np
 import pytest
 import torch
-from toy_graph import accept
+from toy_graph import accept, load_graph
 
 from asrtool.decode.forward import load_acoustic_model, open_features
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
 from asrtool.models.objectives.topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_graph import accept, write_language
+from toy_graph import accept, load_graph, write_language
 
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
 from asrtool.models.objectives.topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")

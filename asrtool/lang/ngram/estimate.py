@@ -12,7 +12,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import check_file_name, make_folder_of
 from asrtool.lang.ngram.arpa import write_arpa
 from asrtool.lang.ngram.disk_arrays import Scratch
-from asrtool.lang.ngram.kneser_ney import estimate_text, number_words, read_text
+from asrtool.lang.ngram.kneser_ney import estimate, number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
 from asrtool.lang.ngram.model import Ints
 from asrtool.lang.ngram.trie import Trie, prune
@@ -48,7 +48,7 @@ def build_lm(
     models = []
     for corpus, text in zip(corpora, numbered, strict=True):
         logging.info("model of %s", ", ".join(map(str, corpus)))
-        models.append(estimate_text(text, list(ids), settings.order, settings.min_counts, scratch))
+        models.append(estimate(text, list(ids), settings.order, settings.min_counts, scratch))
     model = _mix(models, files, held) if mixes and held is not None else models[0]
     if settings.large:
         write_arpa(arpa.with_name(LARGE), model)

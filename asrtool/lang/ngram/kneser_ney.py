@@ -182,25 +182,7 @@ class _Runs:
         return rows_at
 
 
-def estimate(
-    files: Iterable[Path],
-    words: Sequence[str] | None,
-    order: int,
-    min_counts: Sequence[int],
-    scratch: Scratch | None = None,
-) -> Trie:
-    """The model of the sentences in `files`, a sentence a line.
-
-    `words` is the vocabulary, others become ``<unk>``; None takes all words of the text. The rest is as in
-    `estimate_text`. Raises AsrtoolError when a file cannot be read.
-    """
-    scratch = scratch or Scratch()
-    ids = number_words(words)
-    text = read_text(files, ids, scratch, grow=words is None)
-    return estimate_text(text, list(ids), order, min_counts, scratch)
-
-
-def estimate_text(text: Column, words: list[str], order: int, min_counts: Sequence[int], scratch: Scratch) -> Trie:
+def estimate(text: Column, words: list[str], order: int, min_counts: Sequence[int], scratch: Scratch) -> Trie:
     """The model of `text`, as `read_text` returns it, over the vocabulary `words`.
 
     An n-gram of order k seen less than ``min_counts[k - 1]`` times is left out (the last value holds for higher

@@ -12,10 +12,10 @@ import kaldifst
 import numpy as np
 import pytest
 from made_up import write_phone_language
+from toy_graph import load_graph
 
 from asrtool.decode.word_parse import WordParser
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.model import NgramLm

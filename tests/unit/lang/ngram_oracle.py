@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
 
+from asrtool.lang.ngram import kneser_ney
+from asrtool.lang.ngram.disk_arrays import Scratch
 from asrtool.lang.ngram.model import NgramLm, Ngrams, empty_ngrams
 from asrtool.lang.ngram.trie import Trie
 
@@ -21,6 +24,15 @@ PREDICTED = ("<unk>", "a", "b", "c", "d", "never", "</s>")
 def write_text(path: Path, sentences: list[list[str]]) -> Path:
     path.write_text("".join(" ".join(words) + "\n" for words in sentences))
     return path
+
+
+def estimate(
+    text: Path, words: Sequence[str] | None, order: int, min_counts: Sequence[int], scratch: Scratch | None = None
+) -> Trie:
+    """The model of the file `text` over the vocabulary `words`, or over all its words."""
+    scratch, ids = scratch or Scratch(), kneser_ney.number_words(words)
+    numbered = kneser_ney.read_text([text], ids, scratch, grow=words is None)
+    return kneser_ney.estimate(numbered, list(ids), order, min_counts, scratch)
 
 
 def make_sentences(num: int, num_words: int, seed: int) -> list[list[str]]:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ngram_oracle import in_memory
+from ngram_oracle import estimate, in_memory
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
-from asrtool.lang.ngram.kneser_ney import estimate
 
 GOOD = """a comment above the data
 
@@ -59,7 +58,7 @@ SENTENCE = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=7)
 @given(st.lists(SENTENCE, min_size=1, max_size=6), st.integers(1, 4))
 def test_a_model_is_read_back_as_it_was_written(tmp_path: Path, sentences: list[list[str]], order: int) -> None:
     (tmp_path / "text").write_text("".join(" ".join(words) + "\n" for words in sentences))
-    model = estimate([tmp_path / "text"], None, order, (1,))
+    model = estimate(tmp_path / "text", None, order, (1,))
     write_arpa(tmp_path / "lm.arpa", model)
     again, expected = read_arpa(tmp_path / "lm.arpa"), in_memory(model)
     assert again.words == expected.words
@@ -132,7 +131,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.no_room
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 5)
-    model = estimate([tmp_path / "text"], None, 4, (1,))
+    model = estimate(tmp_path / "text", None, 4, (1,))
     with pytest.raises(AsrtoolError, match=r"lm\.arpa: cannot be written"):
         write_arpa(tmp_path / "lm.arpa", model)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]

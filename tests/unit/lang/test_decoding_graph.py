@@ -10,21 +10,32 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-import kaldi_decoder
 import kaldifst
 import numpy as np
 import pytest
-from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sentences, write_language, write_toy
+from toy_graph import (
+    LEXICON,
+    TOKENS,
+    WORDS,
+    Labels,
+    accept,
+    arcs_of,
+    load_graph,
+    make_sentences,
+    write_language,
+    write_toy,
+)
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph, make_grammar_fst
-from asrtool.lang.graph_file import HEADER, load_graph, read_graph
-from asrtool.lang.ngram.arpa import read_arpa, write_arpa
-from asrtool.lang.ngram.kneser_ney import estimate
+from asrtool.lang.graph_file import HEADER, read_graph
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.ngram.model import NgramLm, Ngrams
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.topology import CtcTopology
+from asrtool.settings.lang import Lm
 
 
 def collapse(labels: Sequence[int]) -> Labels:
@@ -98,13 +109,6 @@ def test_a_pronunciation_added_by_hand_may_be_that_of_more_words_than_any_before
     assert accept(load_graph(tmp_path / "graph"), [TOKENS.index("z")]) == pytest.approx(expected, abs=1e-3)
 
 
-def test_backing_off_too_early_never_costs_a_sentence_more_than_its_arpa_score(toy: Path) -> None:
-    lm, model = NgramLm(read_arpa(toy / "G.arpa")), read_arpa(toy / "G.arpa")
-    for length in range(4):
-        for words in itertools.product(LEXICON, repeat=length):
-            assert lowest_weight(model, words) <= -lm.log_prob(list(words)) + 1e-9
-
-
 def test_no_disambiguation_symbol_is_left_and_arcs_are_sorted(toy: Path) -> None:
     graph = load_graph(toy / "graph")
     for state in range(graph.num_states):
@@ -112,11 +116,6 @@ def test_no_disambiguation_symbol_is_left_and_arcs_are_sorted(toy: Path) -> None
         assert labels == sorted(labels)
         assert set(labels) <= {0, 1, 2, 3, 4}
         assert all(0 <= write < WORDS.index("#0") for _, write, _, _ in arcs_of(graph, state))
-
-
-def test_symbol_tables_are_copied_beside_the_graph(toy: Path) -> None:
-    for name in ("words.txt", "tokens.txt"):
-        assert (toy / "graph" / name).read_bytes() == (toy / "lang" / name).read_bytes()
 
 
 def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
@@ -154,23 +153,6 @@ def test_a_sentence_with_a_word_outside_the_lexicon_is_rejected(language: Path) 
         assert accept(graph, [token + 1 for token in tokenizer.encode(word)]) == {}
 
 
-def test_a_decoder_reads_the_words_and_the_score_from_posteriors(language: Path) -> None:
-    graph, lm = load_graph(language / "graph"), NgramLm(read_arpa(language / "G.arpa"))
-    words = read_symbols(language / "graph" / "words.txt", "lang")
-    tokenizer = Tokenizer.load(language / "tokenizer")
-    sentence = make_sentences(language, 20)[-1]
-    columns = [column for token in tokenizer.encode(" ".join(sentence)) for column in (0, token, token)]
-    log_probs_TV = np.full((len(columns), tokenizer.num_tokens), -30.0, dtype=np.float32)
-    log_probs_TV[np.arange(len(columns)), columns] = 0.0
-    decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions(beam=100.0))
-    decoder.decode(kaldi_decoder.DecodableCtc(log_probs_TV))
-    assert decoder.reached_final()
-    _, best = decoder.get_best_path()
-    _, _, written, weight = kaldifst.get_linear_symbol_sequence(best)
-    assert [words[label] for label in written] == sentence
-    assert weight.value1 == pytest.approx(-lm.log_prob(sentence), abs=1e-3)
-
-
 def test_the_grammar_is_the_one_kaldilm_makes(toy: Path) -> None:
     kaldilm = pytest.importorskip("kaldilm")
     words_txt = str(toy / "lang" / "words.txt")
@@ -185,7 +167,7 @@ def test_the_grammar_is_the_one_kaldilm_makes(toy: Path) -> None:
 
 
 def test_words_of_the_arpa_file_that_the_lexicon_lacks_are_passed_over(toy: Path, tmp_path: Path) -> None:
-    write_arpa(tmp_path / "G.arpa", estimate([toy / "text"], None, 3, (1,)))
+    build_lm([toy / "text"], tmp_path / "G.arpa", Lm())
     model = read_arpa(tmp_path / "G.arpa")
     assert "never" in model.words
     build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer)

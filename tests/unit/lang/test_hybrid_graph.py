@@ -11,11 +11,10 @@ import kaldifst
 import numpy as np
 import pytest
 from test_decoding_graph import lowest_weight, sentences_of
-from toy_graph import WORDS, Labels, accept, make_toy_tree, write_toy
+from toy_graph import WORDS, Labels, accept, load_graph, make_toy_tree, write_toy
 
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.lang.graph import build_graph
-from asrtool.lang.graph_file import load_graph
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.models.objectives.topology import LeafTopology
 

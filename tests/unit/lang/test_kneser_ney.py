@@ -18,6 +18,7 @@ from ngram_oracle import (
     TEXT,
     VOCABULARY,
     Ngram,
+    estimate,
     histories,
     in_memory,
     log10_prob,
@@ -31,7 +32,7 @@ from ngram_oracle import (
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.disk_arrays import Scratch
-from asrtool.lang.ngram.kneser_ney import FALLBACK, estimate, find_discounts
+from asrtool.lang.ngram.kneser_ney import FALLBACK, find_discounts
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.text import read_sentences
 
@@ -87,7 +88,7 @@ def test_every_probability_is_that_of_the_formulas(
     tmp_path: Path, sentences: list[list[str]], order: int, min_counts: list[int]
 ) -> None:
     oracle = WrittenOut(sentences, order, min_counts)
-    lm = NgramLm(in_memory(estimate([write_text(tmp_path / "text", sentences)], None, order, min_counts)))
+    lm = NgramLm(in_memory(estimate(write_text(tmp_path / "text", sentences), None, order, min_counts)))
     for history in histories(sentences, order):
         for word in oracle.words:
             assert log10_prob(lm, word, history) == pytest.approx(
@@ -99,7 +100,7 @@ def test_discounts_of_a_larger_text_are_estimated_and_lead_to_the_same_probabili
     sentences = make_sentences(150, 40, seed=3)
     oracle = WrittenOut(sentences, 3, [1, 1, 1])
     assert all(oracle.discounts(n)[1:] != list(FALLBACK) for n in (2, 3))
-    lm = NgramLm(in_memory(estimate([write_text(tmp_path / "text", sentences)], None, 3, (1,))))
+    lm = NgramLm(in_memory(estimate(write_text(tmp_path / "text", sentences), None, 3, (1,))))
     for history in sorted(histories(sentences[:4], 3)):
         for word in sorted(oracle.words)[::5]:
             assert log10_prob(lm, word, history) == pytest.approx(math.log10(oracle.prob(word, history)), abs=1e-9)
@@ -111,7 +112,7 @@ def test_probabilities_sum_to_one_after_every_history(
     tmp_path: Path, sentences: list[list[str]], order: int, min_count: int
 ) -> None:
     text = write_text(tmp_path / "text", sentences)
-    lm = NgramLm(in_memory(estimate([text], VOCABULARY, order, (1, min_count))))
+    lm = NgramLm(in_memory(estimate(text, VOCABULARY, order, (1, min_count))))
     for history in histories(sentences, order):
         total = sum(prob(lm, word, history) for word in PREDICTED)
         assert total == pytest.approx(1, abs=1e-9)
@@ -129,7 +130,7 @@ def test_counts_without_valid_discounts_give_the_fallback(num_seen: list[int]) -
 
 def test_ngrams_seen_too_seldom_are_left_out_and_words_are_not(tmp_path: Path) -> None:
     text = write_text(tmp_path / "text", [["a", "b"], ["a", "b"], ["a", "c"]])
-    found = ngrams(in_memory(estimate([text], None, 3, (1, 2))))
+    found = ngrams(in_memory(estimate(text, None, 3, (1, 2))))
     assert {gram for gram in found if len(gram) == 1} == {(word,) for word in ("<unk>", "<s>", "</s>", "a", "b", "c")}
     assert found >= {("<s>", "a"), ("a", "b"), ("b", "</s>"), ("<s>", "a", "b"), ("a", "b", "</s>")}
     assert not {("a", "c"), ("c", "</s>"), ("<s>", "a", "c")} & found
@@ -137,16 +138,9 @@ def test_ngrams_seen_too_seldom_are_left_out_and_words_are_not(tmp_path: Path) -
 
 def test_words_outside_the_vocabulary_are_counted_as_unknown(tmp_path: Path) -> None:
     text = write_text(tmp_path / "text", [["a", "x"], ["a", "y"], ["b"]])
-    found = ngrams(in_memory(estimate([text], ["<eps>", "<unk>", "a", "b", "#0", "<s>", "</s>"], 2, (1,))))
+    found = ngrams(in_memory(estimate(text, ["<eps>", "<unk>", "a", "b", "#0", "<s>", "</s>"], 2, (1,))))
     assert ("a", "<unk>") in found
     assert not {("x",), ("y",), ("#0",), ("<eps>",)} & found
-
-
-def test_several_files_are_one_text(tmp_path: Path) -> None:
-    sentences = make_sentences(40, 10, seed=1)
-    parts = [write_text(tmp_path / "1", sentences[:15]), write_text(tmp_path / "2", sentences[15:])]
-    one, two = estimate([write_text(tmp_path / "all", sentences)], None, 3, (1,)), estimate(parts, None, 3, (1,))
-    assert same_bits(one, two)
 
 
 @SMALL
@@ -155,20 +149,13 @@ def test_blocks_of_any_size_give_the_same_bits(
     tmp_path: Path, sentences: list[list[str]], order: int, min_counts: list[int], block: int
 ) -> None:
     text = write_text(tmp_path / "text", sentences)
-    in_blocks = estimate([text], None, order, min_counts, Scratch(tmp_path, block))
-    assert same_bits(in_blocks, estimate([text], None, order, min_counts))
+    in_blocks = estimate(text, None, order, min_counts, Scratch(tmp_path, block))
+    assert same_bits(in_blocks, estimate(text, None, order, min_counts))
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_many_blocks_of_a_larger_text_give_the_same_bits(tmp_path: Path) -> None:
-    text = write_text(tmp_path / "text", make_sentences(2000, 300, seed=5))
-    whole = estimate([text], None, 4, (1, 1, 2))
-    assert len(whole.levels[3].key) > 3 * 350
-    assert same_bits(estimate([text], None, 4, (1, 1, 2), Scratch(tmp_path, 350)), whole)
-
-
 def test_an_order_no_sentence_is_long_enough_for_is_left_out(tmp_path: Path) -> None:
-    model = estimate([write_text(tmp_path / "text", [["a"], ["b"]])], None, 5, (1,))
+    model = estimate(write_text(tmp_path / "text", [["a"], ["b"]]), None, 5, (1,))
     assert len(model.levels) == 3
     assert ("<s>", "a", "</s>") in ngrams(in_memory(model))
 
@@ -178,12 +165,12 @@ def test_an_order_no_sentence_is_long_enough_for_is_left_out(tmp_path: Path) -> 
 def test_symbols_of_the_graph_in_the_text_are_an_error(tmp_path: Path, symbol: str, words: list[str] | None) -> None:
     text = write_text(tmp_path / "text", [["b"], [], ["a", symbol]])
     with pytest.raises(AsrtoolError, match=rf"text:3: holds {symbol} as a word; remove it"):
-        estimate([text], words, 2, (1,))
+        estimate(text, words, 2, (1,))
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("\ufeffa b\nb \ufeffc\n".encode())
-    assert estimate([tmp_path / "text"], None, 2, (1,)).words[3:] == ["a", "b", "\ufeffc"]
+    assert estimate(tmp_path / "text", None, 2, (1,)).words[3:] == ["a", "b", "\ufeffc"]
     assert list(read_sentences(tmp_path / "text")) == [["a", "b"], ["b", "\ufeffc"]]
 
 
@@ -197,7 +184,7 @@ def test_lmplz_estimates_the_same_model(tmp_path: Path, prune: list[int]) -> Non
     with text.open() as source, (tmp_path / "lmplz.arpa").open("w") as sink:
         subprocess.run(command, stdin=source, stdout=sink, stderr=subprocess.PIPE, check=True)
     theirs = read_arpa(tmp_path / "lmplz.arpa")
-    ours = estimate([text], None, order, [count + 1 for count in prune])
+    ours = estimate(text, None, order, [count + 1 for count in prune])
     assert ngrams(in_memory(ours)) == ngrams(theirs)
     known = set(ours.words)
     their_lm, our_lm = NgramLm(theirs), NgramLm(in_memory(ours))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.disk_arrays import Scratch
 from asrtool.lang.ngram.kneser_ney import number_words, read_text
@@ -74,11 +73,6 @@ def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: 
     log_prob, state = lm.step(lm.start(), "never")
     assert log_prob == pytest.approx(-99 * math.log(10))
     assert lm.step(state, "b")[0] == pytest.approx(-0.6 * math.log(10))
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be read"):
-        NgramLm(read_arpa(tmp_path / "G.arpa"))
 
 
 def test_the_progress_of_a_text_has_a_total_without_empty_lines(

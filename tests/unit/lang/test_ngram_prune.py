@@ -14,6 +14,7 @@ from ngram_oracle import (
     TEXT,
     VOCABULARY,
     Ngram,
+    estimate,
     histories,
     in_memory,
     make_sentences,
@@ -25,7 +26,6 @@ from ngram_oracle import (
 
 from asrtool.lang.ngram.arpa import write_arpa
 from asrtool.lang.ngram.disk_arrays import Column, Scratch
-from asrtool.lang.ngram.kneser_ney import estimate
 from asrtool.lang.ngram.mixture import mix
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.ngram.trie import Trie, prune
@@ -35,7 +35,7 @@ THRESHOLD = st.sampled_from([1e-6, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
 
 
 def estimate_small(folder: Path, sentences: list[list[str]], order: int, scratch: Scratch | None = None) -> Trie:
-    return estimate([write_text(folder / "text", sentences)], VOCABULARY, order, (1,), scratch)
+    return estimate(write_text(folder / "text", sentences), VOCABULARY, order, (1,), scratch)
 
 
 class WrittenOut:
@@ -128,15 +128,7 @@ def test_no_step_holds_more_rows_than_a_block(tmp_path: Path, monkeypatch: pytes
     scratch = Scratch(tmp_path, 500)
     vocabulary = [f"w{i}" for i in range(300)]
     texts = [write_text(tmp_path / str(seed), make_sentences(1000, 300, seed)) for seed in (1, 2)]
-    mixed = mix([estimate([text], vocabulary, 4, (1,), scratch) for text in texts], [0.5, 0.5])
+    mixed = mix([estimate(text, vocabulary, 4, (1,), scratch) for text in texts], [0.5, 0.5])
     assert len(mixed.levels[3].key) > 8 * 500
     write_arpa(tmp_path / "G.arpa", prune(mixed, 1e-6))
     assert max(lengths) <= 500 + 14  # whole sentences are written, which have up to 14 words with their marks
-
-
-def test_a_higher_threshold_leaves_out_more_until_words_alone_are_left(tmp_path: Path) -> None:
-    model = estimate_small(tmp_path, [list("abcab"), list("abd"), list("cab"), list("daa")], 3)
-    sizes = [len(ngrams(in_memory(prune(model, threshold)))) for threshold in (1e-9, 1e-3, 1e-2, 1.0)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(ngrams(in_memory(model))) >= sizes[0] > sizes[-1]
-    assert sizes[-1] == len(model.words)

@@ -282,9 +282,3 @@ def test_text_that_cannot_be_trained_on_is_an_error(tmp_path: Path, content: byt
         (tmp_path / "text").write_bytes(content)
     with pytest.raises(AsrtoolError, match=message):
         train_tokenizer(tmp_path / "text", tmp_path / "out", 50)
-
-
-def test_sentences_of_a_few_letters_are_enough(tmp_path: Path) -> None:
-    (tmp_path / "sentences.txt").write_text("a b\nno\n")
-    train_tokenizer(tmp_path / "sentences.txt", tmp_path / "out", 34)
-    assert Tokenizer.load(tmp_path / "out").decode(Tokenizer.load(tmp_path / "out").encode("no a")) == "no a"
