@@ -44,36 +44,6 @@ V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Rates of a stage that reads text, in proportion to its words.
-
-    `make bench-scale` measured them on Fisher and Switchboard (benchmarks/README.md): a lexicon of 45,000 words,
-    4-grams, a thousand tokens.
-    """
-
-    cpu_s: float
-    peak_gib: float
-    disk_bytes: float = 0.0
-
-    def cpu_hours(self, words: float) -> float:
-        """Return the CPU hours for so many words."""
-        return self.cpu_s / 3600 * words / FULL_WORDS
-
-    def memory_bytes(self, words: float) -> float:
-        """Return the bytes of memory at the peak."""
-        return GIB * max(LEAST_GIB, self.peak_gib * words / FULL_WORDS)
-
-
-PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without what is decoded
-TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher: at most what it takes with its audio
-TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # of pieces
-LANG = Rates(cpu_s=4.7, peak_gib=0.23)
-LM = Rates(cpu_s=48.1, peak_gib=0.33)  # at most, with lm.memory_gib = 0.5
-GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
-SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; its time is that of the speech
-
-
-@dataclass(frozen=True)
 class Amount:
     """Amounts of speech and text in a recipe."""
 
@@ -105,16 +75,43 @@ class Amount:
 class Need:
     """Time, memory and disk space that a stage needs."""
 
-    stage: str
     cpu_hours: float | None = None
     gpu_hours: float | None = None
     disk_bytes: float | None = None
     memory_bytes: float | None = None
 
     def cells(self) -> list[str]:
-        """A row of the table."""
+        """Cells of a row of the table."""
         numbers = (self.cpu_hours, self.gpu_hours, *(b and b / GIB for b in (self.disk_bytes, self.memory_bytes)))
-        return [self.stage, *("-" if number is None else f"{number:.3g}" for number in numbers)]
+        return ["-" if number is None else f"{number:.3g}" for number in numbers]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of a stage that reads text, in proportion to its words.
+
+    `make bench-scale` measured them on Fisher and Switchboard (benchmarks/README.md): a lexicon of 45,000 words,
+    4-grams, a thousand tokens.
+    """
+
+    cpu_s: float
+    peak_gib: float
+    disk_bytes: float = 0.0
+
+    def need(self, words: float) -> Need:
+        """Return the need for so many words."""
+        part = words / FULL_WORDS
+        memory_bytes = GIB * max(LEAST_GIB, self.peak_gib * part)
+        return Need(self.cpu_s / 3600 * part, disk_bytes=self.disk_bytes * part or None, memory_bytes=memory_bytes)
+
+
+PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without what is decoded
+TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher: at most what it takes with its audio
+TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # of pieces
+LANG = Rates(cpu_s=4.7, peak_gib=0.23)
+LM = Rates(cpu_s=48.1, peak_gib=0.33)  # at most, with lm.memory_gib = 0.5
+GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
+SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; its time is that of the speech
 
 
 def format_estimate(run: Run, amount: Amount) -> str:
@@ -139,12 +136,12 @@ def format_estimate(run: Run, amount: Amount) -> str:
         if key not in probes:
             probes[key] = probe_of(settings, amount)
         probe_of_stage[stage] = probes[key]
-        needs[stage] = training_need(stage, settings, amount.epoch_hours, probes[key])
+        needs[stage] = training_need(settings, amount.epoch_hours, probes[key])
     for stage, model in (("targets", "aligner"), ("realign", "hybrid")):
         if model in settings_of:
-            needs[stage] = align_need(stage, config, amount.epoch_hours, probe_of_stage[model])
+            needs[stage] = align_need(config, amount.epoch_hours, probe_of_stage[model])
     probe = probe_of_stage["train"]
-    needs["average"] = Need("average", disk_bytes=4 * probe.num_weights, memory_bytes=3 * 4 * probe.num_weights)
+    needs["average"] = Need(disk_bytes=4 * probe.num_weights, memory_bytes=3 * 4 * probe.num_weights)
     neural = None
     if config.nnlm.enabled:
         neural = probe_neural_lm(config.nnlm, NUM_WORDS)
@@ -152,7 +149,7 @@ def format_estimate(run: Run, amount: Amount) -> str:
     needs["decode"] = decode_need(config, amount, probe, neural)
     on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
-    rows = [need.cells() for name in on for need in (needs.get(name), needs.get(f"{name} same-audio")) if need]
+    rows = [[name, *needs[name].cells()] for stage in on for name in (stage, f"{stage} same-audio") if name in needs]
     notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
     notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
     return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.of_corpora)])
@@ -190,26 +187,21 @@ def probe_of(config: Config, amount: Amount) -> Probe:
 
 def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
     """Return the needs of the stages that read text, whether on or off."""
-    words, decoding = amount.words + amount.extra_words, amount.decoding
+    words, (decoding_hours, decoded_bytes) = amount.words + amount.extra_words, amount.decoding
+    prepare = PREPARE.need(amount.words)
     found = {
-        "prepare": replace(_by_words("prepare", PREPARE, amount.words), disk_bytes=decoding[1] or None),
-        "text": _by_words("text", TEXT, amount.extra_words),
-        "lang": _by_words("lang", LANG, words),
-        "lm": replace(_by_words("lm", LM, words), memory_bytes=GIB * LM.peak_gib * config.lm.memory_gib / 0.5),
-        "graph": _by_words("graph", GRAPH, words),
+        "prepare": Need((prepare.cpu_hours or 0) + decoding_hours, None, decoded_bytes or None, prepare.memory_bytes),
+        "text": TEXT.need(amount.extra_words),
+        "lang": LANG.need(words),
+        "lm": replace(LM.need(words), memory_bytes=GIB * LM.peak_gib * config.lm.memory_gib / 0.5),
+        "graph": GRAPH.need(words),
     }
-    found["prepare"] = replace(found["prepare"], cpu_hours=(found["prepare"].cpu_hours or 0) + decoding[0])
     if config.tokenizer.unit == "bpe":
-        found["tokenizer"] = _by_words("tokenizer", TOKENIZER, amount.words)
+        found["tokenizer"] = TOKENIZER.need(amount.words)
     if config.data.same_audio != "ignore":
         cpu_s = amount.hours * (SAME_AUDIO_S + SEARCH_S * min(amount.hours, INDEX_HOURS))
-        found["prepare same-audio"] = Need("prepare same-audio", cpu_hours=cpu_s / 3600)
+        found["prepare same-audio"] = Need(cpu_s / 3600)
     return found
-
-
-def _by_words(stage: str, rates: Rates, words: float) -> Need:
-    disk_bytes = rates.disk_bytes * words / FULL_WORDS or None
-    return Need(stage, rates.cpu_hours(words), disk_bytes=disk_bytes, memory_bytes=rates.memory_bytes(words))
 
 
 def trainings(run: Run) -> dict[str, Config]:
@@ -241,19 +233,18 @@ def features_need(features: Features, hours: float) -> Need:
     copies_hours = hours * sum(1 / speed for speed in features.speeds if speed != 1)
     at_start, of_hour = FEATURES_GIB
     return Need(
-        "features",
         cpu_hours=(hours + copies_hours) * rate,
         disk_bytes=stored_bytes(features, hours, copies_hours),
         memory_bytes=GIB * (at_start + of_hour * hours),
     )
 
 
-def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
+def training_need(config: Config, hours: float, probe: Probe) -> Need:
     """Return the need of all epochs over all learners, with evaluations.
 
     Memory is one learner's, disk the kept checkpoints'.
     """
-    train = config.train
+    train, whole = config.train, probe.whole
     speech_hours = hours * copies(config) * train.num_epochs
     dev_hours = _dev_hours(config, hours) * train.num_epochs
     batch_s = config.distributed.global_batch_s / max(1, config.distributed.num_learners) or train.batch_s
@@ -261,23 +252,19 @@ def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Nee
     states = OPTIMIZER_STATES.get(train.optimizer.name, 1)
     averages = 1 if train.ema_decay else 0
     checkpoint = 4 * probe.num_weights * (1 + states + 2 * averages)  # the average of the learner, and that of all
-    own_hours = speech_hours * (probe.whole.step_s + probe.update_s / batch_s) + dev_hours * probe.whole.forward_s
-    v100_hours = (speech_hours + dev_hours / 3) * 3600 * probe.whole.flops / V100_FLOPS / 3600
-    return Need(
-        stage,
-        cpu_hours=None if probe.is_gpu else own_hours,
-        gpu_hours=own_hours if probe.is_gpu else v100_hours,
+    own_hours = speech_hours * (whole.step_s + probe.update_s / batch_s) + dev_hours * whole.forward_s
+    return replace(
+        _computing(own_hours, 3600 * (speech_hours + dev_hours / 3) * whole.flops, probe),
         disk_bytes=checkpoint * (train.keep_last + train.keep_best),
-        memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.whole.saved_bytes * at_once_s,
+        memory_bytes=4 * probe.num_weights * (3 + states + averages) + whole.saved_bytes * at_once_s,
     )
 
 
-def align_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
+def align_need(config: Config, hours: float, probe: Probe) -> Need:
     """Scores of all speech, and its alignment, which is work of the CPU."""
     speech_hours = hours * copies(config)
-    forward = _forward("", speech_hours, probe)
-    align_hours = speech_hours * ALIGN_S / 3600
-    return replace(forward, stage=stage, cpu_hours=(forward.cpu_hours or 0) + align_hours)
+    forward = _computing(*_forward(speech_hours, probe), probe)
+    return replace(forward, cpu_hours=(forward.cpu_hours or 0) + speech_hours * ALIGN_S / 3600)
 
 
 def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProbe | None) -> Need:
@@ -286,17 +273,13 @@ def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProb
     Memory is one search process's.
     """
     dev_hours = _dev_hours(config, amount.hours)
-    need = _forward("decode", dev_hours, probe)
+    own_hours, flops = _forward(dev_hours, probe)
     if neural:
-        flops = dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3
-        rescored = _by_flops("decode", flops, probe)
-        need = replace(
-            need,
-            cpu_hours=None if probe.is_gpu else (need.cpu_hours or 0) + (rescored.cpu_hours or 0),
-            gpu_hours=(need.gpu_hours or 0) + (rescored.gpu_hours or 0),
-        )
+        of_scores = dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3
+        own_hours, flops = own_hours + _hours_of(of_scores, probe), flops + of_scores
+    need = _computing(own_hours, flops, probe)
     if {"graph", "rescore"} & {method.name for method in config.decode.methods}:
-        need = replace(need, memory_bytes=SEARCH.memory_bytes(amount.words + amount.extra_words))
+        need = replace(need, memory_bytes=SEARCH.need(amount.words + amount.extra_words).memory_bytes)
     return need
 
 
@@ -306,7 +289,7 @@ def neural_lm_need(nnlm: Nnlm, amount: Amount, neural: NeuralProbe, probe: Probe
     flops = neural.flops * (amount.words * repeats + amount.extra_words) * nnlm.num_epochs
     states = OPTIMIZER_STATES.get(nnlm.optimizer.name, 1)
     return replace(
-        _by_flops("nnlm", flops, probe),
+        _computing(_hours_of(flops, probe), flops, probe),
         disk_bytes=4 * neural.num_weights * (1 + states) * (nnlm.keep_last + nnlm.keep_best),
         memory_bytes=4 * neural.num_weights * (3 + states)
         + 3 * 4 * nnlm.batch_words * neural.words_a_row
@@ -319,17 +302,19 @@ def _dev_hours(config: Config, hours: float) -> float:
     return min(config.data.dev_minutes / 60, hours / 10)
 
 
-def _forward(stage: str, hours: float, probe: Probe) -> Need:
-    """Estimate the forward passes of the encoder over so much speech."""
-    own_hours = hours * probe.encoder.forward_s
-    v100_hours = hours * probe.encoder.flops / 3 / V100_FLOPS
-    return Need(stage, None if probe.is_gpu else own_hours, own_hours if probe.is_gpu else v100_hours)
+def _forward(hours: float, probe: Probe) -> tuple[float, float]:
+    """Return the hours and operations of the encoder's forward passes over speech."""
+    return hours * probe.encoder.forward_s, 3600 * hours * probe.encoder.flops / 3
 
 
-def _by_flops(stage: str, flops: float, probe: Probe) -> Need:
-    """At the rate that the encoder has in a step of training."""
-    own_hours = flops * probe.encoder.step_s / probe.encoder.flops / 3600
-    return Need(stage, None if probe.is_gpu else own_hours, own_hours if probe.is_gpu else flops / V100_FLOPS / 3600)
+def _hours_of(flops: float, probe: Probe) -> float:
+    """Return the hours at the rate that the encoder has in a step of training."""
+    return flops * probe.encoder.step_s / probe.encoder.flops / 3600
+
+
+def _computing(own_hours: float, flops: float, probe: Probe) -> Need:
+    """Return the hours of the probed device, and of a V100 if that is a CPU."""
+    return Need(gpu_hours=own_hours) if probe.is_gpu else Need(own_hours, flops / V100_FLOPS / 3600)
 
 
 def _gpu(probe: Probe) -> str:

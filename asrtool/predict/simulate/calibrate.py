@@ -19,6 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.cluster import GBIT, LONG, Floats, read_trace
 from asrtool.predict.simulate.lock_step import LOCK_STEP
 from asrtool.report.training import TrainingRun, read_training
+from asrtool.settings.values import format_override
 
 DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
 HALVINGS = 40  # of an interval
@@ -53,13 +54,12 @@ def settings_of(works: Iterable[Path]) -> list[str]:
 
     Raises AsrtoolError if one has no records or is not finished.
     """
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     for work in works:
         measured = read_measured(work)
-        settings |= (
-            of_job(measured) | of_strategy(measured) | of_steps(measured) | of_messages(measured) | of_pauses(measured)
-        )
-    return [f"{key}={value}" for key, value in settings.items()]
+        for part in (of_job, of_strategy, of_steps, of_messages, of_pauses):
+            settings |= part(measured)
+    return [format_override(key, value) for key, value in settings.items()]
 
 
 def read_measured(work: Path) -> Measured:
@@ -78,38 +78,34 @@ def read_measured(work: Path) -> Measured:
     return Measured(folder, run, summary, inputs["emulation"]["compute_ms"], inputs["distributed"])
 
 
-def of_job(measured: Measured) -> dict[str, str]:
+def of_job(measured: Measured) -> dict[str, Any]:
     """Return the settings of [job] of a training. A sample is an utterance."""
     run, summary = measured.run, measured.summary
     num_epochs = max(1, summary["num_epochs"])
     num_samples = max(1, round(summary["num_samples"] / num_epochs))
     return {
-        "job.num_epochs": str(num_epochs),
-        "job.num_samples": str(num_samples),
-        "job.batch": str(max(1, int(num_samples * num_epochs / run.num_steps))),
-        "job.parameters_m": repr(summary["num_parameters"] / 1e6),
-        "distributed.num_learners": str(len(run.learners)),
+        "job.num_epochs": num_epochs,
+        "job.num_samples": num_samples,
+        "job.batch": max(1, int(num_samples * num_epochs / run.num_steps)),
+        "job.parameters_m": summary["num_parameters"] / 1e6,
+        "distributed.num_learners": len(run.learners),
     }
 
 
-def of_strategy(measured: Measured) -> dict[str, str]:
+def of_strategy(measured: Measured) -> dict[str, Any]:
     """Return the settings of the strategy, which decide messages."""
     name = measured.run.strategy
-    return {f"distributed.{name}.{key}": _text(value) for key, value in measured.distributed.get(name, {}).items()}
+    return {f"distributed.{name}.{key}": value for key, value in measured.distributed.get(name, {}).items()}
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def of_steps(measured: Measured) -> dict[str, str]:
+def of_steps(measured: Measured) -> dict[str, Any]:
     """Return the duration of steps by a typical learner's trace, and the cores needed."""
     steps = measured.steps
     trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
     if measured.compute_ms is not None:
         cpu_ms = 1000 * float(read_trace(trace).mean()) - measured.compute_ms  # what lies between steps as well
-        found = {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
-        found |= {"compute.trace": str(trace), "compute.forward_fraction": "1"}  # it sleeps before its backward pass
+        found: dict[str, Any] = {"compute.cpu_ms": max(0.0, cpu_ms), "network.cores_per_node": os.cpu_count() or 1}
+        found |= {"compute.trace": str(trace), "compute.forward_fraction": 1}  # it sleeps before its backward pass
     elif measured.summary.get("device") == "cpu":
         found = of_cores(measured, read_trace(trace))
     else:
@@ -117,40 +113,40 @@ def of_steps(measured: Measured) -> dict[str, str]:
     data_s = float(steps["data_s"].mean())
     if data_s > DATA_BOUND * float(steps["compute_s"].mean()):
         taken_s = steps["begin"][1:] - steps["begin"][:-1]
-        found["loading.ms"] = repr(1000 * float(np.median(taken_s)))
+        found["loading.ms"] = 1000 * float(np.median(taken_s))
     return found
 
 
-def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, str]:
+def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, Any]:
     """Return the step time with cores of its own, if learners share a machine."""
     num_threads = max(1, measured.summary["num_threads"])
     num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
     ms = 1000 * float(steps_s.mean()) / max(1.0, len(measured.run.learners) / num_cores)
     return {
-        "compute.ms": repr(ms),
-        "compute.cpu_ms": repr(ms),
+        "compute.ms": ms,
+        "compute.cpu_ms": ms,
         "compute.distribution": "lognormal",
-        "compute.spread": repr(float(steps_s.std() / steps_s.mean())),
-        "network.cores_per_node": str(num_cores),
-        "network.learners_per_node": "0",
+        "compute.spread": float(steps_s.std() / steps_s.mean()),
+        "network.cores_per_node": num_cores,
+        "network.learners_per_node": 0,
     }
 
 
-def of_messages(measured: Measured) -> dict[str, str]:
+def of_messages(measured: Measured) -> dict[str, Any]:
     """Return the computing thread's share of an exchange, and the message rate."""
     run, steps = measured.run, measured.steps
     if len(run.learners) == 1:
         return {}
-    found = {"network.mix_ms": repr(1000 * float(steps["comm_s"].mean()))}
+    found = {"network.mix_ms": 1000 * float(steps["comm_s"].mean())}
     size = sync_size(measured)
     waits = [steps["wait_s"][steps["bytes"] > 0] for steps in run.learners.values()]
     wait_s = shortest_wait_s(waits, size)
     if run.strategy.startswith("ps-") and wait_s > 0:
         message_s = server_message_s(waits) if run.strategy == "ps-sync" else wait_s
-        found["network.host_gbyte_per_s"] = repr(part_bytes(measured) / message_s / 1e9)
+        found["network.host_gbyte_per_s"] = part_bytes(measured) / message_s / 1e9
     elif size > 1 and wait_s > 0:
         rate = awaited_bytes(measured, size) / wait_s / GBIT  # of all messages in the machine together
-        found |= {"network.node_gbit_per_s": repr(float(rate)), "network.efficiency": "1"}
+        found |= {"network.node_gbit_per_s": float(rate), "network.efficiency": 1}
     return found
 
 
@@ -210,11 +206,11 @@ def awaited_bytes(measured: Measured, size: int) -> float:
     return float((size - 1) * (2 * gradient_bytes + model_bytes))
 
 
-def of_pauses(measured: Measured) -> dict[str, str]:
+def of_pauses(measured: Measured) -> dict[str, Any]:
     """Return pauses between steps that are much longer than usual."""
     steps = measured.steps
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
     pauses = steps["begin"][1:] - steps["data_s"][1:] - ends[:-1]
     long = pauses[pauses > max(LONG * float(np.median(pauses)), 0.01 * float(np.median(steps["compute_s"])))]
     num_checkpoints = max(1, len(measured.summary["checkpoints"]))
-    return {"saving.checkpoint_s": repr(float(long.sum()) / num_checkpoints)} if len(long) else {}
+    return {"saving.checkpoint_s": float(long.sum()) / num_checkpoints} if len(long) else {}

@@ -132,7 +132,7 @@ NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
 def test_a_moving_average_needs_memory_and_disk() -> None:
     sizes = Probe(CPU, 1000, NOTHING, NOTHING)
     plain, with_average = (
-        training_need("train", load_config(overrides=[f"train.ema_decay={decay}"]), 1.0, sizes) for decay in (0, 0.9)
+        training_need(load_config(overrides=[f"train.ema_decay={decay}"]), 1.0, sizes) for decay in (0, 0.9)
     )
     assert with_average.memory_bytes - plain.memory_bytes == 4 * 1000
     train = load_config().train
@@ -144,7 +144,7 @@ def test_a_training_takes_steps_of_all_speech_an_update_a_batch_and_the_loss_of_
         overrides=["train.num_epochs=2", "train.batch_s=36", "data.dev_minutes=6", "features.speeds=0.5,1.0"]
     )
     probe = Probe(CPU, 1, Cost(1.0, 10.0, 6.0, 5.0), Cost(2.0, 20.0, 3.0, 6.0), update_s=72.0)
-    need = training_need("train", config, 1.0, probe)
+    need = training_need(config, 1.0, probe)
     # Three hours of speech of two speeds and two epochs; a hundred batches an hour; a tenth of an hour of dev.
     assert need.cpu_hours == pytest.approx(2 * (3 * (30 + 72 / 36) + 0.1 * (1 + 2)))
     assert need.gpu_hours == pytest.approx(2 * (3 + 0.1 / 3) * (6 + 3) / V100_FLOPS)
@@ -240,7 +240,7 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
         assert measured == expected.get(system, [config.model.objective.name])
         own = made_up(config, 1, amount.speech(config.tokenizer))
         trained = last_settings(config)
-        assert rows["train"] == training_need("train", trained, amount.epoch_hours, own).cells()[1:]
+        assert rows["train"] == training_need(trained, amount.epoch_hours, own).cells()
         if system == "hybrid_mmi":
             of_each = f"aligner {config.train.num_epochs}, hybrid {config.train.num_epochs}"
             assert f"epochs: {of_each}, start {config.train.num_epochs}, train 2." in "\n".join(lines)

@@ -49,19 +49,11 @@ def test_cores_are_shared_by_those_that_step_together() -> None:
     assert shared_cpu_s(0.01, 0.1, 2, 2, together=False) == 0.01
 
 
-def test_cores_are_waited_for_as_in_the_machine_repairmans_queue() -> None:
-    """Two learners and a core: of the three states the balance is solved by hand."""
-    cpu, other = 0.05, 0.1
-    one, two = 2 / other * cpu, (2 / other * cpu) * (1 / other * cpu)
-    at_work, waiting = 1 / (1 + one + two), (one + 2 * two) / (1 + one + two)
-    throughput = (1 - at_work) / cpu
-    assert shared_cpu_s(cpu, other, 2, 1, together=False) == pytest.approx(waiting / throughput)
-
-
-def test_of_two_cores_each_serves_one_of_three_learners() -> None:
-    cpu, other = 0.05, 0.1
-    ratio = cpu / other
-    weights = [1, 3 * ratio, 3 * ratio**2, 1.5 * ratio**3]  # of 0, 1, 2, 3 learners that want a core
-    at_work = sum((3 - waiting) * weight for waiting, weight in enumerate(weights)) / other
-    waiting = sum(waiting * weight for waiting, weight in enumerate(weights))
-    assert shared_cpu_s(cpu, other, 3, 2, together=False) == pytest.approx(waiting / at_work)
+@pytest.mark.parametrize(("num_cores", "factors"), [(1, [1, 2, 2]), (2, [1, 3, 3, 1.5])])
+def test_cores_are_waited_for_as_in_the_machine_repairmans_queue(num_cores: int, factors: list[float]) -> None:
+    """The balance of states, 0, 1, 2 .. learners that want a core, is solved by hand."""
+    cpu, other, num = 0.05, 0.1, len(factors) - 1
+    weights = [factor * (cpu / other) ** wanting for wanting, factor in enumerate(factors)]
+    arrivals = sum((num - wanting) * weight for wanting, weight in enumerate(weights)) / other
+    wanting = sum(wanting * weight for wanting, weight in enumerate(weights))
+    assert shared_cpu_s(cpu, other, num, num_cores, together=False) == pytest.approx(wanting / arrivals)

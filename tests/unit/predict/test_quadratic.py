@@ -127,33 +127,18 @@ def test_steps_are_the_equation_of_the_strategy(name: str) -> None:
         np.testing.assert_allclose(state_SP, weights_PL.T[: len(state_SP)], atol=1e-12)
 
 
-def test_a_block_begins_where_the_momentum_takes_it() -> None:
-    """By hand: the mean of all, less where the block began, with momentum."""
-    system = system_of("bmuf", 3, block_steps=4, block_momentum=0.5)
-    w, weights, momentum = 1.0, 1.0, 0.0
+@pytest.mark.parametrize(("steps", "eta", "zeta", "nesterov"), [(4, 0.5, 1.0, False), (2, 0.4, 0.8, True)])
+def test_a_block_begins_where_the_momentum_takes_it(steps: int, eta: float, zeta: float, nesterov: bool) -> None:
+    """By hand: the mean of all, less where the block began, with momentum; Nesterov's is ahead of the weights."""
+    system = system_of("bmuf", 3, block_steps=steps, block_momentum=eta, block_rate=zeta, nesterov=nesterov)
+    w, weights, momentum, ahead = np.ones(3), 1.0, 0.0, eta * nesterov
     state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
-    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 16), 1):
-        w *= 1 - X
-        if number % 4 == 0:
-            momentum = 0.5 * momentum + (w - weights)
-            weights += momentum
-            w = weights
-        state_S[step.rows] = step.change @ state_S
-        np.testing.assert_allclose(state_S[:3], w, atol=1e-12)
-
-
-def test_a_block_with_nesterovs_momentum_begins_ahead_of_the_weights() -> None:
-    """By hand: W and D beside where the block begins."""
-    system = system_of("bmuf", 3, block_steps=2, block_momentum=0.4, block_rate=0.8, nesterov=True)
-    w = np.array([1.0, 1.0, 1.0])
-    weights, momentum = 1.0, 0.0
-    state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
-    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 8), 1):
-        begun_at = weights + 0.4 * momentum
+    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 4 * steps), 1):
+        begun_at = weights + ahead * momentum
         w = (1 - X) * w
-        if number % 2 == 0:
-            momentum = 0.4 * momentum + 0.8 * (w.mean() - begun_at)
+        if number % steps == 0:
+            momentum = eta * momentum + zeta * (w.mean() - begun_at)
             weights += momentum
-            w[:] = weights + 0.4 * momentum
+            w[:] = weights + ahead * momentum
         state_S[step.rows] = step.change @ state_S
         np.testing.assert_allclose(state_S[:3], w, atol=1e-12)

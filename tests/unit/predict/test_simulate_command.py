@@ -76,10 +76,11 @@ def test_of_a_long_training_the_beginning_is_written() -> None:
 
 
 def write_training(
-    folder: Path, strategy: str, num_learners: int, steps: dict[str, float], compute_ms: float | None = None
+    folder: Path, strategy: str, num_learners: int, compute_ms: float | None = None, **parts: float
 ) -> Path:
     """Of 20 equal steps a learner, half a second apart at the tenth, where it saves."""
     (folder / "learners").mkdir(parents=True)
+    steps = {f"{part}_s": parts.get(part, 0.0) for part in ("compute", "comm", "wait", "data")}
     whole = {"staleness": 0, "bytes": 6_000_000, "partners": [], "skipped": 0, "loss": 1.0}
     step_s = sum(steps.values()) + 0.001
     for rank in range(num_learners):
@@ -103,8 +104,7 @@ def write_training(
 
 
 def test_settings_come_from_the_records_of_a_training(tmp_path: Path) -> None:
-    steps = {"compute_s": 0.11, "comm_s": 0.002, "wait_s": 0.016, "data_s": 0.0}
-    train = write_training(tmp_path / "train", "allreduce", 4, steps, compute_ms=100)
+    train = write_training(tmp_path / "train", "allreduce", 4, compute=0.11, comm=0.002, wait=0.016, compute_ms=100)
     scenario = load_scenario([], settings_of([tmp_path]))
     assert scenario.compute.cpu_ms == pytest.approx(11, abs=1e-3)  # with what lies between two steps
     assert scenario.compute.trace == str(train / "learners" / "1.jsonl")
@@ -140,8 +140,7 @@ def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
     Four learners of ps-sync that wait equally long come as they are answered, one by one: four answers, the last
     gradient, and the step, which takes as long as a message.
     """
-    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
-    train = write_training(tmp_path / "train", strategy, 4, steps)
+    train = write_training(tmp_path / "train", strategy, 4, compute=0.1, comm=0.002, wait=0.03)
     scenario = load_scenario([], [*settings_of([train]), f"distributed.strategy={strategy}"])
     assert scenario.network.host_gbyte_per_s == pytest.approx(num_messages * 1e6 / 0.03 / 1e9)
     settings = scenario.distributed.strategy[0].settings
@@ -150,8 +149,7 @@ def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
 
 def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:
     """A million weights: 8 MB of gradients go through a node of two, and 4 MB of weights."""
-    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
-    train = write_training(tmp_path / "train", "h-adpsgd", 4, steps)
+    train = write_training(tmp_path / "train", "h-adpsgd", 4, compute=0.1, comm=0.002, wait=0.03)
     scenario = load_scenario([], settings_of([train]))
     assert scenario.network.node_gbit_per_s == pytest.approx(12e6 * 8 / 0.03 / 1e9)
 
@@ -168,15 +166,13 @@ def test_messages_within_super_learners_take_cores() -> None:
 
 
 def test_a_training_that_waited_for_data_is_bound_by_reading(tmp_path: Path) -> None:
-    steps = {"compute_s": 0.05, "comm_s": 0.0, "wait_s": 0.0, "data_s": 0.05}
-    train = write_training(tmp_path / "train", "none", 2, steps)
+    train = write_training(tmp_path / "train", "none", 2, compute=0.05, data=0.05)
     assert load_scenario([], settings_of([train])).loading.ms == pytest.approx(101)
 
 
 def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    steps = {"compute_s": 0.199, "comm_s": 0.0, "wait_s": 0.0, "data_s": 0.0}
-    train = write_training(tmp_path / "train", "none", 4, steps)
+    train = write_training(tmp_path / "train", "none", 4, compute=0.199)
     summary = json.loads((train / "train.json").read_text(encoding="utf-8"))
     (train / "train.json").write_text(json.dumps({**summary, "device": "cpu", "num_threads": 2}))
     words = ("--from", str(train), "--strategy", "none", "--json", "--set", "saving.checkpoint_s=0")
@@ -185,8 +181,7 @@ def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monk
 
 
 def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_path: Path) -> None:
-    steps = {"compute_s": 0.1, "comm_s": 0.0, "wait_s": 0.02, "data_s": 0.0}
-    train = write_training(tmp_path / "train", "bmuf", 4, steps)
+    train = write_training(tmp_path / "train", "bmuf", 4, compute=0.1, wait=0.02)
     words = "--strategy bmuf --json --set distributed.bmuf.block_steps=1 --set network.learners_per_node=0"
     rows = json.loads(simulate("--from", str(train), *words.split(), "--set", "saving.checkpoint_s=0"))
     assert rows[0]["hours"] * 3600 / 20 == pytest.approx(0.121, rel=0.01)

@@ -84,11 +84,6 @@ def test_a_staleness_that_nobody_sees_is_not_said_to_be_the_largest() -> None:
     assert first.largest - 1 == np.flatnonzero(fractions < 1e-9)[0]
 
 
-def test_equal_learners_on_a_fixed_ring_have_two_exchanges_a_step() -> None:
-    (first, *_) = recorded_staleness(system_of("adpsgd-fixed", 8), "constant")
-    assert (first.mean, first.quantile(0.5), first.largest) == (pytest.approx(2), 2, 2)
-
-
 def test_of_a_learner_that_is_thousands_of_times_slower_all_updates_count() -> None:
     system = system_of("adpsgd-random", 128, {3: 1000.0})
     for times in TIMES:
