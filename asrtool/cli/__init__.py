@@ -4,5 +4,5 @@
 - command, options: the class of commands, options that several share
 - line: parse a command line without running it, for `asrtool run`
 - run, config: run a recipe, print its settings
-- prepare, data, lang, training, decoding, results, planning: the commands by subject
+- prepare, data, lang, training, decoding, results, theory, simulate: the commands by subject
 """

@@ -53,8 +53,8 @@ COMMANDS = {
     "transcribe": ("asrtool.cli.decoding:transcribe", "Write what is said in audio files."),
     "score": ("asrtool.cli.results:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.results:compare", "Test whether two scores differ by more than chance."),
-    "theory": ("asrtool.cli.planning.theory:theory", "Compute the theory of a strategy before anything is trained."),
-    "simulate": ("asrtool.cli.planning.simulate:simulate", "Predict how long a training takes on a cluster."),
+    "theory": ("asrtool.cli.theory:theory", "Compute the theory of a strategy before anything is trained."),
+    "simulate": ("asrtool.cli.simulate:simulate", "Predict how long a training takes on a cluster."),
     "plot": ("asrtool.cli.results:plot", "Draw what the learners of a training did."),
     "watch": ("asrtool.cli.results:watch", "Show how a training on any machine goes."),
     "report": (
