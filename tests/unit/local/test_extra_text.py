@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from small_releases import make_data, supervisions, write_fisher_call, write_swbd
+from small_releases import supervisions, write_fisher_call
 
 from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
-from asrtool.local.releases.releases import collect_corpora
 from asrtool.local.text.extra_text import write_extra_texts
 from asrtool.settings.config import check_conflicts
 from asrtool.settings.data import Data
@@ -65,15 +64,6 @@ def test_transcripts_of_the_mini_corpus_are_those_of_its_manifests(mini_corpus: 
     assert sorted((tmp_path / "text" / "1.fisher.txt").read_text().splitlines()) == expected
 
 
-def test_only_transcripts_of_such_a_corpus_have_to_be_there(transcripts: Path, tmp_path: Path) -> None:
-    root = write_swbd(tmp_path / "swbd")
-    paths = {"ldc97s62": str(root / "LDC97S62"), "swb_ms98_transcriptions": str(root / "swb_ms98_transcriptions")}
-    data = make_data(("swbd",), test=("an4",))
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(AsrtoolError, match=r"paths.an4 .*, paths.ldc2004t19 .*, paths.ldc2005t19 [^,]*; set each"):
-        collect_corpora(tmp_path / "out", data, paths, lambda *_: None, ["fisher", str(tmp_path / "a.txt")])
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -106,10 +96,3 @@ def test_a_text_that_gives_nothing_is_an_error(
 def test_no_speech_and_no_text_is_taken_twice(train: str, extra: str, fault: str) -> None:
     with pytest.raises(AsrtoolError, match=fault):
         check_conflicts(load_config([], [f"data.train={train}", "data.test=hub5", f"lm.extra_text=[{extra}]"]))
-
-
-@pytest.mark.parametrize(("name", "found"), [("Fisher", "no such file"), (".", "a folder")])
-def test_further_text_that_is_no_file_is_found_before_anything_is_read(name: str, found: str, tmp_path: Path) -> None:
-    data = make_data(("swbd",))
-    with pytest.raises(AsrtoolError, match=f"lm.extra_text: {name}: {found}; name a file of sentences, or one of an4"):
-        collect_corpora(tmp_path / "out", data, {}, lambda *_: None, [name])

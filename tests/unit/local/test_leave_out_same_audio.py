@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,50 +28,38 @@ from asrtool.recipe.stages import PREPARE
 from asrtool.settings.data import Features
 
 
+def write_set(folder: Path, sounds: Sequence[np.ndarray], text: str, sentences: dict[str, str]) -> None:
+    """Utterances folder0, folder1 and so on, each in a file beside `folder`."""
+    recordings, segments = [], []
+    for number, samples in enumerate(sounds):
+        path = folder.with_name(f"{folder.name}{number}.wav")
+        soundfile.write(path, samples, 8000)
+        recordings.append(Recording.from_file(path))
+        said = SupervisionSegment(path.stem, path.stem, 0.0, len(samples) / 8000, 0, f"{text} {number}", speaker="s")
+        segments.append(said.with_custom("corpus", "swbd" if number < 3 else "fisher"))
+    write_manifests(folder, recordings, segments, [Drop("x", "too long", "30 s")], 1.0, sentences)
+
+
 @pytest.fixture
 def manifests(tmp_path: Path, mini_corpus: Path) -> Path:
     """Pieces of a recording; training has those of dev and hub5, changed, one of its own twice."""
-    sound, rate = soundfile.read(next(iter(sorted(mini_corpus.rglob("*.sph")))), dtype="float32", always_2d=True)
-    parts = [sound[k * rate * 8 : (k + 1) * rate * 8, :1] for k in range(4)]
-    plans = {
-        "dev": [parts[0]],
-        "hub5": [parts[1]],
-        "train": [parts[2], parts[1] * 0.3, parts[3], parts[0][rate:], parts[2]],
+    samples = soundfile.read(next(iter(sorted(mini_corpus.rglob("*.sph")))), dtype="float32", always_2d=True)[0][:, :1]
+    parts = [samples[k * 64_000 : (k + 1) * 64_000] for k in range(4)]
+    texts = {
+        "sentences.txt": "words 3\nwords 1\nwords 3\nwords 2\nwords 0\nwords 1\n",
+        "sentences.swbd.txt": "words 1\nwords 3\nwords 2\nwords 0\nwords 1\n",
+        "sentences.fisher.txt": "words 3\n",
     }
-    for name, sounds in plans.items():
-        recordings, segments = [], []
-        for number, samples in enumerate(sounds):
-            path = tmp_path / f"{name}{number}.wav"
-            soundfile.write(path, samples, rate)
-            seconds = len(samples) / rate
-            recordings.append(Recording(path.stem, [AudioSource("file", [0], str(path))], rate, len(samples), seconds))
-            custom = {"corpus": "swbd" if number < 3 else "fisher"}
-            segments.append(
-                SupervisionSegment(path.stem, path.stem, 0.0, seconds, 0, f"words {number}", speaker="s", custom=custom)
-            )
-        texts = {"sentences.txt": "words 3\nwords 1\nwords 3\nwords 2\nwords 0\nwords 1\n"}
-        texts |= {
-            "sentences.swbd.txt": "words 1\nwords 3\nwords 2\nwords 0\nwords 1\n",
-            "sentences.fisher.txt": "words 3\n",
-        }
-        write_manifests(tmp_path / name, recordings, segments, [Drop("x", "too long", "30 s")], 1.0, texts)
+    write_set(tmp_path / "dev", [parts[0]], "words", texts)
+    write_set(tmp_path / "hub5", [parts[1]], "words", texts)
+    write_set(tmp_path / "train", [parts[2], parts[1] * 0.3, parts[3], parts[0][8000:], parts[2]], "words", texts)
     write_sets(tmp_path, Sets((EvaluationSet("hub5"),)))
     return tmp_path
 
 
 def write_long(manifests: Path, *sounds: np.ndarray) -> None:
     """Utterances that are too long: long0, long1 and so on, whose text the training set has as well."""
-    recordings, segments = [], []
-    for number, samples in enumerate(sounds):
-        path = manifests / f"long{number}.wav"
-        soundfile.write(path, samples, 8000)
-        recordings.append(Recording.from_file(path))
-        segments.append(
-            SupervisionSegment(
-                path.stem, path.stem, 0.0, len(samples) / 8000, 0, f"tale {number}", custom={"corpus": "swbd"}
-            )
-        )
-    write_manifests(manifests / "long", recordings, segments, [], 1.0, {"sentences.txt": "tale 1\ntale 0\n"})
+    write_set(manifests / "long", sounds, "tale", {"sentences.txt": "tale 1\ntale 0\n"})
     for name in ("sentences.txt", "sentences.swbd.txt"):
         with (manifests / "train" / name).open("a", encoding="utf-8") as file:
             file.write("tale 0\ntale 1\n")
@@ -98,7 +86,7 @@ def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> N
     assert {"features.num_jobs", "features.executor"} <= set(PREPARE.settings)  # which the stage hands over
 
 
-def write_set(folder: Path, *texts: str | None) -> None:
+def write_texts(folder: Path, *texts: str | None) -> None:
     ids = [f"{folder.name}{number}" for number in range(len(texts))]
     recordings = [Recording(id_, [AudioSource("file", [0], "none.wav")], 8000, 8000, 1.0) for id_ in ids]
     segments = [SupervisionSegment(id_, id_, 0.0, 1.0, 0, text) for id_, text in zip(ids, texts, strict=True)]
@@ -109,9 +97,9 @@ def test_long_texts_of_what_is_scored_that_training_says_are_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     long, other = "so what did you do when it was over", "no i went to the sea again with her"
-    write_set(tmp_path / "train", long, "yeah", long, "yeah", f"{long} then", "it was fine")
-    write_set(tmp_path / "dev", "yeah", other, None)
-    write_set(tmp_path / "hub5", other, long, "it was fine", long, f"and {long}")
+    write_texts(tmp_path / "train", long, "yeah", long, "yeah", f"{long} then", "it was fine")
+    write_texts(tmp_path / "dev", "yeah", other, None)
+    write_texts(tmp_path / "hub5", other, long, "it was fine", long, f"and {long}")
     report_same_text(tmp_path, ["dev", "hub5"], "train")
     assert (tmp_path / "same_text.tsv").read_text(encoding="utf-8").splitlines()[1:] == [
         f"hub51\thub5\t{long}\t2", f"hub53\thub5\t{long}\t2",

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from published_releases import write_commonvoice, write_librispeech
 from small_releases import make_data, read_jsonl, supervisions, write_wav
 
 from asrtool.errors import AsrtoolError
@@ -21,7 +22,6 @@ from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
 from asrtool.local.layouts.manifest import COLUMNS, Row, prepare_manifest, read_rows
 from asrtool.local.releases.releases import collect_corpora
-from asrtool.local.sets.split import split_manifests
 from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=1.0)
@@ -77,31 +77,22 @@ def test_audiofolders_of_huggingface_with_and_without_splits(name: str, tmp_path
     assert [s["text"] for s in supervisions(tmp_path / "m")] == ["of all yes"]
 
 
-def write_common_voice(folder: Path) -> Path:
-    columns = ["client_id", "path", "sentence", "up_votes"]
-    for set_ in ("train", "dev", "test", "validated", "other"):
-        rows = [(f"speaker{i}", f"cv_{set_}_{i}.mp3", f'Он "{set_}" сказал', "2") for i in range(2)]
-        for _, clip, *_ in rows:
-            write_wav(folder / "clips" / clip, 1.0, 16000)
-        (folder / f"{set_}.tsv").write_text("\n".join("\t".join(row) for row in [columns, *rows]) + "\n", "utf-8")
-    return folder
-
-
 def test_common_voice_is_read_by_role_whole_or_file_by_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Through the stages that a recipe runs, which link what is given."""
-    folder = write_common_voice(tmp_path / "cv" / "ru")
+    write_commonvoice(tmp_path / "cv")
+    folder = next(tmp_path.glob("cv/*/en"))
+    for role in ("train", "dev", "test"):
+        table = (folder / f"{role}.tsv").read_text("utf-8")
+        (folder / f"{role}.tsv").write_text(table.replace("She said", f'Он "{role}"'), "utf-8")
     data = make_data(("own",), ("own",), ("own",), text_rules="unicode")
     paths = {"own_train": str(folder), "own_dev": str(folder / "dev.tsv"), "own_test": str(folder)}
     collect_corpora(tmp_path / "corpus", data, paths, lambda *_: None)
-    Own().prepare(tmp_path / "corpus", tmp_path / "manifests" / "corpora" / "own", data)
+    Own().prepare(tmp_path / "corpus", tmp_path / "m", data)
     for role in ("train", "dev", "test"):
-        found = facts(tmp_path / "manifests" / "corpora" / "own" / role)
-        assert [(id_, speaker, text) for id_, _, _, _, speaker, text in found] == [
-            (f"cv_{role}_{i}", f"speaker{i}", f"он {role} сказал") for i in range(2)
-        ]
+        clip = f"common_voice_en_{role}"
+        assert facts(tmp_path / "m" / role) == [(clip, clip, 0.0, 1.0, f"speaker{role}", f"он {role} it's fine")]
     assert "results will look better" not in caplog.text
-    split_manifests(tmp_path / "manifests", data)
-    shutil.copy(folder / "dev.tsv", folder / "train.tsv")
+    shutil.copy(folder / "dev.tsv", folder / "validated.tsv")
     (folder / "test.tsv").unlink()
     with pytest.raises(AsrtoolError, match=r"the manifests .*, for test expected test; name one of the files"):
         find_set(folder, "test")
@@ -123,22 +114,14 @@ def test_one_set_for_two_roles_is_noticed(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
-    for part, reader in (("train-clean-5", "19"), ("dev-clean-2", "84")):
-        chapter = tmp_path / "LibriSpeech" / part / reader / "198"
-        for i in range(2):
-            write_wav(chapter / f"{reader}-198-{i:04d}.flac", 2.0, 16000)
-        lines = [
-            f"{reader}-198-{i:04d} TEXT OF {part.replace('-', ' ').replace('5', '')} {'AB'[i]}\n" for i in range(2)
-        ]
-        (chapter / f"{reader}-198.trans.txt").write_text("".join(lines).replace(" 2 ", " "))
+    write_librispeech(tmp_path)
     prepare_any(tmp_path / "LibriSpeech", tmp_path / "all", Data(), "own")
     assert [(f[0], f[4]) for f in facts(tmp_path / "all")] == [
-        (f"{reader}-198-{i:04d}", reader) for reader in ("19", "84") for i in range(2)
+        (f"{reader}-198-{i:04d}", reader) for reader in ("19", "367", "61", "84") for i in range(2)
     ]
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "own_train").symlink_to(tmp_path / "LibriSpeech" / "train-clean-5")
-    prepare_any(tmp_path / "corpus" / "own_train", tmp_path / "part", Data(), "own")
-    assert [f[5] for f in facts(tmp_path / "part")] == ["text of train clean a", "text of train clean b"]
+    (tmp_path / "own_train").symlink_to(tmp_path / "LibriSpeech" / "train-clean-5")
+    prepare_any(tmp_path / "own_train", tmp_path / "part", Data(), "own")
+    assert [f[5] for f in facts(tmp_path / "part")] == ["northanger abbey", "this little work wasn't finished"]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])

@@ -109,12 +109,6 @@ def test_each_role_has_its_files(write: Any, tmp_path: Path, caplog: pytest.LogC
         files = sources(tmp_path / "m" / role)
         assert {id_: file.read_bytes() for id_, file in files.items()} == {f"n{seed}": sound(seed) for seed in seeds}
     assert "results will look better" not in caplog.text
-    paths["own_test"] = str(folder / "train")
-    if write is write_saved:
-        (tmp_path / "corpus" / "own_test").unlink()
-        (tmp_path / "corpus" / "own_test").symlink_to(folder / "train")
-        Own().prepare(tmp_path / "corpus", tmp_path / "m", data)
-        assert "results will look better" in caplog.text
 
 
 def test_one_file_or_one_configuration_of_several_can_be_named(tmp_path: Path) -> None:

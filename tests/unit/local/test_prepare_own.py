@@ -182,42 +182,6 @@ def test_names_with_blanks_become_one_word_that_a_reference_can_hold(tmp_path: P
         prepare_lhotse(folder, tmp_path / "l", Data(), "own")
 
 
-@pytest.mark.parametrize(
-    ("what", "key", "value"),
-    [
-        ("recordings", "duration", "x"),
-        ("recordings", "sources", ["x"]),
-        ("recordings", "sampling_rate", 0),
-        ("recordings", "num_samples", None),
-        ("recordings", "id", None),
-        ("recordings", "channel_ids", "x"),
-        ("recordings", "channel_ids", [None]),
-        ("supervisions", "id", None),
-        ("supervisions", "id", "half \ud800"),
-        ("supervisions", "recording_id", None),
-        ("supervisions", "speaker", {}),
-        ("supervisions", "channel", 1.5),
-        ("supervisions", "start", "0"),
-        ("supervisions", "text", 5),
-        ("supervisions", "custom", "x"),
-        ("supervisions", "alignment", [1]),
-    ],
-)
-def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
-    tmp_path: Path, what: str, key: str, value: object
-) -> None:
-    folder = write_lhotse(tmp_path / "lhotse")
-    path = folder / f"x_{what}_all.jsonl.gz"
-    entries = read_jsonl(path)
-    entries[1][key] = value
-    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
-    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: (ValueError: {key} (is|has)|Unicode)"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    path.unlink()
-    with pytest.raises(AsrtoolError, match=rf"0 files \*{what}\*.jsonl.gz, expected one"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-
-
 def write_cuts(tmp_path: Path) -> Path:
     """Recordings of four seconds in halves, each with an utterance; a cut that is mixed, and one seen twice."""
     recordings, cuts = [], []
@@ -252,19 +216,44 @@ def test_cuts_of_lhotse_are_read_where_they_are_in_their_recordings(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("part", "key", "value"),
-    [("", "start", "0"), ("recording", "channel_ids", "x"), ("recording", "id", None), ("supervisions", "id", None)],
+    ("name", "part", "key", "value"),
+    [
+        ("recordings", "", "duration", "x"),
+        ("recordings", "", "sources", ["x"]),
+        ("recordings", "", "sampling_rate", 0),
+        ("recordings", "", "num_samples", None),
+        ("recordings", "", "id", None),
+        ("recordings", "", "channel_ids", "x"),
+        ("recordings", "", "channel_ids", [None]),
+        ("supervisions", "", "id", None),
+        ("supervisions", "", "id", "half \ud800"),
+        ("supervisions", "", "recording_id", None),
+        ("supervisions", "", "speaker", {}),
+        ("supervisions", "", "channel", 1.5),
+        ("supervisions", "", "start", "0"),
+        ("supervisions", "", "text", 5),
+        ("supervisions", "", "custom", "x"),
+        ("supervisions", "", "alignment", [1]),
+        ("cuts", "", "start", "0"),
+        ("cuts", "recording", "channel_ids", "x"),
+        ("cuts", "supervisions", "id", None),
+    ],
 )
-def test_a_value_of_cuts_that_lhotse_does_not_look_at_is_reported(
-    part: str, key: str, value: object, tmp_path: Path
+def test_a_value_that_lhotse_does_not_look_at_is_reported(
+    name: str, part: str, key: str, value: object, tmp_path: Path
 ) -> None:
-    entries = read_jsonl(write_cuts(tmp_path))
+    folder = write_cuts(tmp_path).parent if name == "cuts" else write_lhotse(tmp_path / "lhotse")
+    (path,) = folder.glob(f"*{name}*.jsonl.gz")
+    entries = read_jsonl(path)
     of_part = entries[1][part] if part else entries[1]
     (of_part[0] if isinstance(of_part, list) else of_part)[key] = value
-    broken = tmp_path / "cuts.jsonl"
-    broken.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    with pytest.raises(AsrtoolError, match=rf"cuts.jsonl: corrupt after line 1: ValueError: {key} is {value!r}, "):
-        prepare_any(broken, tmp_path / "n", LENIENT, "own")
+    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
+    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: (ValueError: {key} (is|has)|Unicode)"):
+        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
+    if name != "cuts":
+        path.unlink()
+        with pytest.raises(AsrtoolError, match=rf"0 files \*{name}\*.jsonl.gz, expected one"):
+            prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
 
 
 @pytest.mark.parametrize(

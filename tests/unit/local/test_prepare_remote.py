@@ -23,7 +23,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.lhotse import prepare_lhotse
-from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
+from asrtool.local.layouts.shar import prepare_shar
 from asrtool.local.releases.releases import collect_corpora
 from asrtool.settings.data import Data, Features
 from asrtool.url import below
@@ -172,37 +172,41 @@ def test_a_server_that_is_down_is_one_line(web: WebServer, tmp_path: Path) -> No
         features_of(tmp_path / "m", tmp_path / "f")
 
 
-def test_a_tar_that_is_missing_or_cut_short_costs_its_utterances(original: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "shar"
-    shutil.copytree(original / "shar", folder)
-    tar = folder / "recording.000000.tar"
+@pytest.fixture
+def shar(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original / "shar", tmp_path / "shar"))
+
+
+def test_a_tar_that_is_missing_or_cut_short_costs_its_utterances(shar: Path, tmp_path: Path) -> None:
+    tar = shar / "recording.000000.tar"
     tar.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2])
-    prepare_shar(folder, tmp_path / "m", LENIENT, "own")
-    lost = left_out(tmp_path / "m")
-    assert [id_ for id_, _, _ in lost] == ["r2-2"]
-    assert "recording.000000.tar: unexpected end of data" in lost[0][2]
-    (folder / "recording.000001.tar").unlink()
-    prepare_shar(folder, tmp_path / "m", LENIENT, "own")
+    prepare_shar(shar, tmp_path / "m", LENIENT, "own")
+    ((id_, _, detail),) = left_out(tmp_path / "m")
+    assert id_ == "r2-2"
+    assert "recording.000000.tar: unexpected end of data" in detail
+    (shar / "recording.000001.tar").unlink()
+    prepare_shar(shar, tmp_path / "m", LENIENT, "own")
     assert [id_ for id_, _, _ in left_out(tmp_path / "m")] == ["r2-2", "r3-3", "r4-4"]
 
 
-def test_cuts_that_cannot_be_used_are_set_aside(original: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "shar"
-    shutil.copytree(original / "shar", folder)
-    path = folder / "cuts.000001.jsonl.gz"
-    mixed, late = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+def write_cuts(path: Path, cuts: list[dict[str, Any]]) -> None:
+    path.write_bytes(gzip.compress("".join(json.dumps(cut) + "\n" for cut in cuts).encode()))
+
+
+def test_cuts_that_cannot_be_used_are_set_aside(shar: Path, tmp_path: Path) -> None:
+    path = shar / "cuts.000001.jsonl.gz"
+    mixed, late = read_jsonl(path)
     mixed["type"] = "MixedCut"
     late["supervisions"][0]["start"] = 4.9
-    path.write_bytes(gzip.compress("".join(json.dumps(cut) + "\n" for cut in (mixed, late)).encode()))
-    prepare_shar(folder, tmp_path / "m", LENIENT, "own")
+    write_cuts(path, [mixed, late])
+    prepare_shar(shar, tmp_path / "m", LENIENT, "own")
     assert [(id_, reason) for id_, reason, _ in left_out(tmp_path / "m")] == [
         (mixed["id"], "unusable audio"),
         ("s4", "bad times"),
     ]
     path.write_bytes(b"no gzip")
     with pytest.raises(AsrtoolError, match=r"cuts.000001.jsonl.gz: no readable cuts: Not a gzipped file"):
-        prepare_shar(folder, tmp_path / "m", LENIENT, "own")
-    assert not is_shar_folder(tmp_path)
+        prepare_shar(shar, tmp_path / "m", LENIENT, "own")
 
 
 def test_the_address_of_a_release_is_prepared_like_a_folder(web: WebServer, tmp_path: Path) -> None:
@@ -220,14 +224,11 @@ def test_the_address_of_a_release_is_prepared_like_a_folder(web: WebServer, tmp_
      ("supervisions", None), ("id", ["a"])],
 )  # fmt: skip
 def test_a_cut_that_is_malformed_is_one_line_with_its_number(
-    original: Path, tmp_path: Path, key: str, value: object
+    shar: Path, tmp_path: Path, key: str, value: object
 ) -> None:
-    folder = tmp_path / "shar"
-    shutil.copytree(original / "shar", folder)
-    path = folder / "cuts.000000.jsonl.gz"
-    cuts = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    cuts = read_jsonl(shar / "cuts.000000.jsonl.gz")
     cuts[1][key] = value
-    path.write_bytes(gzip.compress("".join(json.dumps(cut) + "\n" for cut in cuts).encode()))
+    write_cuts(shar / "cuts.000000.jsonl.gz", cuts)
     with pytest.raises(AsrtoolError, match=r"cuts.000000.jsonl.gz:2: no cut that can be read, \w+Error: ") as raised:
-        prepare_shar(folder, tmp_path / "m", LENIENT, "own")
+        prepare_shar(shar, tmp_path / "m", LENIENT, "own")
     assert "\n" not in str(raised.value)

@@ -64,7 +64,9 @@ def test_without_any_path_the_mini_corpus_is_asked_for_what_the_settings_name(tm
             [],
             r"no path is configured for paths.ldc2002t43 \(Hub5'00(?!.*extra_text).*leave all",
         ),
-        ({}, ["fisher"], r"paths.ldc2004t19 .*--set lm.extra_text=\[\]"),
+        ({}, ["fisher"], r"for paths.ldc2004t19 [^,]*, paths.ldc2005t19 [^,]*, or .*--set lm.extra_text=\[\]"),
+        ({}, ["Fisher"], r"lm.extra_text: Fisher: no such file; name a file of sentences, or one of an4"),
+        ({}, ["/"], r"lm.extra_text: /: a folder; name"),
         (
             {"ldc97s62": "nowhere"},
             [],

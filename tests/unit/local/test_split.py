@@ -249,8 +249,7 @@ def test_lines_of_training_are_those_of_the_corpora_with_their_name_and_counted_
     assert (out / "sentences.txt").read_text(encoding="utf-8") == "".join(f"{text}\n" for text in texts)
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
-def test_what_is_too_long_to_train_on_is_set_aside_to_be_cut(tmp_path: Path, is_cut: bool) -> None:
+def test_what_is_too_long_to_train_on_is_set_aside_to_be_cut(tmp_path: Path) -> None:
     calls = {f"c{i:02}": (f"a{i}", f"b{i // 2}") for i in range(20)}
     long = [
         dataclasses.replace(segment, id=f"{segment.id}-long", text="tale", duration=25.0).with_custom(
@@ -259,25 +258,20 @@ def test_what_is_too_long_to_train_on_is_set_aside_to_be_cut(tmp_path: Path, is_
         for segment in corpus(calls, 1)
     ]
     data = make_data(train=("fisher",), dev_minutes=2, uncertain="drop", cut_long=True)
-    split(tmp_path, data, fisher_train=corpus(calls) + long)
-    split_manifests(tmp_path, data if is_cut else dataclasses.replace(data, cut_long=False))
-    dev = supervisions(tmp_path / "dev")
+    train, dev = split(tmp_path, data, fisher_train=corpus(calls) + long)
     held_out = {s["recording_id"] for s in dev}, {s["speaker"] for s in dev}
     wanted = [s for s in long if s.recording_id not in held_out[0] and s.speaker not in held_out[1]]
-    good = [s for s in wanted if s.channel == 0]
-    dropped_ids = {name for name, why in dropped(tmp_path / "train").items() if why == "too long"}
-    text = (tmp_path / "train" / "sentences.txt").read_text().splitlines()
-    assert text.count("tale") == len(wanted)
-    assert not {s["id"] for s in supervisions(tmp_path / "train")} & {s.id for s in long}
-    if not is_cut:
-        assert not (tmp_path / "long").exists()
-        assert dropped_ids == {s.id for s in long}
-        return
+    good = {s.id for s in wanted if s.channel == 0}
     found = supervisions(tmp_path / "long")
     assert 10 < len(found) < len(wanted) < len(long)
-    assert {s["id"] for s in found} == {s.id for s in good}
+    assert {s["id"] for s in found} == good
     assert {s["custom"]["corpus"] for s in found} == {"fisher"}
-    assert dropped_ids == {s.id for s in long} - {s.id for s in good}
+    for left in ({s.id for s in long} - good, {s.id for s in long}):
+        assert {name for name, why in dropped(tmp_path / "train").items() if why == "too long"} == left
+        assert (tmp_path / "train" / "sentences.txt").read_text().splitlines().count("tale") == len(wanted)
+        assert not {s["id"] for s in train} & {s.id for s in long}
+        split_manifests(tmp_path, dataclasses.replace(data, cut_long=False))
+    assert not (tmp_path / "long").exists()
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])
