@@ -57,16 +57,13 @@ class Calls:
         for id_, sound in sorted(self.sounds.items()):
             if lines := self.read(id_, sound, faults[id_]):
                 transcribed.append(id_)
-            entries = [self._entry(id_, line, text, sound) for line, text in self._normalised(lines, without_text)]
+            texts = [normalised(line.id, line.said, self.rule, without_text) for line in lines]
+            said = [(line, text) for line, text in zip(lines, texts, strict=True) if text]
+            entries = [self._entry(id_, line, text, sound) for line, text in said]
             yield from sorted(entries, key=lambda entry: (entry["start"], entry["channel"], entry["id"]))
         drops += itertools.chain(*faults.values(), without_text)
         sides = (f"{id_}-{side}" for id_ in transcribed for side in "AB")
         warn_of_unknown(sides, self.speakers, self.corpus, self.advice)
-
-    def _normalised(self, lines: Sequence[Line], drops: list[Drop]) -> Iterator[tuple[Line, str]]:
-        for line in lines:
-            if text := normalised(line.id, line.said, self.rule, drops):
-                yield line, text
 
     def _entry(self, id_: str, line: Line, text: str, sound: Sound) -> Entry:
         side = f"{id_}-{line.side}"

@@ -60,37 +60,31 @@ class _ReadByLhotse(Corpus):
 
         Raises AsrtoolError if lhotse cannot read the release, or too much of a part cannot be used.
         """
+        from lhotse.audio.utils import AudioLoadingError
+
         sets: dict[str, _Set] = {}
-        with _reading(self.releases[0], corpus) as stage:
-            for name, role, manifests in self.read(corpus, stage):
-                found = sets.setdefault(role, _Set())
-                for recording in manifests.pop("recordings"):
-                    entry = recording.to_dict()
-                    for source in entry["sources"]:
-                        source["source"] = os.path.abspath(source["source"])
-                    found.recordings.append(entry)
-                    found.part_of[entry["id"]] = name
-                found.segments += manifests.pop("supervisions")
+        (release,) = self.releases
+        try:
+            # lhotse draws its progress bars on standard error, be that a terminal or a log.
+            with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
+                for name, role, manifests in self.read(corpus, stage):
+                    found = sets.setdefault(role, _Set())
+                    for recording in manifests.pop("recordings"):
+                        entry = recording.to_dict()
+                        for source in entry["sources"]:
+                            source["source"] = os.path.abspath(source["source"])
+                        found.recordings.append(entry)
+                        found.part_of[entry["id"]] = name
+                    found.segments += manifests.pop("supervisions")
+        except (AudioLoadingError, AssertionError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise AsrtoolError(
+                f"{corpus / release.name}: lhotse cannot read {release.title}: {type(error).__name__}: {reason}",
+                f"compare the folder with the layout in docs/guide/corpora.md, and check paths.{release.key}",
+            ) from error
         for role in (role for role in self.roles if role in sets):
             spoken = by_recording(sets[role].segments)
             write_spoken(out / role, sets[role].recordings, spoken, [], data, sets[role].part_of.__getitem__)
-
-
-@contextlib.contextmanager
-def _reading(release: Release, corpus: Path) -> Iterator[Path]:
-    """Yield a temporary folder while lhotse reads `release`; errors become one line."""
-    from lhotse.audio.utils import AudioLoadingError
-
-    try:
-        # lhotse draws its progress bars on standard error, be that a terminal or a log.
-        with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
-            yield stage
-    except (AudioLoadingError, AssertionError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise AsrtoolError(
-            f"{corpus / release.name}: lhotse cannot read {release.title}: {type(error).__name__}: {reason}",
-            f"compare the folder with the layout in docs/guide/corpora.md, and check paths.{release.key}",
-        ) from error
 
 
 class LibriSpeech(_ReadByLhotse):

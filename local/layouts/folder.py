@@ -39,10 +39,11 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     said = {id_: read_transcript(Path(texts[id_]), id_, drops) for id_ in files if id_ in texts}
     paired = {id_: Path(files[id_]) for id_, text in said.items() if text is not None}
     sounds = usable_audio(paired, None, 1, out, drops)
-    segments = [
-        SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=_speaker(folder, paired.pop(id_)))
-        for id_, sound in sounds.items()
-    ]
+    segments = []
+    for id_, sound in sounds.items():
+        place = paired.pop(id_).parent
+        speaker = None if place == folder else _name(place.relative_to(folder))
+        segments.append(SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=speaker))
     write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
@@ -96,10 +97,6 @@ def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:
 
 def _name(path: Path) -> str:
     return one_word("-".join(path.parts))
-
-
-def _speaker(folder: Path, path: Path) -> str | None:
-    return None if path.parent == folder else _name(path.parent.relative_to(folder))
 
 
 TRANSCRIPTS = "*-*.trans.txt"

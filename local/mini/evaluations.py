@@ -72,21 +72,15 @@ RT03_HEADER = """;; CATEGORY "0" "" ""
 ;; CATEGORY "3" "Dialect" ""
 ;; LABEL "STANDARD" "Standard" ""
 """
-CONTRACTIONS = {  # as written out in the references
-    "i'm": "I AM",
-    "it's": "IT IS",
-    "that's": "THAT IS",
-    "don't": "DO NOT",
-    "can't": "CAN NOT",
-    "we're": "WE ARE",
-    "we've": "WE HAVE",
-    "i've": "I HAVE",
-}
-OTHER_READINGS = {  # what else a contraction may stand for
-    "it's": "IT HAS",
-    "that's": "THAT HAS",
-    "can't": "CANNOT",
-    "we're": "WE WERE",
+CONTRACTIONS = {  # as written out in the references, and what else they may stand for
+    "i'm": ("I AM",),
+    "it's": ("IT IS", "IT HAS"),
+    "that's": ("THAT IS", "THAT HAS"),
+    "don't": ("DO NOT",),
+    "can't": ("CAN NOT", "CANNOT"),
+    "we're": ("WE ARE", "WE WERE"),
+    "we've": ("WE HAVE",),
+    "i've": ("I HAVE",),
 }
 BACKCHANNELS = "UH-HUH UHHUH MHM MM-HM MM-HMM MMHM UM-HUM UM-HUMM UH-HUM"
 HESITATIONS = "UH UM AH EH ER HM HUH MM OOF HA"
@@ -202,7 +196,7 @@ def _stm_token(token: Token) -> str:
         return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
     if token.word in ("uh", "um"):
         return "(%HESITATION)"
-    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
+    written, *_ = {"t._v.": ("T. V.",), **CONTRACTIONS}.get(token.word, (token.word.upper(),))
     if token.kind == "mispronounced":
         return f"{{{written} / {token.heard.upper()}}}"
     if token.kind == "uncertain":
@@ -227,6 +221,6 @@ def _rules(meaning: str, words: Sequence[str]) -> str:
 
 
 def _contraction_rule(word: str) -> str:
-    readings = [CONTRACTIONS[word], *filter(None, [OTHER_READINGS.get(word)])]
+    readings = CONTRACTIONS[word]
     target = f"{{{' / '.join(readings)}}}" if len(readings) > 1 else readings[0]
     return f"[{word.upper()}] => [{target}] {CONTEXT}\n"

@@ -11,6 +11,7 @@ Manifests are read twice: once for the columns that decide, once to write. No ut
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import shutil
@@ -26,7 +27,7 @@ from asrtool.data.manifests.validator import Entry, Tally
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import CORPORA, Corpus, named_corpora, with_role
 from asrtool.local.sets.held_out import choose_fold
-from asrtool.local.sets.split_part import Fate, Part, decide, training_lines, unfit, with_corpus
+from asrtool.local.sets.split_part import Fate, Part, decide, unfit, with_corpus
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
@@ -146,7 +147,8 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     drops: list[Drop] = []
 
     def lines() -> Iterator[str]:
-        yield from training_lines(parts, data)
+        by_recording = heapq.merge(*(part.training_lines(data) for part in parts), key=lambda item: item[0])
+        yield from itertools.chain.from_iterable(lines for _, lines in by_recording)
         for fate in (Fate.UNFIT, Fate.KNOWN, Fate.DOUBTED, Fate.REPEATED):
             drops.extend(itertools.chain(*(part.drops[fate] for part in parts)))
             drops.extend(drops_of_dev if fate == Fate.UNFIT else ())

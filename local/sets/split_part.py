@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import enum
-import heapq
 import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -197,12 +196,6 @@ def decide(parts: Sequence[Part], data: Data) -> None:
         }
         fates = [np.int8(fate) for fate in conditions]
         part.fate = np.select(list(conditions.values()), fates, np.int8(Fate.TRAINED))
-
-
-def training_lines(parts: Sequence[Part], data: Data) -> Iterator[str]:
-    """Yield lines of the training utterances by recording; list the others."""
-    for _, lines in heapq.merge(*(part.training_lines(data) for part in parts), key=lambda item: item[0]):
-        yield from lines
 
 
 def unfit(entry: Entry, data: Data) -> Drop:

@@ -87,8 +87,9 @@ def take_as_it_stands(text: str) -> str:
 
 def _words(text: str, marks: str) -> list[str]:
     """Return the words in folded case; `marks` stay between letters or digits."""
-    visible = [c for c in text.translate(TYPOGRAPHIC) if not _is_format(c)]
-    parts = [_is_part(c) for c in visible]
+    formats = (*JOINERS, ZERO_WIDTH_SPACE)  # other ones, such as soft hyphens, are left out
+    visible = [c for c in text.translate(TYPOGRAPHIC) if c in formats or unicodedata.category(c) != "Cf"]
+    parts = [unicodedata.category(c)[0] in "LMN" for c in visible]  # letters, combining marks and digits
     inner = [False, *(before and behind for before, behind in zip(parts, parts[2:], strict=False)), False]
     kept = []
     for character, is_part, is_inner in zip(visible, parts, inner, strict=False):
@@ -97,13 +98,3 @@ def _words(text: str, marks: str) -> list[str]:
         elif character not in JOINERS:
             kept.append(" ")
     return "".join(kept).split()
-
-
-def _is_part(character: str) -> bool:
-    """Return whether a character is a letter, combining mark or digit."""
-    return unicodedata.category(character)[0] in "LMN"
-
-
-def _is_format(character: str) -> bool:
-    """Return whether a character is invisible, such as a soft hyphen."""
-    return unicodedata.category(character) == "Cf" and character not in (*JOINERS, ZERO_WIDTH_SPACE)
