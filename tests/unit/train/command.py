@@ -54,6 +54,14 @@ def start_command(stack: contextlib.ExitStack, words: Sequence[str], folder: Pat
     return process
 
 
+def wait_until(is_so: Callable[[], object], why_not: Callable[[], object] = str) -> None:
+    """Wait for that, and bound a hang."""
+    until = time.monotonic() + ENDED_S
+    while not is_so():
+        assert time.monotonic() < until, why_not()
+        time.sleep(0.01)
+
+
 def steps(out: Path) -> dict[str, set[str]]:
     """What each learner has recorded, by name of its file: whole lines, no two of which are the same."""
     files = (out / "learners").glob("*.jsonl")
@@ -64,21 +72,17 @@ def wait_for_steps(
     out: Path, num: int, before: dict[str, set[str]] | None = None, num_learners: int = NUM_LEARNERS
 ) -> None:
     """Until each learner has done so many that were not there `before`."""
-    until = time.monotonic() + ENDED_S
-    while time.monotonic() < until:
+
+    def are_done() -> bool:
         new = [found - (before or {}).get(name, set()) for name, found in steps(out).items()]
-        if len(new) == num_learners and min(map(len, new)) >= num:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"no {num} steps within {ENDED_S} s")
+        return len(new) == num_learners and min(map(len, new)) >= num
+
+    wait_until(are_done)
 
 
 def wait_for_the_end(out: Path) -> None:
     """Until no learner is left, and no supervisor; AssertionError where that takes too long."""
-    until = time.monotonic() + ENDED_S
-    while processes_of(out):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(out))
 
 
 def kill_all(process: subprocess.Popen[str], out: Path) -> None:
@@ -91,26 +95,29 @@ def kill_all(process: subprocess.Popen[str], out: Path) -> None:
             os.kill(number, signal.SIGKILL)
     process.wait(ENDED_S)
     wait_for_the_end(out)
-    until = time.monotonic() + ENDED_S
+
+    def is_free() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
     with open(out / LOCK) as file:
-        while time.monotonic() < until:
-            with contextlib.suppress(BlockingIOError):
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            time.sleep(0.001)
-    raise AssertionError(f"{out} is locked after {ENDED_S} s")
+        wait_until(is_free)
 
 
 def stop_with_a_batch(out: Path, rank: int) -> int:
     """Stop learner `rank` where it has drawn a batch and not trained it; its process number."""
     process = learners_of(out)[rank]
-    until = time.monotonic() + ENDED_S
-    while time.monotonic() < until:
+
+    def is_stopped() -> bool:
         os.kill(process, signal.SIGSTOP)
         while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "T":
             time.sleep(0.001)
-        drawn = read_assigned(out, rank)
-        if drawn and drawn["batches"]:
-            return process
+        if (drawn := read_assigned(out, rank)) and drawn["batches"]:
+            return True
         os.kill(process, signal.SIGCONT)
-        time.sleep(0.01)
-    raise AssertionError(f"learner {rank} drew no batch within {ENDED_S} s")
+        return False
+
+    wait_until(is_stopped)
+    return process

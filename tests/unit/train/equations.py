@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fake_gpu import fake_gpu
+from fake_gpu import CountedStream, fake_gpu
 from torch import Tensor, nn
 
 from asrtool.distributed.strategies import gossip as gossip_module
@@ -177,6 +177,19 @@ def start(strategy: Strategy) -> None:
         gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
 
 
+@contextlib.contextmanager
+def learning(
+    name: str, model: nn.Module, on_gpu: bool = False
+) -> Iterator[tuple[Strategy, World, list[CountedStream]]]:
+    """Inside, this process trains `model` by a strategy, on a GPU if asked, whose streams are given too."""
+    with connected() as world, fake_gpu() if on_gpu else contextlib.nullcontext([]) as streams:
+        strategy = build(name, model, world)
+        start(strategy)
+        yield strategy, world, streams
+        world.barrier()
+        strategy.close()
+
+
 def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
     inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
     strategy.task((inputs, wanted)).backward()
@@ -189,17 +202,12 @@ def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
 
 def train(name: str, num_steps: int, rate: float = RATE) -> np.ndarray:
     """A learner's own weights after each step: (steps, outputs, inputs)."""
-    with connected() as world:
-        model = Regression()
-        strategy = build(name, model, world)
+    model, weights = Regression(), []
+    with learning(name, model) as (strategy, world, _):
         set_learning_rate(strategy.optimizer, rate)
-        start(strategy)
-        weights = []
         for step in range(num_steps):
             take_step(strategy, world, step)
             weights.append(model.weight.detach().numpy().copy())
-        world.barrier()
-        strategy.close()
     return np.stack(weights)
 
 
@@ -208,11 +216,8 @@ def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, 
 
     The GPU is memory of the host; a step waits until all copies are made.
     """
-    with connected() as world, fake_gpu() if on_gpu else contextlib.nullcontext([]) as streams:
-        model = NormalisedRegression()
-        strategy = build(name, model, world)
-        start(strategy)
-        values, counted = [], []
+    model, values, counted = NormalisedRegression(), [], []
+    with learning(name, model, on_gpu) as (strategy, world, streams):
         for step in range(num_steps):
             before = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             cost = take_step(strategy, world, step)
@@ -221,8 +226,6 @@ def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, 
             values.append(np.concatenate([model.weight.detach().numpy().ravel(), model.statistics()]))
             after = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             counted.append((after[0] - before[0], after[1] - before[1], cost.num_bytes))
-        world.barrier()
-        strategy.close()
     return np.stack(values), counted
 
 
@@ -231,12 +234,9 @@ def train_normalised(name: str, num_steps: int) -> tuple[np.ndarray, np.ndarray,
 
     The last learner counts one batch more than it has trained.
     """
-    with connected() as world:
-        model = NormalisedRegression()
-        strategy = build(name, model, world)
-        start(strategy)
+    model, own = NormalisedRegression(), []
+    with learning(name, model) as (strategy, world, _):
         strategy.synchronise()
-        own = []
         for step in range(num_steps):
             take_step(strategy, world, step)
             own.append(model.statistics())
@@ -244,8 +244,7 @@ def train_normalised(name: str, num_steps: int) -> tuple[np.ndarray, np.ndarray,
         strategy.synchronise()
         with strategy.consensus():
             of_all = model.statistics()
-        strategy.close()
-        return np.stack(own), of_all, int(model.norm.num_batches_tracked)
+    return np.stack(own), of_all, int(model.norm.num_batches_tracked)
 
 
 def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray, np.ndarray]:

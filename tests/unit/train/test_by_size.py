@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainings import summary
+from trainings import summary, toy_job
 
 from asrtool.models.acoustic import load_model
 from asrtool.settings.config import Config
@@ -17,7 +17,6 @@ from asrtool.settings.toml_files import load_config
 from asrtool.train.average import average_checkpoints
 from asrtool.train.derived_settings import BATCH_S, EPOCHS, MOST_LAYERS, fit
 from asrtool.train.run import start
-from asrtool.train.train import acoustic_job
 
 LEFT = ("model.lstm.num_layers=0", "train.batch_s=0", "train.num_epochs=0")
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -36,16 +35,14 @@ def test_more_speech_has_more_layers_larger_batches_and_fewer_epochs(a_s: float,
     assert EPOCHS[1] >= less.train.num_epochs >= more.train.num_epochs >= EPOCHS[0]
 
 
-def test_what_is_given_stays_and_says_nothing() -> None:
-    config = load_config(overrides=["model.lstm.num_layers=7", "train.batch_s=33", "train.num_epochs=2"])
+def test_what_is_given_stays_and_each_choice_is_said_with_its_reason() -> None:
+    given = ["model.lstm.num_layers=7", "train.batch_s=33", "train.num_epochs=2"]
+    config = load_config(overrides=given)
     assert fit(config, HOUR_S) == (config, [])
-    for number, given_too in enumerate(("model.lstm.num_layers=7", "train.batch_s=33", "train.num_epochs=2")):
+    for number, given_too in enumerate(given):
         fitted, lines = fit(load_config(overrides=[*LEFT, given_too]), HOUR_S)
         assert sizes(fitted)[number] == sizes(config)[number]
         assert len(lines) == 2
-
-
-def test_each_choice_is_said_with_its_reason() -> None:
     _, lines = fit(load_config(overrides=LEFT), 3 * HOUR_S)
     assert [line.partition(" is 0: ")[0] for line in lines] == [key.removesuffix("=0") for key in LEFT]
     assert all("3 h" in line for line in lines[:2])
@@ -72,9 +69,8 @@ def test_a_training_is_begun_with_the_numbers_chosen(
     toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("asrtool.train.derived_settings.EPOCHS", (1, 2))
-    config = load_config([toy_config], LEFT)
     with caplog.at_level("INFO"):
-        start(acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config))
+        start(toy_job(toy, tmp_path / "train", toy_config, LEFT))
     assert "model.lstm.num_layers is 0: 2 layers, for " in caplog.text
     inputs = json.loads((tmp_path / "train/inputs.json").read_text())["settings"]
     assert inputs["train"]["batch_s"] == BATCH_S[0]

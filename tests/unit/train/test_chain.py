@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from trainings import components_of
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.settings.config import Config, check_conflicts
 from asrtool.settings.toml_files import load_config
 from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
-from asrtool.train.train import build_components
 
 
 def config_of(objective: str, *overrides: str) -> Config:
@@ -69,10 +69,8 @@ def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_i
 def test_all_weights_of_a_model_of_frames_are_those_that_sequence_training_begins_with(
     toy: Path, toy_config: Path, targets: Path, tmp_path: Path
 ) -> None:
-    data = toy / "features", toy / "tokenizer"
-
     def build(*overrides: str) -> torch.nn.Module:
-        components = build_components(*data, load_config([toy_config], overrides), targets=targets)
+        components = components_of(toy, toy_config, *overrides, targets=targets)
         save_model(tmp_path / "model.pt", components.model, components.info)
         return components.model
 

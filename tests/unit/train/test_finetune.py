@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 from learners import Learners
 from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
+from trainings import components_of, run_training
 
 from asrtool.cli.training import finetune
 from asrtool.data.storage.index import write_feature_settings
@@ -21,19 +22,16 @@ from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.files.file_info import read_info
 from asrtool.settings.toml_files import load_config
 from asrtool.train.finetune import begin_with, freeze
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job, build_components
+from asrtool.train.train import build_components
 
 NUM_PROCESSES = 2  # of learners
-FROZEN = "encoder.*"
-ONE_LEARNER = ("single",)
 
 
 @pytest.fixture
 def trained(toy: Path, toy_config: Path, tmp_path: Path) -> Path:
     """A model file whose weights are not those that the seed draws."""
     torch.manual_seed(7)
-    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    components = components_of(toy, toy_config)
     save_model(tmp_path / "model.pt", components.model, components.info)
     return tmp_path / "model.pt"
 
@@ -150,19 +148,13 @@ def test_patterns_that_freeze_nothing_or_all_are_refused(
         freeze(model, patterns)
 
 
-def frozen_training(toy: str, folder: str, strategy: str) -> None:
-    overrides = [f"distributed.strategy={strategy}", f'train.frozen=["{FROZEN}"]', "train.num_epochs=2"]
-    config = load_config([f"{folder}/toy.toml"], overrides)
-    train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / "train", config))
-
-
 @pytest.mark.parametrize("strategy", ["allreduce", "bmuf", "adpsgd-random", "ps-async"])
 def test_frozen_layers_keep_their_bits_under_strategies_and_the_others_learn(
-    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
-    before = build(toy, tmp_path / "toy.toml", toy / "tokenizer").state_dict()
-    learners.run(frozen_training, str(toy), str(tmp_path), strategy)
+    before = build(toy, toy_config, toy / "tokenizer").state_dict()
+    overrides = [f"distributed.strategy={strategy}", 'train.frozen=["encoder.*"]', "train.num_epochs=2"]
+    learners.run(run_training, toy, toy_config, tmp_path / "train", overrides)
     after = last_weights(tmp_path / "train")
     assert list(after) == list(before)
     for name, weight in after.items():

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import ENDED_S, wait_until
 from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
+from trainings import summary
 
 from asrtool.settings import registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
-ENDED_S = 480  # bounds a hang, however slow the machine
 PATIENT = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
 IPV4 = ("10.79.0.1/24", "10.79.0.2/24")
 NAMES_V6 = {"h1": "fd79::1", "h2": "fd79::2"}
@@ -200,15 +199,12 @@ def test_a_host_that_is_asked_to_stop_leaves_and_the_other_one_ends_the_training
             log = stack.enter_context(open(path, "w"))
             learners.append(stack.enter_context(subprocess.Popen(host.command(words), stdout=log, stderr=log, env=env)))
             stack.callback(learners[-1].kill)
-        until = time.monotonic() + ENDED_S
-        while not all(path.exists() and path.stat().st_size for path in records):
-            assert time.monotonic() < until, trainings.logs[0].read_text()
-            time.sleep(0.1)
+        wait_until(lambda: all(path.exists() and path.stat().st_size for path in records), trainings.logs[0].read_text)
         learners[1].terminate()
         codes = [one.wait(ENDED_S) for one in reversed(learners)]
     logs = [path.read_text() for path in trainings.logs]
     assert codes == [128 + signal.SIGTERM, 0], "\n".join(logs)
     assert "learner 1 left: 1 train without it" in logs[0]
     assert "Traceback" not in "".join(logs)
-    assert json.loads((trainings.out / "train.json").read_text())["lost"] == {"1": "left"}
+    assert summary(trainings.out)["lost"] == {"1": "left"}
     assert batches_trained(trainings.out) == planned(trainings.toy, trainings.config)

@@ -33,6 +33,7 @@ def describe(data: Path, *overrides: str) -> Inputs:
     "override",
     [
         "train.peak_lr=0.1",
+        "train.optimizer=sgd",
         "train.save_every_steps=3",  # of what is averaged
         "model.lstm.dropout=0.3",
         "specaugment.num_time_masks=1",
@@ -52,6 +53,8 @@ def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, o
         "train.keep_best=1",
         "decode.beam.beam_sizes=9",
         "train.shards.cache_gib=1",
+        "train.sgd.momentum=0.1",  # of what is not chosen
+        "distributed.bmuf.block_steps=3",
     ],
 )
 def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
@@ -126,14 +129,6 @@ def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path
                 opened(out, {"a": number})
         assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.old-1"]
     assert not opened(out, {"a": 1})
-
-
-def test_a_finished_training_is_left_as_it_is(tmp_path: Path) -> None:
-    assert not opened(tmp_path, {})
-    (tmp_path / ".lock").unlink()
-    (tmp_path / "train.json").touch()
-    assert opened(tmp_path, {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs.json", "train.json"]
 
 
 STREAM = """

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command import ENDED_S, start_command
+from command import ENDED_S, start_command, wait_until
 from learners import MANY_BATCHES, batches_trained, learners_of, planned
-from trainings import recorded_before
+from trainings import metrics, recorded_before, summary
 
 from asrtool.train.checkpoints.checkpoint import load_checkpoint
 
@@ -47,11 +44,11 @@ def start(toy: Path, config: Path) -> Iterator[Start]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + ENDED_S
-    while not path.exists():
+    def is_there() -> bool:
         assert process.poll() is None, process.communicate(ENDED_S)[1]
-        assert time.monotonic() < until, f"no {path}"
-        time.sleep(0.02)
+        return path.exists()
+
+    wait_until(is_there)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -61,15 +58,13 @@ def ended(process: subprocess.Popen[str]) -> str:
     return log
 
 
-@pytest.fixture(scope="module")
-def joined(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training of two learners that one has joined.
-
-    The two stand still until it is there, so that it is in time on any machine.
-    """
+def test_what_a_learner_that_joined_and_the_others_trained_is_in_every_checkpoint_once(
+    start: Start, toy: Path, config: Path, tmp_path: Path
+) -> None:
+    """The two that began stand still until it is there, so that it is in time on any machine."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("looks for learners in /proc")
-    out = tmp_path_factory.mktemp("joined") / "train"
+    out = tmp_path / "train"
     training = start(out, "--num-learners", "2")
     wait_for(out / "rendezvous.json", training)
     others = learners_of(out)
@@ -82,33 +77,12 @@ def joined(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.kill(process, signal.SIGCONT)
     assert "INFO learner 2 joined: 3 train" in ended(training)
     assert "INFO joined as learner 2, with the weights of learner " in ended(joining)
-    return out
-
-
-def test_what_a_learner_that_joined_and_the_others_trained_is_in_every_checkpoint_once(
-    joined: Path, start: Start, toy: Path, config: Path
-) -> None:
-    check_training(joined, toy, config)
-    summary = json.loads((joined / "train.json").read_text(encoding="utf-8"))
-    assert (summary["joined"], summary["lost"], summary["num_learners"]) == ([2], {}, 3)
-    assert (joined / "learners" / "2.jsonl").stat().st_size > 0
-    assert not (joined / "rendezvous.json").exists()
-    assert "this training is finished" in ended(start(joined, "--join"))
-
-
-def test_from_a_checkpoint_of_one_that_joined_those_that_began_resume(
-    joined: Path, start: Start, toy: Path, config: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(joined, tmp_path / "train")
-    paths = sorted((out / "checkpoints").glob("step-????????.pt"))
-    states = [load_checkpoint(path)[1] for path in paths]
-    *_, last = [number for number, state in enumerate(states) if state.epoch < NUM_EPOCHS]
-    assert states[last].learners == [0, 1, 2]
-    for path in (*paths[last + 1 :], out / "train.json"):
-        path.unlink()
-    log = ended(start(out, "--num-learners", "2"))
-    assert "with 2 learners instead of 3: from the mean of their weights, with their optimizer" in log
-    assert batches_trained(out) == planned(toy, config)
+    check_training(out, toy, config)
+    final = summary(out)
+    assert (final["joined"], final["lost"], final["num_learners"]) == ([2], {}, 3)
+    assert (out / "learners" / "2.jsonl").stat().st_size > 0
+    assert not (out / "rendezvous.json").exists()
+    assert "this training is finished" in ended(start(out, "--join"))
 
 
 def check_training(out: Path, toy: Path, config: Path) -> None:
@@ -120,8 +94,7 @@ def check_training(out: Path, toy: Path, config: Path) -> None:
         untrained = [(epoch + 1, i) for epoch, first, end in state.untrained for i in range(first, end)]
         before = [batch for batch in of_all if batch < (state.epoch + 1, state.batch)]
         assert sorted(recorded_before(out, state)) == sorted(set(before) - set(untrained))
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    drifts = [line["drift"] for line in lines if "drift" in line]
+    drifts = [line["drift"] for line in metrics(out) if "drift" in line]
     assert len(drifts) >= NUM_EPOCHS // 2
     assert max(drifts) < 1e-6
 

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from learners import Learners, batches_trained
 from toy_task import assert_same_bits, last_weights
-from trainings import dev_losses, summary
+from trainings import dev_losses, interrupted_at, summary
 
-from asrtool.distributed.work.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.models.lm.neural_lm import build_neural_lm, load_neural_lm
+from asrtool.models.lm.neural_lm import NeuralLm, build_neural_lm, load_neural_lm
 from asrtool.models.lm.next_word import NextWord
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.sentence_source import Sentences, Text, plan_batches
-from asrtool.train.loop import loop
-from asrtool.train.loop.loop import Training
 from asrtool.train.nnlm import sort_by_frequency, start_neural_lm
 
 NUM_PROCESSES = 2  # of learners
@@ -67,20 +61,21 @@ def train(texts: Texts, out: Path, *overrides: str) -> dict[str, torch.Tensor]:
     return last_weights(out)
 
 
-def test_it_learns_what_an_n_gram_would_know(texts: Texts, tmp_path: Path) -> None:
-    train(texts, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ((), ["<unk>", "one", "two", "three", "four", "<s>"]),
+        (("nnlm.output=adaptive", "nnlm.adaptive.cutoffs=2,4"), ["one", "<s>", "two", "three", "four", "<unk>"]),
+    ],
+)
+def test_it_learns_what_an_n_gram_would_know(
+    texts: Texts, tmp_path: Path, overrides: tuple[str, ...], words: list[str]
+) -> None:
+    """By the adaptive output over words by frequency."""
+    train(texts, tmp_path / "out", *overrides)
     assert summary(tmp_path / "out")["dev_perplexity"] < 2.0
     model = load_neural_lm(tmp_path / "out" / "model.pt")
-    assert model.words == ["<unk>", "one", "two", "three", "four", "<s>"]
-    counting, jumping = model.log_probs([["one", "two", "three"], ["three", "one", "two"]])
-    assert counting > jumping + 5
-
-
-def test_the_adaptive_output_learns_it_as_well_over_words_by_frequency(texts: Texts, tmp_path: Path) -> None:
-    train(texts, tmp_path / "out", "nnlm.output=adaptive", "nnlm.adaptive.cutoffs=2,4")
-    assert summary(tmp_path / "out")["dev_perplexity"] < 2.0
-    model = load_neural_lm(tmp_path / "out" / "model.pt")
-    assert model.words == ["one", "<s>", "two", "three", "four", "<unk>"]
+    assert model.words == words
     counting, jumping = model.log_probs([["one", "two", "three"], ["three", "one", "two"]])
     assert counting > jumping + 5
 
@@ -137,9 +132,13 @@ def test_every_sentence_is_in_one_batch_and_no_batch_is_larger_than_asked() -> N
     assert plan(2) == plan(2) != plan(3)
 
 
-def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Texts) -> None:
+def small_model() -> NeuralLm:
     encoder, output = Choice.of("word-encoder", "word-lstm", hidden_size=4), Choice.of("word-output", "softmax")
-    model = build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
+    return build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
+
+
+def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Texts) -> None:
+    model = small_model()
     texts[0].write_text("one two\n\none\nthree one two\n")
     source = Sentences([Text(texts[0])], model, batch_words=16, seed=1)
     (planned,) = source.plan(0, 0, {})
@@ -157,8 +156,7 @@ def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Text
 
 
 def test_an_epoch_has_the_own_sentences_several_times_and_those_of_extra_texts_once(texts: Texts) -> None:
-    encoder, output = Choice.of("word-encoder", "word-lstm", hidden_size=4), Choice.of("word-output", "softmax")
-    model = build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
+    model = small_model()
     paths = [texts[0].with_name(name) for name in ("own.txt", "1.fisher.txt", "2.web.txt")]
     for path, text in zip(paths, ("one\ntwo two\n", "one two one\n\ntwo\n", "two one\n"), strict=True):
         path.write_text(text)
@@ -218,41 +216,16 @@ def test_a_dev_loss_that_has_no_perplexity_is_one_line(
     assert not (tmp_path / "out" / "train.json").exists()
 
 
-def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: int | None) -> None:
-    """Be one of the learners; learner 1 is asked to stop when it reads its `stop`-th batch."""
-    read, num_calls = Training.read, 0
-
-    def read_or_stop(self: Training, assignment: Assignment) -> object:
-        nonlocal num_calls
-        num_calls += 1
-        if (self.world.rank, num_calls) == (1, stop):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return read(self, assignment)
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, leave)
-    with patch.object(loop.Training, "read", read_or_stop):
-        try:
-            train(texts, out, *overrides)
-            assert stop is None
-        except SystemExit:
-            assert stop
+def test_two_learners_train_it_by_averaged_gradients(learners: Learners, texts: Texts, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    learners.run(train, texts, out, "distributed.strategy=allreduce")
+    assert (summary(out)["num_learners"], summary(out)["num_samples"]) == (2, 6 * 120)
+    assert set(batches_trained(out).values()) == {1}
+    assert summary(out)["dev_perplexity"] < 2.5
 
 
-def test_two_learners_train_it_by_averaged_gradients_and_resume_to_the_same_bits(
-    learners: Learners, texts: Texts, tmp_path: Path
-) -> None:
-    allreduce = ("distributed.strategy=allreduce",)
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    learners.run(train_as_learner, texts, whole, allreduce, None)
-    assert summary(whole)["num_learners"] == 2
-    assert summary(whole)["num_samples"] == 6 * 120
-    assert set(batches_trained(whole).values()) == {1}
-    assert summary(whole)["dev_perplexity"] < 2.5
-    learners.run(train_as_learner, texts, out, allreduce, 3)
-    assert not (out / "train.json").exists()
-    learners.run(train_as_learner, texts, out, allreduce, None)
-    assert_same_bits(last_weights(out), last_weights(whole))
-    assert batches_trained(out) == batches_trained(whole)
+def test_interrupted_and_resumed_it_ends_in_the_same_bits(texts: Texts, tmp_path: Path) -> None:
+    expected = train(texts, tmp_path / "whole")
+    with interrupted_at(1, 2):
+        train(texts, tmp_path / "out")
+    assert_same_bits(train(texts, tmp_path / "out"), expected)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from command import ENDED_S, LOOKS_FOR_LEARNERS, NUM_EPOCHS, Start, kill_all, stop_with_a_batch, wait_for_steps
+from command import (
+    ENDED_S,
+    LOOKS_FOR_LEARNERS,
+    NUM_EPOCHS,
+    Start,
+    kill_all,
+    stop_with_a_batch,
+    wait_for_steps,
+    wait_until,
+)
 from learners import batches_trained, planned, processes_of, saved_learners
+from trainings import summary
 
 pytestmark = LOOKS_FOR_LEARNERS
 slow = pytest.mark.slow
@@ -53,9 +61,9 @@ def test_others_train_without_lost_learners(
         assert f"WARNING learner {rank} {why}: " in log, log
     assert f"{num - len(lost)} train without it" in log, log
     assert batches_trained(out) == planned(toy, many_epochs)
-    summary = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    assert summary["lost"] == {str(rank): why for rank, why in lost.items()}
-    assert (summary["num_learners"], summary["num_samples"]) == (num - len(lost), 24 * NUM_EPOCHS)
+    final = summary(out)
+    assert final["lost"] == {str(rank): why for rank, why in lost.items()}
+    assert (final["num_learners"], final["num_samples"]) == (num - len(lost), 24 * NUM_EPOCHS)
     assert not Path(f"/proc/{stopped}").exists()
     assert not processes_of(out)
 
@@ -72,14 +80,15 @@ def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     process = start(*options)
     wait_for_steps(out, 2)
     os.kill(stop_with_a_batch(out, lost), signal.SIGKILL)
-    until = time.monotonic() + ENDED_S
-    while [1 - lost, 2] not in (learners := saved_learners(out)):
-        assert process.poll() is None, learners
-        assert time.monotonic() < until
-        time.sleep(0.01)
+
+    def are_without_it() -> bool:
+        assert process.poll() is None
+        return [1 - lost, 2] in saved_learners(out)
+
+    wait_until(are_without_it)
     kill_all(process, out)
     last = start(*options)
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
     assert batches_trained(out) == planned(toy, many_epochs)
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * 40
+    assert summary(out)["num_samples"] == 24 * 40

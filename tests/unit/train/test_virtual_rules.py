@@ -12,7 +12,7 @@ import torch
 from equations import NUM_INPUTS, RATE, SEED
 
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Round, Send, Update
 from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
@@ -173,26 +173,6 @@ def test_the_consensus_distance_is_that_of_the_weights() -> None:
     apart = (values[:, :8] - values[:, :8].mean(0)).norm(dim=1).square().mean().sqrt()
     assert mean.consensus().distance == pytest.approx(float(apart / values[:, :8].mean(0).norm()), rel=1e-5)
     torch.testing.assert_close(mean.weights(), values.mean(0))
-
-
-def test_what_is_pulled_counts_only_once_it_is_taken() -> None:
-    """A gradient is that of the weights as they were when the step began."""
-    shared = shared_model(equations.Regression())
-    rule = Gossip(shared, 2, 1 / 3, torch.float32)
-    for event in (SENT, ANSWERED, RECEIVED):
-        rule.learners[0].view.weights_P += 1
-        rule.follow(event)
-    before_P = rule.learners[1].view.weights_P.clone()
-    rule.steps[1] = Trained(Begin(0.0, 1, 0, 0, 0), None)  # type: ignore[arg-type]
-    rule.follow(Update(0.0, 1))
-    inputs, wanted = equations.data(1, 0)
-    weights = before_P[:21].reshape(3, 7).double().numpy()
-    step = RATE * ((inputs @ weights.T - wanted).T @ inputs / equations.NUM_ROWS + equations.DECAY * weights)
-    found = rule.learners[1].view.weights_P[:21].reshape(3, 7).numpy().copy()
-    np.testing.assert_allclose(found, weights - step, atol=1e-5)
-    rule.follow(Take(0.0, 1))
-    assert rule.steps[1].staleness == 1
-    assert not np.allclose(rule.learners[1].view.weights_P[:21].reshape(3, 7).numpy(), found)
 
 
 @pytest.mark.parametrize(("name", "apart"), [("ps-async", 0.0), ("hogwild", 0.01)])

@@ -1,12 +1,14 @@
-"""Train, being killed over and over; run in a process of its own, which forks a child for every attempt."""
+"""Train, being killed over and over, or at every change to the files; run in a process that forks every attempt."""
 
 from __future__ import annotations
 
 import functools
 import io
+import itertools
 import os
 import random
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from asrtool.train.train import acoustic_job
 
 MAX_ATTEMPTS = 60
 MANY_BYTES = 500  # of a tensor
+CHANGES = ("os.rename", "os.remove")
 Train = tuple[Path, Path, Path]  # features, tokenizer, configuration
 
 
@@ -85,3 +88,31 @@ def train_killed(train: Train, undisturbed: Path, killed: Path, seed: int) -> li
         newest = max((killed / "checkpoints").glob("step-*.pt"), default=None)
         died.append(newest.stem if newest else "before the first checkpoint")
     raise AssertionError(f"not finished after {MAX_ATTEMPTS} attempts")
+
+
+def die_before_change(number: int) -> None:
+    """Kill this process before the `number`-th file that it renames or removes."""
+    left = number
+
+    def count(event: str, _: object) -> None:
+        nonlocal left
+        if event in CHANGES:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def train_killed_at_changes(train: Train, outs: Path) -> None:
+    """The N-th training, in `outs`/N, dies before it renames or removes a file for the N-th time.
+
+    It is then resumed to its end. The last one, for which N is more than there are changes, is not disturbed.
+    """
+    for number in itertools.count(1):
+        out = outs / str(number)
+        finished, _ = attempt(train, out, functools.partial(die_before_change, number))
+        if finished:
+            return
+        finished, _ = attempt(train, out, lambda: None)
+        assert finished

@@ -13,7 +13,9 @@ from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights
 
 from asrtool.distributed.work.lost_batches import LostBatches
@@ -26,6 +28,7 @@ from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Shards
+from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import SourceContext
 from asrtool.train.checkpoints.checkpoint import State
@@ -47,9 +50,11 @@ def toy_job(toy: Path, out: Path, config: Path, overrides: Sequence[str] = (), *
     return acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides), **more)
 
 
-def run_training(toy: Path, config: Path, out: Path, overrides: Sequence[str] = (), **more: Any) -> None:
+def run_training(
+    toy: Path, config: Path, out: Path, overrides: Sequence[str] = (), targets: Path | None = None
+) -> None:
     """Train there, as a learner if the environment says that this process is one."""
-    train_job(toy_job(toy, out, config, overrides, **more))
+    train_job(toy_job(toy, out, config, overrides, targets=targets))
 
 
 def components_of(toy: Path, config: Path, *overrides: str, **more: Any) -> Components:
@@ -65,6 +70,20 @@ def source_context(toy: Path, row_frames: int = 2, **changes: Any) -> SourceCont
     encode = Tokenizer.load(toy / "tokenizer").encode
     context = SourceContext(Shards(), toy / "features" / "train", SETTINGS, encode, model, 150, 1)
     return dataclasses.replace(context, **changes)
+
+
+def batch_of(lens: Sequence[int], num_bins: int = 8) -> TrainingBatch:
+    """Random features of utterances of these lengths, and some tokens of each."""
+    random = np.random.default_rng(1)
+    inputs_NT = np.zeros((len(lens), max(lens), num_bins), dtype=np.float32)
+    for row, length in zip(inputs_NT, lens, strict=True):
+        row[:length] = random.standard_normal((length, num_bins))
+    target_lens_N = torch.tensor([1 + length % 4 for length in lens])
+    targets_NU = torch.arange(1, 5).repeat(len(lens), 1)[:, : int(target_lens_N.max())]
+    targets_NU = targets_NU * (targets_NU <= target_lens_N[:, None])
+    names = [str(number) for number in range(len(lens))]
+    normaliser = int(target_lens_N.sum())
+    return TrainingBatch(names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser, torch_seed=7)
 
 
 def named(name: str) -> tuple[str, str]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from learners import Learners
-from toy_task import NUM_TOKENS, TOY_CONFIG, make_texts
-from trainings import components_of, dev_losses, run_training, toy_job
+from toy_task import NUM_TOKENS, make_texts
+from trainings import components_of, run_training, toy_job
 
 from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import read_index
@@ -29,10 +28,7 @@ from asrtool.settings.toml_files import load_config
 from asrtool.train.average import average_checkpoints
 from asrtool.train.job import Components
 
-NUM_PROCESSES = 2  # of learners
 HYBRID = "model.objective=frame-ce"
-OBJECTIVES = ("frame-ce", "lf-mmi")
-STRATEGIES = ["allreduce", "adpsgd-random"]
 
 
 def hybrid(toy: Path, toy_config: Path, targets: Path, *overrides: str) -> Components:
@@ -136,28 +132,8 @@ def test_utterances_without_an_alignment_are_left_out(
     assert 3 not in components.train_set.columns.positions  # type: ignore[attr-defined]
 
 
-def train_aligned(toy: Path, targets: Path, config: Path, out: Path, *overrides: str) -> list[float]:
-    """Be one of the learners, if there are several; the losses on dev."""
-    run_training(toy, config, out, [HYBRID, *overrides], targets=targets)
-    return dev_losses(out)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_it_is_learned_by_two_learners(
-    learners: Learners, toy: Path, targets: Path, tmp_path: Path, strategy: str, objective: str
-) -> None:
-    config = tmp_path / "toy.toml"
-    config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))
-    overrides = (f"distributed.strategy={strategy}", "distributed.h-adpsgd.node_size=1", f"model.objective={objective}")
-    losses = learners.run(train_aligned, toy, targets, config, tmp_path / "train", *overrides)[0]
-    num_leaves = Tree.load(targets).num_leaves
-    assert len(losses) == 2
-    assert losses[-1] < np.log(num_leaves)  # better than knowing nothing
-
-
 def test_a_trained_model_aligns_anew(toy: Path, targets: Path, toy_config: Path, tmp_path: Path) -> None:
-    train_aligned(toy, targets, toy_config, tmp_path / "train")
+    run_training(toy, toy_config, tmp_path / "train", [HYBRID], targets=targets)
     average_checkpoints(tmp_path / "train", tmp_path / "model.pt", "last", 2)
     tree = tree_of(load_model(tmp_path / "model.pt")[1])
     assert tree is not None

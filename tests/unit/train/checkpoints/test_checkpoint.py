@@ -38,18 +38,6 @@ def save(directory: Path, *steps: int) -> None:
         save_checkpoint(directory, {"model": {}}, WEIGHTS, {"strategy": {}}, state)
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
-    save(tmp_path, 7)
-    content, state = load_newest(tmp_path) or pytest.fail("none found")
-    assert state == State(step=7, epoch=2, seconds=1.5, saved=[Saved(7, 0.5)])
-    assert content["info"] == {"model": {}}
-    assert torch.equal(content["weights"]["w"], torch.arange(3.0))
-
-
-def test_without_checkpoints_training_begins(tmp_path: Path) -> None:
-    assert load_newest(tmp_path / "checkpoints") is None
-
-
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

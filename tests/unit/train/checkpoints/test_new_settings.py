@@ -59,15 +59,6 @@ def test_a_half_done_training_resumes_and_a_finished_one_stays(
     assert not list(tmp_path.glob("train.old*"))
 
 
-def test_settings_of_what_is_not_chosen_have_no_part_in_it(train_toy, tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    train_toy(out)
-    train_toy(out, "train.sgd.momentum=0.1", "distributed.bmuf.block_steps=3")
-    assert not list(tmp_path.glob("train.old*"))
-    train_toy(out, "train.optimizer=sgd")
-    assert (tmp_path / "train.old-1").exists()
-
-
 def test_the_code_that_trained_is_recorded_once_for_each_code(
     toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +78,8 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(
 
     (first,) = train()
     assert len(first) == 16
+    make_half_done(out)
+    assert train() == [first]
     monkeypatch.setattr(source, "code_of", lambda entry, config, sections: "other code")
     assert train() == [first]  # it was finished, and other code has not trained
     make_half_done(out)

@@ -12,26 +12,15 @@ from pathlib import Path
 
 import pytest
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
-from train_killed import train_killed
-from train_killed_at_changes import train_killed_at_changes
-from trainings import assert_same_training, summary
+from train_killed import train_killed_at_changes
+from trainings import assert_same_training, interrupted_at, run_training, summary
 from warm import run_apart
 
 from asrtool.errors import AsrtoolError
+from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.optimisation import optimizer
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize("seed", [1])
-def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
-    toy: Path, toy_config: Path, tmp_path: Path, seed: int
-) -> None:
-    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    task = (toy / "features", toy / "tokenizer", toy_config)
-    killed = run_apart(train_killed, task, undisturbed, out, seed)
-    assert len(killed) >= 2
-    assert_same_training(out, undisturbed)
 
 
 def test_a_training_killed_at_any_change_to_its_files_ends_in_the_same_files(
@@ -117,3 +106,43 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_143(
     assert "asked to stop (SIGTERM): saving a checkpoint" in log
     assert not (out / "train.json").exists()
     assert_same_bits(train_toy(out), expected)
+
+
+DEEP_SPEECH = ("model.encoder=deepspeech2", "model.deepspeech2.hidden_size=6", "model.deepspeech2.num_layers=2")
+CONFORMER = ("model.encoder=conformer", "model.conformer.num_layers=1", "model.conformer.head_size=4")
+ATTENTION = ("model.objective=attention", "model.attention.hidden_size=12", "model.attention.attention_size=8",
+             "model.attention.sampling=0.3", "model.attention.weight_drop=0.3")  # fmt: skip
+CASES = {
+    "transducer, averaged": ("model.objective=transducer", "model.transducer.joint_size=8", "train.ema_decay=0.9"),
+    "transducer over a conformer": ("model.objective=transducer", *CONFORMER),
+    "attention": ATTENTION,
+    "attention over a pipeline of Deep Speech 2": (*ATTENTION, *DEEP_SPEECH, "train.pipeline_stages=2"),
+    "frame-ce, pieces, sequence noise": (
+        "model.objective=frame-ce", "model.frame-ce.piece_frames=8", "train.sequence_noise=0.5",
+    ),
+    "lf-mmi": ("model.objective=lf-mmi",),
+    "Deep Speech 2 one way, fp16": (*DEEP_SPEECH, "model.deepspeech2.bidirectional=false", "train.precision=fp16"),
+    "two views by convolutions, plateau": (
+        "model.ctc.consistency=0.2", "train.schedule=plateau", "model.lstm.conv_channels=4", "train.max_batch_s=0.8",
+        "model.lstm.bidirectional=false", "model.lstm.weight_drop=0.3", "model.lstm.sequence_dropout=true",
+        "augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interrupted_and_resumed_any_objective_and_encoder_ends_in_the_same_bits(
+    name: str, toy: Path, toy_config: Path, targets: Path, tmp_path: Path
+) -> None:
+    def run(out: Path) -> None:
+        run_training(toy, toy_config, out, [*CASES[name], "train.num_epochs=2"], targets=targets)
+
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    run(whole)
+    with interrupted_at(1, 2):
+        run(resumed)
+    newest = load_checkpoint(max((resumed / "checkpoints").glob("step-????????.pt")))[1]
+    assert (newest.epoch, len(newest.dev_losses)) == (1, 1)
+    assert newest.batch > 0
+    run(resumed)
+    assert_same_bits(last_weights(resumed), last_weights(whole))

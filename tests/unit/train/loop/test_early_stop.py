@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import logging
 import math
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,13 +19,14 @@ from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 from train_killed import train_killed
-from trainings import LOCKSTEP, assert_same_training, metrics, named, summary, train_or_stop
+from trainings import LOCKSTEP, assert_same_training, metrics, named, run_training, summary
 from warm import run_apart
 
-from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
+from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 from asrtool.train.ledger import read_assigned
 from asrtool.train.loop import loop
+from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports
@@ -43,7 +43,6 @@ PLATEAU = (
     "train.plateau.patience=1",
     "train.plateau.factor=0.5",
 )
-TrainWhole = Callable[[str], tuple[Path, list[list[tuple[int, float]]]]]
 RATES = [1, 1, 1, 0.5, 0.5, 0.25, 0.125]  # of each epoch, as multiples of the peak
 
 
@@ -103,18 +102,6 @@ def test_training_ends_after_so_many_epochs_without_a_lower_loss(train_toy, tmp_
     assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize(("patience", "last"), [(1, 3), (3, NUM_EPOCHS)])
-def test_with_another_patience_it_ends_there_or_at_the_last_epoch(
-    train_toy, tmp_path: Path, patience: int, last: int
-) -> None:
-    with scripted():
-        train_toy(tmp_path / "train", f"train.num_epochs={NUM_EPOCHS}", f"train.early_stop={patience}")
-    final = summary(tmp_path / "train")
-    assert (final["num_epochs"], final["stopped_early"]) == (last, last < NUM_EPOCHS)
-    newest = load_checkpoint(max((tmp_path / "train" / "checkpoints").glob("*.pt")))[1]
-    assert newest.dev_losses == list(enumerate(LOSSES[: last - 1], 1))  # it is written before its own is known
-
-
 def test_a_loss_that_is_no_number_is_warned_of_and_never_the_best(train_toy, tmp_path: Path, caplog) -> None:
     with scripted((math.nan, 2.0)):
         train_toy(tmp_path / "train", "train.num_epochs=2")
@@ -149,19 +136,20 @@ def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
 
 def interrupted_at(moment: str) -> Any:
     """What ends a training at that moment of the epoch that is to be the last."""
-    end_epoch, end_early = CheckpointCoordinator._end_epoch, CheckpointCoordinator.end_early
+    num_evaluated, together, end_early = itertools.count(1), Evaluation.together, CheckpointCoordinator.end_early
 
-    def evaluating(self: CheckpointCoordinator, behind: Any) -> None:
-        if behind.epoch == LAST:
+    def evaluating(*args: Any) -> Sums:
+        if next(num_evaluated) == LAST:
             signal.raise_signal(signal.SIGINT)
-        end_epoch(self, behind)
+        return together(*args)
 
     def ending(self: CheckpointCoordinator) -> None:
         end_early(self)
         raise KeyboardInterrupt
 
-    method, replaced = {"evaluation": ("_end_epoch", evaluating), "end": ("end_early", ending)}[moment]
-    return patch.object(CheckpointCoordinator, method, replaced)
+    if moment == "evaluation":
+        return patch.object(Evaluation, "together", evaluating)
+    return patch.object(CheckpointCoordinator, "end_early", ending)
 
 
 @pytest.mark.parametrize("moment", ["evaluation", "end"])
@@ -180,28 +168,10 @@ def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes
     assert batches_trained(out) == batches_trained(tmp_path / "undisturbed")
 
 
-def train(
-    toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops_in: int | None = None
-) -> list[tuple[int, float]]:
-    """Be one of the learners; learner 1 gets SIGTERM before a step in the epoch `stops_in`. Epoch and rate by step.
-
-    However slow it is, the others are not in the last epoch before that.
-    """
-    sent = out.with_name("sent")
-
-    def step(self: Training, assignment: Any, batch: Any) -> Any:
-        if stops_in is not None and assignment.round.epoch >= stops_in:
-            if os.environ["RANK"] == "1" and not sent.exists():
-                sent.touch()
-                signal.raise_signal(signal.SIGTERM)
-            while assignment.round.epoch > stops_in and not sent.exists():
-                time.sleep(0.001)
-        return train_step(self, assignment, batch)
-
-    with scripted(), rates_noted() as found, contextlib.ExitStack() as stack:
-        train_step = Training.step
-        stack.enter_context(patch.object(Training, "step", step))
-        train_or_stop(toy, config, out, overrides, stops=stops_in is not None)
+def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> list[tuple[int, float]]:
+    """Be one of the learners; epoch and rate by step."""
+    with scripted(), rates_noted() as found:
+        run_training(toy, config, out, overrides)
     return found
 
 
@@ -210,27 +180,14 @@ def of(name: str) -> tuple[str, ...]:
     return (*named(name), *sizes, *STOPS, *PLATEAU, "train.peak_lr=0.016")
 
 
-@pytest.fixture(scope="module")
-def train_whole(learners: Learners, toy: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainWhole:
-    """Of a training that nothing disturbs, which takes place once, the folder, and epoch and rate by step of each."""
-    folder = tmp_path_factory.mktemp("whole")
-    (folder / "toy.toml").write_text(MANY_BATCHES, encoding="utf-8")
-
-    @functools.cache
-    def train_once(name: str) -> tuple[Path, list[list[tuple[int, float]]]]:
-        return folder / name, learners.run(train, toy, folder / "toy.toml", folder / name, of(name))
-
-    return train_once
-
-
 @pytest.mark.parametrize("name", ["allreduce", "bmuf", "h-adpsgd by adpsgd-d1", "adpsgd-random", "ps-async", "hogwild"])
 def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losses_before(
-    train_whole: TrainWhole, toy: Path, tmp_path: Path, name: str
+    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
 ) -> None:
     """Those that wait for nobody may know a loss later, and have begun with the next epoch."""
-    out, rates = train_whole(name)
+    out, config = tmp_path / "train", tmp_path / "whole.toml"
+    rates = learners.run(train, toy, small_batches_config, out, of(name))
     assert_ended_early(out)
-    config = tmp_path / "whole.toml"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
     whole, trained = planned(toy, config), batches_trained(out)
     assert {batch for batch in whole if batch[0] <= LAST} <= set(trained) <= set(whole)
@@ -243,20 +200,6 @@ def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losse
     if name in LOCKSTEP:
         assert max(epoch for epoch, _ in trained) == LAST == summary(out)["num_epochs"]
         assert rates[1:] == rates[:1] * 3
-
-
-@pytest.mark.parametrize("name", ["allreduce", "adpsgd-random", "ps-async"])
-def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
-    learners: Learners, train_whole: TrainWhole, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
-) -> None:
-    out, config = tmp_path / "train", small_batches_config
-    learners.run(train, toy, config, out, of(name), BEST)  # the lowest is behind it then, or is evaluated at the end
-    assert not (out / "train.json").exists()
-    learners.run(train, toy, config, out, of(name))
-    assert_ended_early(out)
-    if name in LOCKSTEP:
-        assert_same_bits(last_weights(out), last_weights(train_whole(name)[0]))
-        assert len(metrics(out, "dev")) == LAST
 
 
 @LOOKS_FOR_LEARNERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,17 +16,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from learners import Learners, batches_trained
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+from toy_task import assert_same_bits, last_weights
+from trainings import batch_of, run_training
 
 from asrtool.distributed.strategies.update import Update
 from asrtool.errors import AsrtoolError
 from asrtool.models.precision import is_out_of_memory
-from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.loop.gradient_accumulation import GradientAccumulation, split
 from asrtool.train.loop.loss import LossModule
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
 
 NUM_PROCESSES = 2  # of learners
 SMALL = "train.max_batch_s=0.7"  # of batches of 1.5 s
@@ -38,20 +36,6 @@ PLAIN = [
     "train.peak_lr=0.002",
 ]
 LIMIT = 80  # frames that fit memory in these tests
-
-
-def batch_of(lens: list[int]) -> TrainingBatch:
-    random = np.random.default_rng(1)
-    inputs_NT = np.zeros((len(lens), max(lens), 3), dtype=np.float32)
-    for row, length in zip(inputs_NT, lens, strict=True):
-        row[:length] = random.standard_normal((length, 3))
-    target_lens_N = torch.tensor([1 + length % 4 for length in lens])
-    targets_NU = torch.nn.utils.rnn.pad_sequence(
-        [torch.arange(1, int(num) + 1) for num in target_lens_N], batch_first=True
-    )
-    names = [str(number) for number in range(len(lens))]
-    normaliser = int(target_lens_N.sum())
-    return TrainingBatch(names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(0, 200))
@@ -78,9 +62,9 @@ def test_pieces_have_each_utterance_once_in_order_and_no_more_padding_than_they_
             assert piece.targets_NU.shape[1] == piece.target_lens_N.max()
 
 
-def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
-    """Train; where `name` says so, with memory for LIMIT frames, of two learners at learner 1 alone. The pieces."""
-    count = 0
+def run(toy: Path, config: Path, out: Path, settings: Sequence[str]) -> int:
+    """Train; if `out` is named so, with memory for LIMIT frames, of two learners at learner 1 alone. The pieces."""
+    name, count = out.name, 0
     forward = LossModule.forward
 
     def limited(self: LossModule, batch: TrainingBatch | None) -> torch.Tensor:
@@ -96,18 +80,15 @@ def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
     def probing(self: GradientAccumulation, *args: object, probes: bool) -> None:
         make(self, *args, probes="probing" in name)  # type: ignore[arg-type]
 
-    config = load_config([f"{folder}/toy.toml"], settings)
     with patch.object(LossModule, "forward", limited), patch.object(GradientAccumulation, "__init__", probing):
-        train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / name, config))
+        run_training(toy, config, out, settings)
     return count
 
 
 @pytest.fixture
-def run_here(toy: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
-
+def run_here(toy: Path, toy_config: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     def run_there(name: str, *settings: str) -> dict[str, torch.Tensor]:
-        run(str(toy), str(tmp_path), name, [*PLAIN, *settings])
+        run(toy, toy_config, tmp_path / name, [*PLAIN, *settings])
         return last_weights(tmp_path / name)
 
     return run_there
@@ -136,12 +117,11 @@ def test_loss_and_figures_of_a_batch_are_those_of_all_its_pieces(probes: bool) -
 
 @pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random", "ps-async"])
 def test_learners_train_in_pieces_under_every_strategy(
-    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
     settings = [*PLAIN, f"distributed.strategy={strategy}"]
-    whole = learners.run(run, str(toy), str(tmp_path), "whole", settings)
-    pieces = learners.run(run, str(toy), str(tmp_path), "pieces", [*settings, SMALL])
+    whole = learners.run(run, toy, toy_config, tmp_path / "whole", settings)
+    pieces = learners.run(run, toy, toy_config, tmp_path / "pieces", [*settings, SMALL])
     assert sum(pieces) > sum(whole)
     assert batches_trained(tmp_path / "pieces") == batches_trained(tmp_path / "whole")
     if strategy in ("allreduce", "ps-sync"):  # others are not the same twice
@@ -183,12 +163,10 @@ def test_what_a_failure_has_added_is_dropped(run_here) -> None:
 
 
 def test_a_learner_whose_memory_runs_out_does_not_stop_the_others(
-    toy: Path, tmp_path: Path, learners: Learners
+    toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
-    settings = [*PLAIN, "distributed.strategy=allreduce"]
     for name in ("whole", "limited, probing"):
-        learners.run(run, str(toy), str(tmp_path), name, settings)
+        learners.run(run, toy, toy_config, tmp_path / name, [*PLAIN, "distributed.strategy=allreduce"])
     assert_close(last_weights(tmp_path / "limited, probing"), last_weights(tmp_path / "whole"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
@@ -12,17 +11,15 @@ from unittest.mock import patch
 import pytest
 import torch
 from learners import Learners
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights
-from trainings import interrupted_at, metrics
+from toy_task import assert_same_bits, last_weights
+from trainings import interrupted_at, json_lines, metrics, run_training
 
 from asrtool.distributed.strategies import update
 from asrtool.distributed.strategies.update import LossScale
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.training import read_training
-from asrtool.settings.toml_files import load_config
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
+from asrtool.train.loop.loss import LossModule
 
 pytestmark = pytest.mark.slow
 
@@ -70,8 +67,6 @@ def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, nu
 def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_means(
     train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asrtool.train.loop.loss import LossModule
-
     forward, count = LossModule.forward, 0
 
     def overflow(self: LossModule, batch: object) -> torch.Tensor:
@@ -83,7 +78,7 @@ def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_m
     monkeypatch.setattr(LossModule, "forward", overflow)
     out = tmp_path / "train"
     train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=4")
-    steps = [json.loads(line) for line in (out / "learners/0.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = json_lines(out / "learners/0.jsonl")
     assert [step["loss"] is None for step in steps] == [number == 2 for number in range(NUM_BATCHES)]
     assert all(math.isfinite(line["loss"]) and math.isfinite(line["grad_norm"]) for line in metrics(out, "train"))
     assert describe_training(read_training(out), "")
@@ -95,28 +90,20 @@ def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> 
         pytest.raises(AsrtoolError, match="gradient norm"),
     ):
         train_toy(tmp_path / "train", FP16)
-    steps = (tmp_path / "train/learners/0.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(steps) == math.log2(FIRST)
-
-
-def train_in(precision: str, toy: str, folder: str, strategy: str) -> None:
-    settings = [f"train.precision={precision}", f"distributed.strategy={strategy}", "train.num_epochs=1"]
-    settings += ["train.optimizer=sgd", "train.peak_lr=0.002", "train.clip_norm=1000", "model.lstm.dropout=0"]
-    config = load_config([f"{folder}/toy.toml"], settings)
-    out = Path(folder) / f"{strategy}-{precision}"
-    train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", out, config))
+    assert len(json_lines(tmp_path / "train/learners/0.jsonl")) == math.log2(FIRST)
 
 
 @pytest.mark.parametrize("strategy", SAME)
 def test_all_strategies_of_the_same_weights_find_the_same_in_fp16(
-    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
     """By plain SGD, whose steps a wrong scale would change."""
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    plain = ("train.optimizer=sgd", "train.peak_lr=0.002", "train.clip_norm=1000", "model.lstm.dropout=0")
     for precision in ("fp16", "fp32"):
-        learners.run(train_in, precision, str(toy), str(tmp_path), strategy)
-    expected = last_weights(tmp_path / f"{strategy}-fp32")
-    for name, weight in last_weights(tmp_path / f"{strategy}-fp16").items():
+        overrides = [f"train.precision={precision}", f"distributed.strategy={strategy}", "train.num_epochs=1", *plain]
+        learners.run(run_training, toy, toy_config, tmp_path / precision, overrides)
+    expected = last_weights(tmp_path / "fp32")
+    for name, weight in last_weights(tmp_path / "fp16").items():
         torch.testing.assert_close(weight, expected[name], atol=5e-3, rtol=0)
 
 
@@ -135,11 +122,9 @@ def test_the_scale_is_continued_when_training_is_resumed(train_toy, tmp_path: Pa
     assert one == other
 
 
-def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, float]:
+def train_with_overflow(toy: Path, config: Path, out: Path, strategy: str) -> tuple[int, float]:
     """With an overflow in the third step of learner 1; how many steps this learner skipped, and its scale."""
     numbers = (3,) if os.environ["RANK"] == "1" else ()
-    config = load_config([f"{folder}/toy.toml"], [FP16, f"distributed.strategy={strategy}", "train.batch_s=0.9"])
-    job = acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / "train", config)
     found: list[LossScale] = []
     load, note = overflowing(*numbers), LossScale.note
 
@@ -152,16 +137,15 @@ def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, floa
         patch.object(LossScale, "apply", load),
         patch.object(LossScale, "note", noting),
     ):
-        train(job)
+        run_training(toy, config, out, [FP16, f"distributed.strategy={strategy}", "train.batch_s=0.9"])
     return found[0].num_skipped, found[0].value
 
 
 @pytest.mark.parametrize("strategy", ["allreduce", "h-adpsgd", "adpsgd-random", "ps-async"])
 def test_learners_that_step_together_skip_together_and_others_alone(
-    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
-    first, second = learners.run(train_with_overflow, str(toy), str(tmp_path), strategy)
+    first, second = learners.run(train_with_overflow, toy, toy_config, tmp_path / "train", strategy)
     assert second == (1, FIRST / 2)
     assert first == (second if strategy in (*SAME, "h-adpsgd") else (0, FIRST))
     assert all(weight.isfinite().all() for weight in last_weights(tmp_path / "train").values())

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import unittest.mock
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights, make_texts, write_set
-from trainings import interrupted_at, metric_steps, metrics, summary
+from toy_task import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights
+from trainings import assert_same_training, interrupted_at, metric_steps, metrics, summary
 
 from asrtool.data.batches import Lengths, plan_epoch
-from asrtool.data.storage.index import write_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
-from asrtool.settings.toml_files import load_config
-from asrtool.train.batches.plan import Place
-from asrtool.train.checkpoints.checkpoint import load_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 from asrtool.train.loop.evaluation import Evaluation
-from asrtool.train.loop.stop import Stopped
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
 
 PLAIN = (
     "model.lstm.dropout=0",
@@ -86,18 +77,6 @@ def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path:
 def test_the_learning_rate_of_a_strategy_is_a_multiple_of_that_of_the_schedule(train_toy, tmp_path: Path) -> None:
     scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "distributed.lr_scale=0.5")
     assert_same_bits(scaled, train_toy(tmp_path / "plain", *PLAIN, "train.peak_lr=0.01"))
-
-
-def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path) -> None:
-    for name in ("train", "dev"):
-        write_set(tmp_path / "features" / name, make_texts(4, seed=1), seed=1)
-    write_feature_settings(tmp_path / "features", SETTINGS)
-    sizes = ["model.lstm.num_layers=1", "model.lstm.hidden_size=32", "model.lstm.stack_frames=2"]
-    training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
-    overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
-    train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides)))
-    final = summary(tmp_path / "train")
-    assert final["dev_loss"] < 0.02
 
 
 def test_a_finished_training_reports_how_it_ended_and_is_left_as_it_is(train_toy, tmp_path: Path, caplog) -> None:
@@ -163,75 +142,29 @@ def test_a_loss_that_is_not_a_number_stops_training_and_saves_the_batch(
     assert not (out / "train.json").exists()
 
 
-COMPONENTS: dict[str, tuple[str, ...]] = {  # test_resume_objectives.py has the others
-    "default": (),
-    "lstm": ("model.lstm.bidirectional=false", "model.lstm.weight_drop=0.3", "model.lstm.sequence_dropout=true"),
-    "ema": ("train.ema_decay=0.9", "train.save_every_steps=0"),
-    "stages": ("train.pipeline_stages=3", "train.micro_batches=2"),
-    "augment": ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5"),
-}
-
-
-@pytest.mark.parametrize("name", COMPONENTS)
-def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
-    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """In the first epoch of two, so that those which end and begin come behind it."""
-    overrides = (*COMPONENTS[name], "train.num_epochs=2")
-    undisturbed = train_toy(tmp_path / "undisturbed", *overrides)
+def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, undisturbed, tmp_path: Path) -> None:
+    """test_resume.py has the other objectives and encoders."""
     out = tmp_path / "train"
     with interrupted_at(0, 4):
-        train_toy(out, *overrides)
+        train_toy(out)
     # The batch that was read ahead is trained as well.
     assert max((out / "checkpoints").iterdir()).name == "step-00000006.pt"
     assert not (out / "train.json").exists()
-    assert_same_bits(train_toy(out, *overrides), undisturbed)
-    names = sorted(path.name for path in (out / "checkpoints").iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "undisturbed" / "checkpoints").iterdir())
-    assert metric_steps(out) == metric_steps(tmp_path / "undisturbed")
+    train_toy(out)
+    assert_same_training(out, undisturbed())
 
 
-def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, undisturbed, tmp_path: Path, monkeypatch) -> None:
-    out = tmp_path / "train"
-    end_epoch = CheckpointCoordinator._end_epoch
+def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, undisturbed, tmp_path: Path) -> None:
+    out, together = tmp_path / "train", Evaluation.together
 
-    def interrupted(self: CheckpointCoordinator, behind: Place) -> None:
-        if self.state.epoch == 1:
-            signal.raise_signal(signal.SIGINT)
-        end_epoch(self, behind)
+    def interrupted(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return together(*args)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointCoordinator, "_end_epoch", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train_toy(out)
-    assert_same_bits(train_toy(out), last_weights(undisturbed()))
-    assert metric_steps(out) == metric_steps(undisturbed())
-
-
-def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_config: Path, tmp_path: Path) -> None:
-    """A run that trains no step adds none, nor does one of the same code."""
-    out, config = tmp_path / "train", load_config([toy_config])
-
-    def run_until(num_epochs: int, code: str) -> list[str]:
-        job = acoustic_job(toy / "features", toy / "tokenizer", out, config, code=code)
-        end_epoch = CheckpointCoordinator._end_epoch
-
-        def end_or_stop(self: CheckpointCoordinator, behind: Place) -> None:
-            end_epoch(self, behind)
-            if self.state.epoch == num_epochs:
-                raise Stopped
-
-        with unittest.mock.patch.object(CheckpointCoordinator, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
-            train(job)
-        codes: list[str] = load_checkpoint(max((out / "checkpoints").iterdir()))[1].code
-        return codes
-
-    assert run_until(1, "aaa") == ["aaa"]
-    assert run_until(2, "aaa") == ["aaa"]
-    assert run_until(3, "bbb") == ["aaa", "bbb"]
-    assert not (out / "train.json").exists()
-    train(acoustic_job(toy / "features", toy / "tokenizer", out, config, code="ccc"))
-    assert summary(out)["code"] == ["aaa", "bbb"]
+    with patch.object(Evaluation, "together", interrupted), pytest.raises(KeyboardInterrupt):
+        train_toy(out)
+    train_toy(out)
+    assert_same_training(out, undisturbed())
 
 
 def test_a_checkpoint_is_written_while_all_evaluate(train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

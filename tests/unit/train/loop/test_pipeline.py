@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import threading
 import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 from learners import Learners
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from toy_task import TOY_CONFIG, last_weights
+from toy_task import last_weights
+from trainings import batch_of, run_training
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, build_model
@@ -27,12 +28,10 @@ from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.job import Job
 from asrtool.train.loop import pipeline as pipelines
 from asrtool.train.loop.loss import batch_loss
 from asrtool.train.loop.pipeline import Pipeline, choose_devices, micro_batches
-from asrtool.train.run import count_learners, train
-from asrtool.train.train import acoustic_job
+from asrtool.train.run import count_learners
 
 NUM_PROCESSES = 2  # of learners
 NUM_BINS, NUM_TOKENS = 8, 12
@@ -53,21 +52,6 @@ def model_of(encoder: str = "lstm", objective: str = "ctc", deltas: int = 0, **c
     settings = Choice.of("encoder", encoder, **TINY[encoder] | changed)
     choice = Choice.of("objective", objective, **OF_OBJECTIVE.get(objective, {}))
     return build_model(Model(encoder=settings, objective=choice, deltas=deltas), NUM_BINS, NUM_TOKENS)
-
-
-def batch_of(lens: list[int]) -> TrainingBatch:
-    random = np.random.default_rng(1)
-    inputs_NT = np.zeros((len(lens), max(lens), NUM_BINS), dtype=np.float32)
-    for row, length in zip(inputs_NT, lens, strict=True):
-        row[:length] = random.standard_normal((length, NUM_BINS))
-    target_lens_N = torch.tensor([1 + length // 20 for length in lens])
-    targets_NU = torch.nn.utils.rnn.pad_sequence(
-        [torch.arange(1, int(num) + 1) for num in target_lens_N], batch_first=True
-    )
-    names = [str(number) for number in range(len(lens))]
-    return TrainingBatch(
-        names, inputs_NT, np.array(lens), targets_NU, target_lens_N, int(target_lens_N.sum()), torch_seed=7
-    )
 
 
 BATCH = batch_of([61, 60, 47, 40, 33])
@@ -132,19 +116,15 @@ def test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_b
     assert len(set(seeds)) == len(seeds) == 2 * (len(model.encoder.parts()) + 1)
 
 
-def test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower() -> None:
     """Of micro-batches and stages of such a time that one ends while the other still computes."""
-    model, bf16 = model_of(), Precision(HOST, "bf16")
+    model, bf16, found = model_of(), Precision(HOST, "bf16"), []
     bf16.prepare_process()
-    apply, found = Pipeline._apply, []
     for slow in (0, 1):
-
-        def waiting(self: Pipeline, stage: Any, *args: Any, slow: int = slow) -> Any:
-            time.sleep(0.01 * (stage is self.stages[slow]))
-            return apply(self, stage, *args)
-
-        monkeypatch.setattr(Pipeline, "_apply", waiting)
-        found.append(gradients(model, Pipeline(model, [HOST] * 2, 5, bf16).loss(BATCH).total))
+        pipeline = Pipeline(model, [HOST] * 2, 5, bf16)
+        hook = pipeline.stages[slow].weighted[0].register_forward_pre_hook(lambda *_: time.sleep(0.01))
+        found.append(gradients(model, pipeline.loss(BATCH).total))
+        hook.remove()
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
@@ -193,15 +173,14 @@ def test_stages_compute_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_what_a_stage_raises_ends_the_batch(stage: int) -> None:
-    pipeline = Pipeline(model_of(), [HOST] * 3, 2, FP32)
-    apply = Pipeline._apply
+    pipeline, calls = Pipeline(model_of(), [HOST] * 3, 2, FP32), itertools.count()
 
-    def failing(self: Pipeline, at: Any, carry: Any, batch: TrainingBatch, number: int) -> Any:
-        if at is self.stages[stage] and number == 1:
+    def fail(*_: Any) -> None:
+        if next(calls) == 1:
             raise RuntimeError("CUDA out of memory")
-        return apply(self, at, carry, batch, number)
 
-    with patch.object(Pipeline, "_apply", failing), pytest.raises(RuntimeError, match="out of memory"):
+    pipeline.stages[stage].weighted[0].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
         pipeline.loss(BATCH)
     assert pipeline.loss(BATCH).total.isfinite()
 
@@ -254,21 +233,18 @@ class Moved(torch.autograd.Function):
 def test_each_stage_computes_with_what_is_on_its_device(
     encoder: str, objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus, devices = [torch.device("cuda", number) for number in range(3)], Devices()
-    run = Pipeline._pass
+    gpus, devices, begun = [torch.device("cuda", number) for number in range(3)], Devices(), list[torch.device]()
 
     def move(values: Tensor, device: torch.device) -> Tensor:
         return values if devices.place(values) == device else Moved.apply(values, devices, device)
 
-    def run_imitated(self: Pipeline, *args: Any) -> None:
-        with devices:
-            run(self, *args)
+    def begin(device: torch.device) -> None:
+        begun.append(device)
+        devices.__enter__()  # as long as the thread lives
 
-    begun: list[torch.device] = []
     monkeypatch.setattr(pipelines, "move", move)
     monkeypatch.setattr(pipelines, "seed_device", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "set_device", begun.append)
-    monkeypatch.setattr(Pipeline, "_pass", run_imitated)
+    monkeypatch.setattr(pipelines, "begin_thread", begin)
     model = model_of(encoder, objective)
     before = [buffer.clone() for buffer in model.buffers()]
     for tensor in (*model.parameters(), *model.buffers()):
@@ -323,33 +299,27 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-6)
 
 
-def job_of(toy: str, folder: str, name: str, settings: list[str]) -> Job:
-    config = load_config([f"{folder}/toy.toml"], settings)
-    return acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / name, config)
-
-
-def train_there(toy: str, folder: str, name: str, settings: list[str]) -> int:
+def train_there(toy: Path, config: Path, out: Path, settings: list[str]) -> int:
     """The number of micro-batches that this learner computed."""
     count = 0
-    begin = Pipeline._begin
 
-    def counted(self: Pipeline, batch: TrainingBatch) -> Any:
+    def counted(batch: TrainingBatch, num: int) -> list[TrainingBatch]:
         nonlocal count
-        count += 1
-        return begin(self, batch)
+        pieces = list(micro_batches(batch, num))
+        count += len(pieces)
+        return pieces
 
-    with patch.object(Pipeline, "_begin", counted):
-        train(job_of(toy, folder, name, settings))
+    with patch.object(pipelines, "micro_batches", counted):
+        run_training(toy, config, out, settings)
     return count
 
 
 @pytest.mark.parametrize("strategy", ["allreduce", "bmuf"])
 def test_learners_of_two_stages_end_with_the_weights_of_learners_of_one_device(
-    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
 ) -> None:
-    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
     settings = [f"distributed.strategy={strategy}", *PLAIN]
-    learners.run(train_there, str(toy), str(tmp_path), "one", settings)
-    counts = learners.run(train_there, str(toy), str(tmp_path), "stages", [*settings, *STAGES])
+    learners.run(train_there, toy, toy_config, tmp_path / "one", settings)
+    counts = learners.run(train_there, toy, toy_config, tmp_path / "stages", [*settings, *STAGES])
     assert min(counts) >= 4
     assert_close(last_weights(tmp_path / "stages"), last_weights(tmp_path / "one"))

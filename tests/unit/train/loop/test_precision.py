@@ -110,8 +110,10 @@ def test_onednn_is_used_for_bf16_where_it_trains_an_lstm_in_it(
     assert ("bf16 is emulated on this CPU" in caplog.text) is not is_used
 
 
-def test_what_auto_chose_when_training_began_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_has_bf16", lambda _: True)
+def test_what_auto_chose_when_training_began_stays(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text("flags : avx512_bf16", encoding="utf-8")
+    monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     state, begun = State(), State(precision="fp32", num_threads=1)
     assert fix_arithmetic(Train(num_threads=1), begun, World()).name == "fp32"
     assert fix_arithmetic(Train(num_threads=1), state, World()).name == state.precision == "bf16"

@@ -1,17 +1,20 @@
-"""A learner made slower takes so many times longer a step, before others wait for it."""
+"""What a person may ask of steps: a learner that takes so many times longer, and a profile."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
 
 import pytest
+import torch
+from toy_task import assert_same_bits, last_weights
+from trainings import json_lines, toy_job
 
-from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.profile import NUM_STEPS, SKIPPED, WARM_UP, profiling
 from asrtool.train.loop.straggler import InjectionOptions, StragglerInjection
 from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
 
 
 @pytest.fixture
@@ -48,11 +51,9 @@ def test_only_emulated_compute_has_an_effect_on_the_weights() -> None:
 def test_a_training_is_slowed_by_what_its_last_step_took(
     slept: list[float], toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    config = load_config([toy_config], ["train.num_epochs=1"])
     out = tmp_path / "train"
-    train(acoustic_job(toy / "features", toy / "tokenizer", out, config, InjectionOptions({0: 3.0})))
-    lines = (out / "learners" / "0.jsonl").read_text(encoding="utf-8").splitlines()
-    took = [json.loads(line)["compute_s"] for line in lines]
+    train(toy_job(toy, out, toy_config, ["train.num_epochs=1"], injection=InjectionOptions({0: 3.0})))
+    took = [line["compute_s"] for line in json_lines(out / "learners" / "0.jsonl")]
     assert len(slept) == len(took) > 2
     assert slept[0] > 0
     backward_s = 0.0
@@ -60,3 +61,32 @@ def test_a_training_is_slowed_by_what_its_last_step_took(
         forward_s = seconds / 2 - backward_s
         assert -1e-3 < forward_s < compute_s
         backward_s = compute_s - forward_s
+
+
+def test_a_profile_shows_the_operations_of_ten_steps_and_leaves_the_weights(
+    toy: Path, toy_config: Path, train_toy, tmp_path: Path
+) -> None:
+    train(dataclasses.replace(toy_job(toy, tmp_path / "profiled", toy_config), profiles=True))
+    assert_same_bits(last_weights(tmp_path / "profiled"), train_toy(tmp_path / "plain"))
+    trace = json.loads((tmp_path / "profiled/profile/learner-0.json").read_text(encoding="utf-8"))
+    steps = {event["name"] for event in trace["traceEvents"] if str(event.get("name")).startswith("ProfilerStep#")}
+    first = SKIPPED + WARM_UP
+    assert steps == {f"ProfilerStep#{number}" for number in range(first, first + NUM_STEPS)}
+    table = (tmp_path / "profiled/profile/learner-0.txt").read_text(encoding="utf-8")
+    assert "aten::_ctc_loss" in table
+    assert "Self CPU" in table
+
+
+@pytest.mark.parametrize(("num_steps", "num_seen"), [(SKIPPED + WARM_UP + 3, 3), (SKIPPED + WARM_UP + 15, NUM_STEPS)])
+def test_the_log_counts_the_steps_that_are_in_the_trace(
+    num_steps: int, num_seen: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with profiling(tmp_path, 0) as step_ended:
+        for _ in range(num_steps):
+            torch.ones(3).sum()
+            step_ended()
+    trace = json.loads((tmp_path / "learner-0.json").read_text(encoding="utf-8"))["traceEvents"]
+    steps = {event["name"] for event in trace if event.get("name", "").startswith("ProfilerStep#")}
+    assert len(steps) in (num_seen, num_seen + 1)  # one has begun where the training ends before the tenth
+    assert f"where the time of {num_seen} steps went" in caplog.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from equations import ring_order
 from fake_gpu import fake_gpu
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import write_toy
-from trainings import recorded_before
+from trainings import components_of, json_lines, metrics, recorded_before, run_training, toy_job
 
 from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.world import World
@@ -31,7 +30,6 @@ from asrtool.train.loop.loss import EMULATED_GRADIENT, LossModule
 from asrtool.train.loop.straggler import InjectionOptions
 from asrtool.train.optimisation.learning_rate import learning_rate
 from asrtool.train.run import train as train_job
-from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 3
 FORWARD_S = 0.01
@@ -94,15 +92,10 @@ def train(large: Path, out: Path, strategy: str) -> None:
 
     saved = f"train.save_every_steps={SAVE_EVERY[int(os.environ['WORLD_SIZE'])]}"
     overrides = (f"distributed.strategy={strategy}", saved, "distributed.h-adpsgd.node_size=2")
-    config = load_config([large / "toy.toml"], overrides)
     device = fake_gpu() if on_gpu else contextlib.nullcontext()
-    patches = (
-        patch.object(LossModule, "forward", slow),
-        patch.object(Exchanger, "begin", noted),
-        collectives_counted(out),
-    )
-    with patches[0], patches[1], patches[2], abreast(out), device:
-        train_job(acoustic_job(large / "features", large / "tokenizer", out, config))
+    patches = patch.object(LossModule, "forward", slow), patch.object(Exchanger, "begin", noted)
+    with patches[0], patches[1], collectives_counted(out), abreast(out), device:
+        run_training(large, large / "toy.toml", out, overrides)
 
 
 @contextlib.contextmanager
@@ -162,19 +155,14 @@ def collectives_counted(out: Path) -> Iterator[None]:
     (out / f"waited-{os.environ['RANK']}").write_text(str(called))
 
 
-def lines(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    found = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [line for line in found if kind is None or line["kind"] == kind]
-
-
 def steps_of(out: Path, num: int) -> list[list[dict[str, Any]]]:
     """By learner, the lines of its steps."""
-    return [lines(out / "learners" / f"{rank}.jsonl") for rank in range(num)]
+    return [json_lines(out / "learners" / f"{rank}.jsonl") for rank in range(num)]
 
 
 @every_graph
 def test_the_mean_moves_by_the_updates_alone(run: Run, graph: str, num: int) -> None:
-    entries = lines(run(f"adpsgd-{graph}", num) / "metrics.jsonl", "learners")
+    entries = metrics(run(f"adpsgd-{graph}", num), "learners")
     drifts = [entry["drift"] for entry in entries if "drift" in entry]
     assert len(drifts) >= NUM_EPOCHS
     assert max(drifts) < 1e-6
@@ -183,7 +171,7 @@ def test_the_mean_moves_by_the_updates_alone(run: Run, graph: str, num: int) -> 
 def test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_once(run: Run, large: Path) -> None:
     """There is a checkpoint every three steps, when exchanges and copies are under way."""
     out = run("h-adpsgd on a gpu", 4)
-    drifts = [entry["drift"] for entry in lines(out / "metrics.jsonl", "learners") if "drift" in entry]
+    drifts = [entry["drift"] for entry in metrics(out, "learners") if "drift" in entry]
     assert len(drifts) > NUM_EPOCHS
     assert max(drifts) < 1e-6
     assert batches_trained(out) == planned(large, large / "toy.toml")
@@ -239,12 +227,10 @@ def test_a_checkpoint_asked_for_on_the_way_has_all_batches_before_it_but_those_i
     out = run(strategy, num)
     in_order = sorted(planned(large, large / "toy.toml"))
     states = [load_checkpoint(path)[1] for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
-    assert [state.step for state in states] == sorted(
-        {entry["step"] for entry in lines(out / "metrics.jsonl", "learners")} - {0}
-    )
+    assert [state.step for state in states] == sorted({entry["step"] for entry in metrics(out, "learners")} - {0})
     on_the_way = [state for state in states if state.batch > 0]
     assert len(on_the_way) >= (1 if SAVE_EVERY[num] else 0)
-    source = build_components(large / "features", large / "tokenizer", load_config([large / "toy.toml"])).train_set
+    source = components_of(large, large / "toy.toml").train_set
     num_samples = {
         (epoch + 1, batch): planned.num_samples
         for epoch in range(NUM_EPOCHS)
@@ -296,7 +282,5 @@ EMULATED = (
 
 def train_emulated(large: Path, out: Path) -> None:
     """Be one of the learners."""
-    config = load_config([large / "toy.toml"], EMULATED)
-    injection = InjectionOptions(compute_ms=10)
     with abreast(out):
-        train_job(acoustic_job(large / "features", large / "tokenizer", out, config, injection))
+        train_job(toy_job(large, out, large / "toy.toml", EMULATED, injection=InjectionOptions(compute_ms=10)))

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from command import (
     stop_with_a_batch,
     wait_for_steps,
     wait_for_the_end,
+    wait_until,
 )
 from learners import batches_trained, learners_of, planned
 from trainings import summary
@@ -57,11 +57,8 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_
 
     (out / "learners" / "1.assigned").write_text(json.dumps({"batches": [[97, 98, 99]], "num_rounds": 100}))
     process = start("--strategy", "allreduce")
-    until = time.monotonic() + ENDED_S
-    while not (found := learners_of(out)).get(1):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(found[1], signal.SIGKILL)  # as it starts
+    wait_until(lambda: learners_of(out).get(1))
+    os.kill(learners_of(out)[1], signal.SIGKILL)  # as it starts
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
     assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in log
@@ -108,10 +105,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
 def test_learners_end_with_a_launcher_that_is_killed(num_steps: int, start: Start, tmp_path: Path) -> None:
     """While they start, or while they train."""
     process = start("--strategy", "adpsgd-fixed")
-    until = time.monotonic() + ENDED_S
-    while not learners_of(tmp_path / "train"):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: learners_of(tmp_path / "train"))
     if num_steps:
         wait_for_steps(tmp_path / "train", num_steps)
     process.kill()

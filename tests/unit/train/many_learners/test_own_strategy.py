@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
-from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
-from learners import batches_trained, planned
-from trainings import summary
+from trainings import toy_job
 
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -17,7 +13,6 @@ from asrtool.settings import registry
 from asrtool.settings.distributed import Distributed, joinable_strategies
 from asrtool.settings.toml_files import load_config
 from asrtool.train.run import prepare
-from asrtool.train.train import acoustic_job
 
 GOSSIP = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")
 NAMES = registry.names("strategy")
@@ -72,25 +67,7 @@ def test_the_rate_follows_no_batch_of_all_where_each_is_a_step(name: str) -> Non
 def test_what_is_no_strategy_is_refused_in_one_line(
     name: str, message: str, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    config = load_config([toy_config], [f"distributed.strategy=own_strategies:{name}"])
-    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config)
+    job = toy_job(toy, tmp_path / "train", toy_config, [f"distributed.strategy=own_strategies:{name}"])
     with pytest.raises(AsrtoolError, match=message) as caught:
         prepare(job, World())
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-@LOOKS_FOR_LEARNERS
-def test_learners_of_an_own_strategy_train_without_one_that_is_killed(
-    start: Start, toy: Path, many_epochs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    monkeypatch.setenv("PYTHONPATH", path)
-    out = tmp_path / "train"
-    process = start("--strategy", "own_strategies:Gossiping")
-    wait_for_steps(out, 2)
-    os.kill(stop_with_a_batch(out, 1), signal.SIGKILL)
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 0, log
-    assert batches_trained(out) == planned(toy, many_epochs)
-    assert summary(out)["lost"] == {"1": "was ended by SIGKILL"}

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from command import ENDED_S, wait_until
 from learners import MANY_BATCHES, batches_trained, planned, processes_of, saved_learners
 from rendezvous import rendezvous_address
 
@@ -52,7 +52,6 @@ def test_learners_killed_at_random_moments_train_each_batch_once(
     assert "each batch once" in printed
 
 
-ENDED_S = 480  # bounds a hang, however slow the machine
 # A node is lost after 15 s without a heartbeat: on a busy machine a shorter time would end those that live.
 ELASTIC = "is_host=false,last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=15"
 
@@ -68,17 +67,8 @@ def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subproces
         elastic = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", "--local-addr", "127.0.0.1"]
         elastic += ["--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-conf", ELASTIC]
         elastic += ["--rdzv-endpoint", f"127.0.0.1:{place['MASTER_PORT']}"]
-        train = [
-            "--no-python",
-            asrtool,
-            "train",
-            toy / "features",
-            toy / "tokenizer",
-            tmp_path / "train",
-            "--strategy",
-            "allreduce",
-        ]
-        train += ["--config", tmp_path / "toy.toml", "--compute-ms", "100"]
+        train = ["--no-python", asrtool, "train", toy / "features", toy / "tokenizer", tmp_path / "train"]
+        train += ["--strategy", "allreduce", "--config", tmp_path / "toy.toml", "--compute-ms", "100"]
 
         def start(name: str) -> subprocess.Popen[bytes]:
             with open(tmp_path / name, "w") as log:
@@ -95,10 +85,8 @@ def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
     config, out = tmp_path / "toy.toml", tmp_path / "train"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 6").replace("steps = 9", "steps = 3"))
     left, lost = start_agent("left"), start_agent("lost")
-    until = time.monotonic() + ENDED_S
-    while [0, 1] not in saved_learners(out):  # the first one may have begun alone
-        assert time.monotonic() < until, (tmp_path / "left").read_text() + (tmp_path / "lost").read_text()
-        time.sleep(0.01)
+    logs = lambda: (tmp_path / "left").read_text() + (tmp_path / "lost").read_text()  # noqa: E731
+    wait_until(lambda: [0, 1] in saved_learners(out), logs)  # the first one may have begun alone
     learners = [process for process, (parent, _) in processes_of(out).items() if parent == lost.pid]
     for process in (*learners, lost.pid):
         os.kill(process, signal.SIGKILL)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings import registry
 from asrtool.settings.schema import Choice
 from asrtool.settings.train import Train
 from asrtool.train.optimisation.learning_rate import learning_rate
 
 TOTAL = 1000
-SCHEDULES = registry.names("schedule")
 
 
 def settings_of(schedule: str, peak_lr: float = 0.002, num_epochs: int = 5, **values: float) -> Train:
@@ -47,26 +43,6 @@ def test_halving_holds_then_divides_by_sqrt_2_at_the_beginning_of_every_epoch() 
     root = math.sqrt(2)
     found = rates(settings, 50, 100, 300, 500, 501, 600, 601, 700, 1000)
     assert found == pytest.approx([0.05, 0.1, 0.1, 0.1, 0.1 / root, 0.1 / root, 0.05, 0.05, 0.1 * 2**-2.5])
-
-
-FRACTIONS = st.floats(0.01, 0.5), st.floats(0, 0.4)
-
-
-@given(st.sampled_from(SCHEDULES), st.integers(1, TOTAL), *FRACTIONS, st.integers(1, 30))
-def test_every_rate_is_above_0_and_at_most_the_peak(
-    schedule: str, num_samples: int, warmup: float, hold: float, num_epochs: int
-) -> None:
-    held = {"hold_fraction": hold} if schedule == "halving" else {}
-    settings = settings_of(schedule, num_epochs=num_epochs, warmup_fraction=warmup, **held)
-    assert 0 < learning_rate(settings, num_samples, TOTAL) <= settings.peak_lr * (1 + 1e-9)
-
-
-@given(st.sampled_from(SCHEDULES), st.integers(250, TOTAL - 1))
-def test_no_rate_rises_after_the_warm_up(schedule: str, num_samples: int) -> None:
-    held = {"hold_fraction": 0.25} if schedule == "halving" else {}
-    settings = settings_of(schedule, num_epochs=8, warmup_fraction=0.25, **held)
-    now, later = rates(settings, num_samples, num_samples + 1)
-    assert later <= now
 
 
 def fast(settings: Any, peak_lr: float, fraction: float, num_epochs: int) -> str:
