@@ -66,7 +66,9 @@ def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
     unfinished = {key: value for key, value in before.items() if key != "failed"} | {"finished": False}
     write_marker(run.work, stage.name, unfinished)
     if force and stage.resumes:
-        _start_afresh(run, stage)
+        for path in (run.work / made for made in stage.makes):
+            if path.exists():
+                logging.info("%s is now %s", path, move_aside(path))
     start = time.monotonic()
     try:
         _run_commands(run, number, stage)
@@ -81,7 +83,7 @@ def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
         "work": str(run.work),
         **made_of,
         "makes": output_digests(run, stage),
-        "times": _times_of_outputs(run, stage),
+        "times": {path: times_digest(run.work / path) for path in stage.makes},  # to notice writing
     }
     if set(stage.audio_of) & set(stage.makes):  # audio that its own manifests name is known only now
         files = {path: digest for path, digest in made_of["needs"].items() if path in run.reads(stage)}
@@ -136,12 +138,6 @@ def _check_needs(run: Run, stage: Stage) -> None:
         raise AsrtoolError(what, f"run: {_again(run, maker)}")
 
 
-def _start_afresh(run: Run, stage: Stage) -> None:
-    for path in stage.makes:
-        if (run.work / path).exists():
-            logging.info("%s is now %s", run.work / path, move_aside(run.work / path))
-
-
 def _run_commands(run: Run, number: str, stage: Stage) -> None:
     path = run.work / "logs" / f"{number.zfill(2 + stage.is_lettered)}-{stage.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,11 +167,6 @@ def _check_outputs(run: Run, title: str, stage: Stage) -> None:
             f"{title} ended without an error but {run.work / missing[0]} is missing",
             f"correct `makes` or the command in {run.recipe.folder / 'recipe.py'}",
         )
-
-
-def _times_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
-    """Return output -> digest of names, sizes and times, to detect writing."""
-    return {path: times_digest(run.work / path) for path in stage.makes}
 
 
 def _again(run: Run, stage: Stage) -> str:

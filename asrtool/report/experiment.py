@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets
 from asrtool.errors import AsrtoolError
-from asrtool.report.training import TrainingRun, read_training
+from asrtool.report.training import TrainingRun, existing, read_json, read_training
 from asrtool.score.output import SCORE
 from asrtool.score.result import BY_TIME, Result
 from asrtool.score.segments import FILE, read_segments
@@ -73,7 +72,7 @@ def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
     run = read_json(work / RUN, "report")
     training = read_json(work / "train" / "train.json", "train")
     decoding = read_json(work / "decode" / "decode.json", "decode")
-    config = load_config(configs or [_existing(work / SETTINGS, "report")])
+    config = load_config(configs or [existing(work / SETTINGS, "report")])
     sets = read_sets(work / "manifests")
     manifests = {name: read_json(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
     cut = work / "cut" / "manifests" / "report.json"
@@ -86,7 +85,7 @@ def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
 
 
 def _read_score(work: Path, name: str, method: str) -> Result:
-    path = _existing(work / "score" / name / method / FILE, "score")
+    path = existing(work / "score" / name / method / FILE, "score")
     segments = read_segments(path)
     if any(len(segment.alignment.pairs) < len(segment.alignment.outcomes) for segment in segments):
         raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", AGAIN)
@@ -94,22 +93,6 @@ def _read_score(work: Path, name: str, method: str) -> Result:
         raise AsrtoolError(f"{path}: no segments", AGAIN)
     scored = read_json(path.parent / SCORE, "score").get("scored", BY_TIME)  # an earlier asrtool scored by time
     return Result(tuple(segments), scored=scored)
-
-
-def read_json(path: Path, stage: str) -> dict[str, Any]:
-    """Return the object in a file of `stage`; AsrtoolError if missing or broken."""
-    try:
-        content = json.loads(_existing(path, stage).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise AsrtoolError(f"{path}: broken JSON: {error}", f"run stage {stage} again with --force") from error
-    assert isinstance(content, dict), f"{path} holds {type(content)}"
-    return content
-
-
-def _existing(path: Path, stage: str) -> Path:
-    if not path.is_file():
-        raise AsrtoolError(f"{path} is missing", f"run stage {stage} first")
-    return path
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

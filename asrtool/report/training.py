@@ -20,6 +20,7 @@ STEP = np.dtype(
     + [(name, "f8") for name in ("loss", "begin", "compute_s", "comm_s", "wait_s", "data_s")]
 )
 Floats = NDArray[np.float64]
+OR_TRAIN = ", or name the OUT of asrtool train"  # what else to do if a file of a training is missing
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def read_training(train: Path) -> TrainingRun:
     Holds 96 bytes a step. Raises AsrtoolError for a missing file, a line that is no record, and a training without a
     step.
     """
-    content = _read_json(train / "inputs.json")
+    content = read_json(train / "inputs.json", "train", OR_TRAIN)
     inputs, num_learners = content["settings"], content.get("num_learners", 1)
     is_simulated = bool(inputs["emulation"].get("simulated"))
     learners, partners = {}, {}
@@ -90,7 +91,7 @@ def read_training(train: Path) -> TrainingRun:
     if not any(map(len, learners.values())):
         raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
-    final = _read_json(train / "train.json") if finished else {}
+    final = read_json(train / "train.json", "train", OR_TRAIN) if finished else {}
     lines = list(_read_lines(train / "metrics.jsonl"))
     clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
     seconds = final["seconds"] if finished else clock[-1][1]
@@ -200,22 +201,26 @@ def _columns(lines: list[dict[str, Any]], kind: str, *names: str) -> list[tuple[
     return [tuple(line.get(name, np.nan) for name in names) for line in lines if line.get("kind") == kind]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, stage: str, otherwise: str = "") -> dict[str, Any]:
+    """Return the object in a file of `stage`; AsrtoolError if missing or broken."""
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise AsrtoolError(f"{path} is missing", "run stage train first, or name the OUT of asrtool train") from error
+        content = json.loads(existing(path, stage, otherwise).read_bytes())
     except ValueError as error:
-        raise AsrtoolError(f"{path}: broken JSON: {error}", "run stage train again with --force") from error
+        raise AsrtoolError(f"{path}: broken JSON: {error}", f"run stage {stage} again with --force") from error
     assert isinstance(content, dict), f"{path} holds {type(content)}"
     return content
 
 
+def existing(path: Path, stage: str, otherwise: str = "") -> Path:
+    """Return the file `path` of `stage`; AsrtoolError if it is missing."""
+    if not path.is_file():
+        raise AsrtoolError(f"{path} is missing", f"run stage {stage} first{otherwise}")
+    return path
+
+
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSONL file, without an incomplete last line."""
-    if not path.exists():
-        raise AsrtoolError(f"{path} is missing", "run stage train first, or name the OUT of asrtool train")
-    with open(path, "rb") as file:
+    with open(existing(path, "train", OR_TRAIN), "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from html import escape
-from itertools import groupby
 
 from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.tables import format_rate
@@ -82,9 +81,8 @@ def format_html(result: Result, name: str) -> str:
 def _table(result: Result) -> Iterator[str]:
     heads = "".join(f"<th>{head}</th>" for head in ("speaker", *_COLUMNS, "WER %", "CER %"))
     yield f"<div><table>\n<tr>{heads}</tr>\n"
-    links = {speaker: f'<a href="#speaker-{number}">{escape(speaker)}</a>' for number, speaker in _numbers(result)}
-    for speaker, part in result.speakers.items():
-        yield _row(links[speaker], part)
+    for number, (speaker, part) in enumerate(result.speakers.items()):
+        yield _row(f'<a href="#speaker-{number}">{escape(speaker)}</a>', part)
     yield _row("Overall", result) + "</table></div>\n"
 
 
@@ -92,10 +90,6 @@ def _row(name: str, part: Result) -> str:
     rates = format_rate(part.overall.wer, 1), format_rate(part.characters.cer, 1)
     cells = (name, *part.overall.to_dict().values(), *rates)
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-
-
-def _numbers(result: Result) -> Iterator[tuple[int, str]]:
-    return iter(enumerate(result.speakers))
 
 
 _escape = functools.lru_cache(1 << 16)(escape)
@@ -109,12 +103,9 @@ def _cell(pair: Pair) -> str:
 
 
 def _segments(result: Result) -> Iterator[str]:
-    numbers = {speaker: number for number, speaker in _numbers(result)}
-    by_speaker = sorted(result.segments, key=lambda segment: numbers[segment.speaker])
-    for speaker, group in groupby(by_speaker, key=lambda segment: segment.speaker):
-        yield f'<h2 id="speaker-{numbers[speaker]}">{escape(speaker)}</h2>\n'
-        for segment in group:
-            yield _segment(segment)
+    for number, (speaker, part) in enumerate(result.speakers.items()):
+        yield f'<h2 id="speaker-{number}">{escape(speaker)}</h2>\n'
+        yield from map(_segment, part.segments)
 
 
 def format_words(pairs: Iterable[Pair]) -> str:

@@ -238,7 +238,7 @@ class _Section:
             if key[1] not in self.kinds:
                 values[key[1]] = self._convert(key, self.types[key[1]])
         chosen = {name: self._choose(name) for name in self.kinds}
-        self._check_tables(self._by_table([item for items in chosen.values() for item in items]))
+        self._check_tables([item for items in chosen.values() for item in items])
         for name, items in chosen.items():
             values[name] = tuple(items) if self._is_list(name) else items[0]
         return self.section_class(**values)
@@ -292,21 +292,17 @@ class _Section:
                 values[key[2]] = self._convert(key, types[key[2]])
         return values
 
-    def _by_table(self, chosen: Iterable[Choice]) -> dict[str, Choice]:
-        """Return table -> component; AsrtoolError if two different ones share a table."""
+    def _check_tables(self, chosen: Iterable[Choice]) -> None:
+        """Check that no two components share a table, and tables of those not chosen."""
         tables: dict[str, Choice] = {}
         for item in chosen:
             other = tables.setdefault(item.table, item)
             if type(other.settings) is not type(item.settings):
                 what = f"{other.name} and {item.name} would share the table [{self.name}.{item.table}]"
                 raise AsrtoolError(what, "rename one of the objects")
-        return tables
-
-    def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
-        """Check tables of components that are known here but not chosen."""
         known = self._known_tables()
         for table, key in {key[1]: key for key in self._keys(3)}.items():
-            if table in chosen or table in self.given.named.get(self.name, ()):
+            if table in tables or table in self.given.named.get(self.name, ()):
                 continue
             if table not in known:
                 raise self._unknown(key)

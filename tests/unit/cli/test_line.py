@@ -1,12 +1,73 @@
-"""A recipe's command lines are read as click would read them, without data."""
+"""Commands of a person's own, and of a recipe: what is found of a line without running it."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 from asrtool.cli.line import find_entry
+from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.source import Entry
+from asrtool.recipe.source import Entry, code_digests
+
+COMMAND = '''
+import click
+
+@click.command()
+@click.argument("name")
+@click.option("--twice", is_flag=True)
+def greet(name: str, twice: bool) -> None:
+    """Greet NAME."""
+    click.echo(f"hello {name}" * (1 + twice))
+
+nothing = 3
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("own") / "own_commands_of_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "greeting.py").write_text(COMMAND, encoding="utf-8")
+    sys.path.insert(0, str(folder.parent))
+    yield folder
+    sys.path.remove(str(folder.parent))
+
+
+def test_it_runs_with_its_own_options() -> None:
+    done = CliRunner().invoke(cli, ["own_commands_of_a_test.greeting:greet", "you", "--twice"])
+    assert (done.exit_code, done.output) == (0, "hello youhello you\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("own_commands_of_a_test.greeting:great", "has no attribute 'great'"),
+        ("own_commands_of_a_test.gone:greet", "No module named"),
+        ("own_commands_of_a_test.greeting:nothing", "is a int, expected a click command"),
+    ],
+)
+def test_what_is_no_command_is_a_line(path: str, expected: str) -> None:
+    done = CliRunner().invoke(cli, [path, "you"])
+    assert done.exit_code == 2
+    assert expected in done.output
+
+
+def test_a_stage_may_call_it_and_its_source_counts(package: Path) -> None:
+    words = ["asrtool", "own_commands_of_a_test.greeting:greet", "you"]
+    before = code_digests([find_entry(words)])
+    (package / "greeting.py").write_text(COMMAND.replace("hello", "good morning"), encoding="utf-8")
+    after = code_digests([find_entry(words)])
+    assert before != after
+    assert [name for name in after if name.endswith("greeting.py")]
+
+
+# Command lines of a recipe, read as click would read them, without data
 
 
 def test_the_function_behind_a_command_is_found_beneath_its_decorators() -> None:
@@ -32,8 +93,6 @@ def test_what_click_would_refuse_is_reported_with_the_line(line: str, message: s
 
 
 def test_a_command_whose_module_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asrtool.cli.main import cli
-
     monkeypatch.setattr(cli, "lazy", {"gone": ("asrtool.cli.gone:gone", "")})
     with pytest.raises(AsrtoolError, match=r"the command cannot be loaded: No module named 'asrtool\.cli\.gone'"):
         find_entry(["asrtool", "gone"])

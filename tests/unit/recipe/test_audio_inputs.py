@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import toy
+from toy import states
 
 from asrtool.data.manifests import manifest
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.plan import plan
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run
 
@@ -44,10 +44,6 @@ def run(tmp_path: Path, toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     made = toy.make_run(tmp_path, stages)
     assert run_stages(made, range(3)) == ["prepare", "features", "lm"]
     return made
-
-
-def states(run: Run) -> list[str]:
-    return [f"{state.word} {state.why}".strip() for state in plan(run, range(3))]
 
 
 def replace(path: Path) -> None:

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 import toy
+from toy import states
 
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.plan import first_section, format_commands, format_outcome, format_states, plan
+from asrtool.recipe.plan import first_section, format_commands, format_outcome, format_states
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run, read_marker, write_marker
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 
 ALL = range(3)
-
-
-def states(run: Run, chosen: range = ALL) -> list[str]:
-    return [f"{state.word} {state.why}".strip() for state in plan(run, chosen)]
 
 
 def with_settings(run: Run, *overrides: str) -> Run:

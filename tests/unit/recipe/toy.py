@@ -10,6 +10,7 @@ from pathlib import Path
 
 from asrtool.data.manifests.manifest import audio_files_below
 from asrtool.recipe import engine, process, source
+from asrtool.recipe.plan import plan
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
 from asrtool.recipe.source import Entry
@@ -91,6 +92,11 @@ def write_sources(root: Path) -> None:
 def make_run(folder: Path, stages: Sequence[Stage] = STAGES, config: Config | None = None) -> Run:
     recipe = Recipe(folder / "toy", "mini", tuple(stages))
     return Run(recipe, config or Config(), folder / "exp", find_entry, audio_files_below, Request("toy", [], []))
+
+
+def states(run: Run, chosen: range = range(3)) -> list[str]:
+    """State of each stage and why it is so."""
+    return [f"{state.word} {state.why}".strip() for state in plan(run, chosen)]
 
 
 if __name__ == "__main__":

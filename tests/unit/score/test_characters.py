@@ -85,23 +85,8 @@ def test_parentheses_of_plain_text_are_characters(tmp_path: Path) -> None:
 def write_case(folder: Path, seed: int) -> None:
     """Segments in several scripts, and what was heard: words that are missed, changed, or in another case."""
     draw = random.Random(seed)
-    words = [
-        "Привет",
-        "мир",
-        "ёлка",
-        "ЁЛКА",
-        "été",
-        "ÉTÉ",
-        "Hello",
-        "hello",
-        "今",
-        "天",
-        "气",
-        "ação",
-        "straße",
-        "İ",
-        "ς",
-    ]
+    words = ["Привет", "мир", "ёлка", "ЁЛКА", "été", "ÉTÉ", "Hello", "hello"]
+    words += ["今", "天", "气", "ação", "straße", "İ", "ς"]
     segments, heard = [], []
     for number in range(40):
         said = draw.choices(words, k=draw.randint(1, 9))
