@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,6 @@ MADE_WITH, CHECKED_WITH = (150, 120), (40, 61)
 TOLERANCE = 1e-3  # of scores, natural logarithms
 LEAST = -50.0  # scores below are the same
 LEAVE_OUT = "leave out --onnx"
-
-
-@dataclass(frozen=True)
-class Written:
-    """Files that were written, and the command that runs sherpa-onnx on them."""
-
-    folder: Path
-    command: str
 
 
 class Normalised(nn.Module):
@@ -107,11 +98,11 @@ class Joiner(nn.Module):
         return logits
 
 
-def export_for_sherpa(work: Path, out: Path) -> Written:
+def export_for_sherpa(work: Path, out: Path) -> str:
     """Write the folder `out` of the work folder or bundle `work`.
 
-    Raises AsrtoolError where the package onnx is missing, where sherpa-onnx has no such features or search, and where a
-    layer cannot be written as ONNX.
+    Returns the command that runs sherpa-onnx on it. Raises AsrtoolError where the package onnx is missing, where
+    sherpa-onnx has no such features or search, and where a layer cannot be written as ONNX.
     """
     _require_onnx()
     with open_trained(work) as trained:
@@ -137,7 +128,7 @@ def export_for_sherpa(work: Path, out: Path) -> Written:
                 )
             else:
                 _write_transducer(folder, whole, about, str(trained.origin))
-    return Written(out, _command(out, is_ctc, features))
+    return _command(out, is_ctc, features)
 
 
 def _require_onnx() -> None:

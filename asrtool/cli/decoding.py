@@ -252,9 +252,9 @@ def _export_onnx(work: Path, out: Path, methods: tuple[str, ...]) -> None:
         raise click.UsageError("--onnx takes no --method: sherpa-onnx has its own searches.")
     from asrtool.bundle.sherpa import export_for_sherpa
 
-    written = export_for_sherpa(work, out)
-    names = sorted(path.name for path in written.folder.glob("[!.]*"))
-    click.echo(f"{written.folder}: {', '.join(names)}\n{written.command}")
+    command = export_for_sherpa(work, out)
+    names = sorted(path.name for path in out.glob("[!.]*"))
+    click.echo(f"{out}: {', '.join(names)}\n{command}")
 
 
 @click.command(cls=Command)

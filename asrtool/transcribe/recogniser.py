@@ -48,10 +48,6 @@ class SpeakerNormaliser:
         for speaker, moments in self.moments.items():
             self.sums.learn(speaker, moments)
 
-    def inputs(self, piece: Piece) -> np.ndarray:
-        """Return the model's input for a piece, (T, F) float32, in order per speaker."""
-        return self.sums.normalise(piece.speaker, piece.feats_TF)
-
 
 @dataclass(frozen=True)
 class Recogniser:
@@ -92,10 +88,12 @@ class Recogniser:
         number = 0
         for group in _groups(pieces, GROUP_S):
             voices.hear(group)
-            inputs = [voices.inputs(piece) for piece in group]
+            inputs = [voices.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
             for piece, scores_TV in zip(group, self._scores(inputs), strict=True):
                 check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
-                yield Scored(_as_utterance(piece, number), scores_TV, 0.0, number)
+                of_piece = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
+                utterance = Utterance(f"{piece.speaker}-{number}", piece.speaker, "A", *of_piece)
+                yield Scored(utterance, scores_TV, 0.0, number)
                 number += 1
 
     def _scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -156,10 +154,3 @@ def _groups(pieces: Iterable[Piece], most_s: float) -> Iterator[list[Piece]]:
             group = []
     if group:
         yield group
-
-
-def _as_utterance(piece: Piece, number: int) -> Utterance:
-    name = f"{piece.speaker}-{number}"
-    return Utterance(
-        name, piece.speaker, "A", piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
-    )

@@ -11,7 +11,7 @@ Letters in names: C channels, S samples, T frames, F features.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,14 +157,6 @@ def levels_of(samples_S: np.ndarray, step: int) -> np.ndarray:
     frames = samples_S[: num_frames * step].reshape(num_frames, step)
     power = (frames - frames.mean(axis=1, keepdims=True)).astype(np.float64) ** 2
     return (10 * np.log10(power.mean(axis=1) + 1e-10)).astype(np.float32)
-
-
-def cut(blocks: Iterable[np.ndarray], sampling_rate_hz: int, longest_s: float) -> Iterator[Segment]:
-    """The pieces of one channel, whose samples come in `blocks`."""
-    segmenter = Segmenter(sampling_rate_hz, longest_s)
-    for samples_S in blocks:
-        yield from segmenter.add(samples_S)
-    yield from segmenter.end()
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class Stream:
             yield from self._finish(segment)
         if piece := self._segmenter.open_piece():
             words = self._search(piece, at_end=False)
-            heard = Heard(piece.begin_s, self._heard_s, words, piece.overlap_s)
-            yield Update(self._after_held(heard), self._heard_s, False)
+            pieces = self._stitch(Heard(piece.begin_s, self._heard_s, words, piece.overlap_s))
+            yield Update(tuple(word for each in pieces for word in each.words), self._heard_s, False)
 
     def end(self) -> Iterator[Update]:
         """Yield the updates that the end of the channel makes final."""
@@ -90,16 +90,15 @@ class Stream:
         end_s = segment.begin_s + len(segment.samples_S) / self._rate
         heard = Heard(segment.begin_s, end_s, self._search(segment, at_end=True), segment.overlap_s)
         self._voices.hear([Piece(self._name, segment.begin_s, end_s, 0.0, self._frames(segment))])
-        pieces = stitch([self._held, heard] if self._held else [heard])
+        pieces = self._stitch(heard)
         self._held = pieces.pop() if segment.is_cut else None
         self._spoken = None
         for piece in pieces:
             yield Update(piece.words, self._heard_s, True)
 
-    def _after_held(self, heard: Heard) -> tuple[Word, ...]:
-        """Return the words of the open segment, and of the one before if not final."""
-        pieces = stitch([self._held, heard] if self._held else [heard])
-        return tuple(word for piece in pieces for word in piece.words)
+    def _stitch(self, heard: Heard) -> list[Heard]:
+        """Return a segment, behind the one before if that is not final."""
+        return stitch([self._held, heard] if self._held else [heard])
 
     def _frames(self, segment: Segment) -> np.ndarray:
         return frames_of(segment.samples_S, self._rate, self._recogniser.features, self._extractor)

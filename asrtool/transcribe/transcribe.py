@@ -162,13 +162,8 @@ def find_audio(paths: Iterable[str]) -> list[Audio]:
         if not inside:
             raise AsrtoolError(f"{path}: no audio in it, expected files {', '.join(SUFFIXES)}", "name another folder")
         found += [Audio(str(each), str(each.relative_to(path).with_suffix(""))) for each in inside]
-    return _told_apart(found)
-
-
-def _told_apart(audio: Sequence[Audio]) -> list[Audio]:
-    """Add the suffix of the file to names that several files share."""
-    nums = Counter(each.name for each in audio)
-    return [replace(each, name=each.name + Path(each.path).suffix) if nums[each.name] > 1 else each for each in audio]
+    nums = Counter(each.name for each in found)  # those that several files share get their suffixes
+    return [replace(each, name=each.name + Path(each.path).suffix) if nums[each.name] > 1 else each for each in found]
 
 
 def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:

@@ -87,7 +87,18 @@ def to_vtt(transcript: Transcript) -> str:
 
 def to_json(transcript: Transcript) -> str:
     """Format lines and words with times in seconds and confidences from 0 to 1."""
-    return json.dumps(as_dict(transcript), ensure_ascii=False, indent=1) + "\n"
+    lines = [
+        {
+            "channel": line.channel,
+            "begin_s": round(line.begin_s, 3),
+            "end_s": round(line.end_s, 3),
+            "text": line.text,
+            "words": [_word(word) for word in line.words],
+        }
+        for line in transcript.lines
+    ]
+    content = {"recording": transcript.name, "duration_s": round(transcript.duration_s, 3), "lines": lines}
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def to_textgrid(transcript: Transcript) -> str:
@@ -112,24 +123,6 @@ def to_textgrid(transcript: Transcript) -> str:
             quoted = shown.replace('"', '""')
             text += f'intervals [{number}]:\nxmin = {begin_s:.3f}\nxmax = {end_s:.3f}\ntext = "{quoted}"\n'
     return text
-
-
-def as_dict(transcript: Transcript) -> dict[str, Any]:
-    """Return the content of `to_json` as a dictionary."""
-    return {
-        "recording": transcript.name,
-        "duration_s": round(transcript.duration_s, 3),
-        "lines": [
-            {
-                "channel": line.channel,
-                "begin_s": round(line.begin_s, 3),
-                "end_s": round(line.end_s, 3),
-                "text": line.text,
-                "words": [_word(word) for word in line.words],
-            }
-            for line in transcript.lines
-        ],
-    }
 
 
 def channel_name(channel: int) -> str:

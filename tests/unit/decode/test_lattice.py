@@ -97,14 +97,8 @@ def test_the_list_holds_the_cheapest_sentences_of_all_in_order(
     assert totals == pytest.approx(sorted(expected.values())[:num], abs=1e-4)
     assert len({path.words for path in found}) == len(found) == min(num, len(expected))
     assert totals == pytest.approx([expected[path.words] for path in found], abs=1e-4)
-
-
-@given(st.integers(1, 4), st.integers(0, 2**31))
-@settings(max_examples=30, deadline=None)
-def test_each_sentence_comes_with_its_best_path_and_both_scores(graph: GraphArrays, num_frames: int, seed: int) -> None:
-    scores_TV = posteriors(num_frames, seed)
-    paths = {(words, tokens): cost for _, words, cost, tokens in all_paths(scores_TV, WIDE)}
-    for path in LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE):
+    paths = {(words, tokens): cost for _, words, cost, tokens in all_paths(scores_TV, weights)}
+    for path in found:
         tokens = tuple(path.tokens)
         assert path.acoustic == pytest.approx(sum(float(scores_TV[t, v]) for t, v in enumerate(tokens)), abs=1e-5)
         assert path.lm == pytest.approx(-paths[path.words, tokens], abs=1e-5)
@@ -140,14 +134,6 @@ def test_the_first_of_the_list_is_what_one_best_search_finds(
         expected = GraphSearch(fst, max_active=1000).search(scores_TV, 0.7, beam)
         found = LatticeSearch(graph, 1000, lattice_beam=5.0, num_paths=3).search(scores_TV, Weights(0.7, 0.0, beam))
         assert found[0].tokens == expected
-
-
-def test_the_most_active_tokens_are_those_of_the_lowest_cost(graph: GraphArrays) -> None:
-    scores_TV = posteriors(6, seed=4)
-    narrow = LatticeSearch(graph, max_active=1, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE)
-    wide = LatticeSearch(graph, max_active=1000, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE)
-    assert 0 < len(narrow) <= len(wide)
-    assert {path.words for path in narrow} <= {path.words for path in wide}
 
 
 def test_posteriors_that_no_path_survives_give_no_list(graph: GraphArrays) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from asrtool.transcribe.segments import KEPT_S, OVERLAP_S, PAUSE_S, Segment, cut, levels_of
+from asrtool.transcribe.segments import KEPT_S, OVERLAP_S, PAUSE_S, Segment, Segmenter, levels_of
 
 RATE = 8000
 LONGEST_S = 6.0
@@ -27,7 +27,9 @@ def sound(spans: list[tuple[float, float]], duration_s: float, noise: float = 0.
 
 def pieces(samples: np.ndarray, block_s: float = 1.0, longest_s: float = LONGEST_S) -> list[Segment]:
     size = max(1, round(block_s * RATE))
-    return list(cut((samples[i : i + size] for i in range(0, len(samples), size)), RATE, longest_s))
+    segmenter = Segmenter(RATE, longest_s)
+    found = [one for i in range(0, len(samples), size) for one in segmenter.add(samples[i : i + size])]
+    return [*found, *segmenter.end()]
 
 
 def end_s(segment: Segment) -> float:
@@ -35,16 +37,13 @@ def end_s(segment: Segment) -> float:
 
 
 def test_speech_is_found_with_a_little_of_the_pause_around_it() -> None:
-    found = pieces(sound([(2.0, 3.5), (6.0, 6.4)], 9.0))
+    samples = sound([(2.0, 3.5), (6.0, 6.4)], 9.0)
+    found = pieces(samples)
     assert [(pytest.approx(one.begin_s, abs=0.011), pytest.approx(end_s(one), abs=0.011)) for one in found] == [
         (2.0 - KEPT_S, 3.5 + KEPT_S),
         (6.0 - KEPT_S, 6.4 + KEPT_S),
     ]
-
-
-def test_samples_are_those_of_the_place() -> None:
-    samples = sound([(2.0, 3.5), (6.0, 6.4)], 9.0)
-    for one in pieces(samples):
+    for one in found:
         begin = round(one.begin_s * RATE)
         assert np.array_equal(one.samples_S, samples[begin : begin + len(one.samples_S)])
 
