@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 from dask_cluster import Cluster, needs_dask
 from made_up import write_graph
+from toy_work import FEATURES, SENTENCES, make_work
 
 from asrtool.cli.decoding import decode, tune
 from asrtool.data.features.cmvn import Moments, write_cmvn
@@ -25,15 +25,9 @@ from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.acoustic import build_model, save_model
-from asrtool.settings.config import to_table
-from asrtool.settings.data import Features
 from asrtool.settings.schema import SEARCHED
-from asrtool.settings.toml_files import load_config
 
-SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "yeah i see the sea"] * 3
-NUM_UTTERANCES, NUM_TOKENS = 12, 40
+NUM_UTTERANCES = 12
 METHODS = "greedy,beam,graph,rescore"
 WATCHED = "test_cluster:Watched"
 
@@ -80,32 +74,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All that is decoded with; the model is random, and sure of what it says."""
-    work = tmp_path_factory.mktemp("work")
-    sentences = work / "sentences.txt"
-    sentences.write_text("\n".join(SENTENCES) + "\n")
-    train_tokenizer(sentences, work / "tokenizer", NUM_TOKENS)
-    write_graph(work, sentences)
-    write_model(work / "model.pt", Tokenizer.load(work / "tokenizer").digest)
+    work = make_work(tmp_path_factory.mktemp("toy") / "work", "none")
+    write_graph(work, work / "sentences.txt")
     for name in ("dev", "test"):
         write_features(work / "features" / name)
     return work
-
-
-def write_model(path: Path, tokenizer: str) -> None:
-    torch.manual_seed(0)
-    model = load_config([], ["model.lstm.num_layers=1", "model.lstm.hidden_size=16"]).model
-    sizes = {"num_features": Features().num_features, "num_tokens": NUM_TOKENS}
-    built = build_model(model, **sizes)
-    with torch.no_grad():
-        for weights in built.parameters():
-            weights *= 4
-    info = {
-        "model": to_table(model),
-        "features": {"frame_shift_ms": 10.0, "cmvn": "none"},
-        "tokenizer": tokenizer,
-        **sizes,
-    }
-    save_model(path, built, info)
 
 
 def write_features(folder: Path) -> None:
@@ -117,8 +90,8 @@ def write_features(folder: Path) -> None:
         utterance = Utterance(
             f"u{i:02}", "r", "A", 10.0 * i, int(num_frames) / 100, "s", SENTENCES[i % 4], 0, int(num_frames)
         )
-        items.append((utterance, random.normal(size=(num_frames, Features().num_features)).astype(np.float32) * 3))
-    utterances = write_shard(folder, 0, items, Features())
+        items.append((utterance, random.normal(size=(num_frames, FEATURES.num_features)).astype(np.float32) * 3))
+    utterances = write_shard(folder, 0, items, FEATURES)
     write_index(folder, utterances)
     write_cmvn(folder, {}, Moments.of(np.concatenate([feats_TF for _, feats_TF in items])))
 
@@ -128,7 +101,7 @@ def run(work: Path, command: Any, *words: object, executor: str = "local", metho
     options = [word for name in SEARCHED for word in (f"--{name}", work / name)]
     settings = [f"decode.methods={methods}", "decode.num_jobs=1", "decode.batch_s=0.6"]
     options += [word for each in settings for word in ("--set", each)]
-    words = (work / "model.pt", *words, *options, "--executor", executor)
+    words = (work / "average" / "model.pt", *words, *options, "--executor", executor)
     done = CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,130 +17,108 @@ from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 
 
-class NoSubsampling(Encoder):
-    """Says how wide a row is, and not how many frames it stands for."""
+class Silent(WordEncoder):
+    """Says neither how wide a row is nor how many frames it stands for."""
 
-    def __init__(self, settings: Any, num_features: int) -> None:
+    subsampling = None  # type: ignore[assignment]
+
+    def __init__(self, settings: Any, num: int) -> None:
         super().__init__()
-        self.output_size = num_features
-
-    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        return feats_NTF, feat_lens_N
-
-
-class NoOutputSize(WordEncoder):
-    def __init__(self, settings: Any, num_words: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(num_words, 4)
+        self.embedding = nn.Embedding(num, 4)
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         return self.embedding(feats_NTF), feat_lens_N
 
 
-def test_an_encoder_of_frames_says_how_many_a_row_stands_for() -> None:
-    model = Model(encoder=Choice.of("encoder", f"{__name__}:NoSubsampling"))
-    with pytest.raises(AsrtoolError, match="NoSubsampling: no encoder, it lacks subsampling; set it to a whole number"):
-        build_model(model, num_features=3, num_tokens=4)
-
-
-def test_an_encoder_of_words_says_how_wide_a_row_is() -> None:
-    encoder = Choice.of("word-encoder", f"{__name__}:NoOutputSize")
-    with pytest.raises(AsrtoolError, match="NoOutputSize: no encoder, it lacks output_size; set it to a whole number"):
+@pytest.mark.parametrize("lacking", ["subsampling", "output_size"])
+def test_an_encoder_says_how_wide_a_row_is_and_how_many_frames_it_stands_for(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lacking == "output_size":
+        monkeypatch.setattr(Silent, "subsampling", 1)
+    message = f"Silent: no encoder, it lacks {lacking}; set it to a whole number"
+    with pytest.raises(AsrtoolError, match=message):
+        build_model(Model(encoder=Choice.of("encoder", f"{__name__}:Silent")), num_features=3, num_tokens=4)
+    encoder = Choice.of("word-encoder", f"{__name__}:Silent")
+    with pytest.raises(AsrtoolError, match=message):
         build_neural_lm(encoder, Choice.of("word-output", "softmax"), ["<unk>", "<s>", "yes"])
 
 
 class Thinning(Encoder):
-    """Says that a row is one of two frames; makes every `stride`th frame a row, and so many `extra` ones."""
+    """Makes a row of two frames, and returns what `changed` makes of these."""
 
-    stride, extra, width = 2, 0, 3
+    changed: Callable[[Tensor, Tensor], Any] = staticmethod(lambda rows_NTC, lens_N: (rows_NTC, lens_N))
 
     def __init__(self, settings: Any, num_features: int) -> None:
         super().__init__()
         self.subsampling, self.output_size = 2, num_features
 
-    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        lens_N = torch.div(feat_lens_N + self.stride - 1, self.stride, rounding_mode="floor")
-        rows_NTC = feats_NTF[:, :: self.stride, : self.width]
-        return nn.functional.pad(rows_NTC, (0, 0, 0, self.extra)), lens_N
-
-
-class EveryThird(Thinning):
-    stride = 3
-
-
-class Narrow(Thinning):
-    width = 2
-
-
-class Cut(Thinning):
-    """Has fewer rows than it says."""
-
-    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        rows_NTC, lens_N = super().forward(feats_NTF, feat_lens_N)
-        return rows_NTC[:, :-1], lens_N
-
-
-class Padded(Thinning):
-    """Has more rows than any utterance, which nobody reads."""
-
-    extra = 2
-
-
-class RowsAlone(Thinning):
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Any:
-        return super().forward(feats_NTF, feat_lens_N)[0]
+        return self.changed(feats_NTF[:, ::2], self.output_lens(feat_lens_N))
 
 
-class Bare(Ctc):
-    """Returns the sum alone."""
+class Returning(Ctc):
+    """Returns what `changed` makes of its loss."""
 
-    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Any:
-        return super().loss(hidden_NTC, lens_N, targets_NU, target_lens_N).total
+    changed: Callable[[Loss], Any]
 
-
-class Unsummed(Ctc):
-    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        return Loss(hidden_NTC[:, 0, 0], 1)
+    def loss(self, *batch: Tensor) -> Any:
+        return self.changed(super().loss(*batch))
 
 
-def loss_of(encoder: str = "Thinning", objective: str = "ctc") -> Loss:
+def loss_of(objective: str = "ctc") -> Loss:
     """Of two utterances, 7 and 4 frames long."""
-    name = objective if objective == "ctc" else f"{__name__}:{objective}"
-    model = Model(Choice.of("encoder", f"{__name__}:{encoder}"), Choice.of("objective", name))
+    torch.manual_seed(1)
+    model = Model(Choice.of("encoder", f"{__name__}:Thinning"), Choice.of("objective", objective))
     targets = torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])
     return build_model(model, num_features=3, num_tokens=4).loss(torch.randn(2, 7, 3), torch.tensor([7, 4]), *targets)
 
 
 @pytest.mark.parametrize(
-    ("encoder", "message"),
+    ("changed", "message"),
     [
-        ("EveryThird", "made [3, 2] rows of [7, 4] frames, expected [4, 2] by its subsampling of 2; correct subsampli"),
-        ("Narrow", "made rows of shape (2, 4, 2), expected (2, 4, 3); return (utterances, rows, output_size)"),
-        ("Cut", "made rows of shape (2, 3, 3), expected (2, 4, 3); return"),
-        ("RowsAlone", "returned Tensor, expected builtins:tuple; return one"),
+        (
+            lambda rows, lens: (rows, torch.tensor([3, 2])),
+            "made [3, 2] rows of [7, 4] frames, expected [4, 2] by its subsampling of 2; correct subsampli",
+        ),
+        (
+            lambda rows, lens: (rows[..., :2], lens),
+            "made rows of shape (2, 4, 2), expected (2, 4, 3); return (utterances, rows, output_size)",
+        ),
+        (lambda rows, lens: (rows[:, :-1], lens), "made rows of shape (2, 3, 3), expected (2, 4, 3); return"),
+        (lambda rows, lens: rows, "returned Tensor, expected builtins:tuple; return one"),
     ],
 )
-def test_an_encoder_whose_rows_contradict_what_it_says_is_refused(encoder: str, message: str) -> None:
+def test_an_encoder_whose_rows_contradict_what_it_says_is_refused(
+    changed: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Thinning, "changed", staticmethod(changed))  # type: ignore[arg-type]
     with pytest.raises(AsrtoolError) as caught:
-        loss_of(encoder)
-    assert str(caught.value).startswith(f"{__name__}:{encoder} {message}")
+        loss_of()
+    assert str(caught.value).startswith(f"{__name__}:Thinning {message}")
 
 
 @pytest.mark.parametrize(
-    ("objective", "message"),
+    ("changed", "message"),
     [
-        ("Bare", "returned Tensor, expected asrtool.models.acoustic:Loss; return one"),
-        ("Unsummed", "made a loss of shape (2,), expected a scalar tensor; sum it over the utterances"),
+        (lambda loss: loss.total, "returned Tensor, expected asrtool.models.acoustic:Loss; return one"),
+        (
+            lambda loss: Loss(loss.total.expand(2), 1),
+            "made a loss of shape (2,), expected a scalar tensor; sum it over the utterances",
+        ),
     ],
 )
-def test_an_objective_without_a_loss_of_the_batch_is_refused(objective: str, message: str) -> None:
+def test_an_objective_without_a_loss_of_the_batch_is_refused(
+    changed: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Returning, "changed", staticmethod(changed), raising=False)  # type: ignore[arg-type]
     with pytest.raises(AsrtoolError) as caught:
-        loss_of(objective=objective)
-    assert str(caught.value).startswith(f"{__name__}:{objective} {message}")
+        loss_of(f"{__name__}:Returning")
+    assert str(caught.value).startswith(f"{__name__}:Returning {message}")
 
 
-def test_rows_behind_the_last_one_are_nobody_s_business() -> None:
-    torch.manual_seed(1)
-    loss = loss_of("Padded")
-    torch.manual_seed(1)
-    torch.testing.assert_close(loss.total, loss_of("Thinning").total)
+def test_rows_behind_the_last_one_are_nobody_s_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = loss_of().total
+    longer = staticmethod(lambda rows, lens: (nn.functional.pad(rows, (0, 0, 0, 2)), lens))
+    monkeypatch.setattr(Thinning, "changed", longer)
+    torch.testing.assert_close(loss_of().total, expected)
