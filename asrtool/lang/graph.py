@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def make_lexicon_fst(lexicon: Sequence[Pronunciation], tokens: Mapping[str, int]
             source, output = num_states, EPSILON_LABEL
             num_states += 1
         lines.append(f"{source} 0 {tokens[tokenization[-1]]} {output}")
-    return _text([*lines, "0"])
+    return "\n".join([*lines, "0\n"])
 
 
 def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
@@ -179,17 +179,6 @@ def _lines(*columns: np.ndarray) -> Iterator[str]:
         yield "".join([pattern % row for row in zip(*some, strict=True)])
 
 
-def make_relabel_fst(kept: Iterable[int], removed: Iterable[int]) -> str:
-    """Make the automaton that, composed on the left, turns `removed` into epsilon."""
-    lines = [f"0 0 {label} {label}" for label in kept]
-    lines += [f"0 0 {EPSILON_LABEL} {label}" for label in removed]
-    return _text([*lines, "0"])
-
-
-def _text(lines: Iterable[str]) -> str:
-    return "\n".join(lines) + "\n"
-
-
 def _compose_by_kaldifst(automata: Automata) -> kaldifst.StdVectorFst:
     """Return HLG, determinised and minimised before and after H.
 
@@ -200,7 +189,9 @@ def _compose_by_kaldifst(automata: Automata) -> kaldifst.StdVectorFst:
     kaldifst.determinize_star(lg, delta=DELTA, use_log=True)
     kaldifst.minimize_encoded(lg, delta=DELTA)
     _log_fst("LG", lg)
-    lg = _compose(_compile(make_relabel_fst(automata.tokens, automata.disambig)), lg)
+    kept = [f"0 0 {label} {label}" for label in automata.tokens]
+    to_epsilon = [f"0 0 {EPSILON_LABEL} {label}" for label in automata.disambig]
+    lg = _compose(_compile("\n".join([*kept, *to_epsilon, "0\n"])), lg)
     hlg = _compose(_compile(automata.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
     del lg
     _log_fst("HoLG", hlg)

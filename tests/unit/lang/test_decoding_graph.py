@@ -118,13 +118,6 @@ def test_no_disambiguation_symbol_is_left_and_arcs_are_sorted(toy: Path) -> None
         assert all(0 <= write < WORDS.index("#0") for _, write, _, _ in arcs_of(graph, state))
 
 
-def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
-    topology = kaldifst.compile(CtcTopology().transducer([1, 2]), acceptor=False)
-    for length in range(7):
-        for labels in itertools.product((1, 2, 3), repeat=length):
-            assert accept(topology, labels) == {collapse(labels): 0.0}
-
-
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer, a trigram and its graph for a few hundred words."""

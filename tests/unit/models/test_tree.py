@@ -41,24 +41,14 @@ def sums(rows: Rows) -> dict[Context, np.ndarray]:
     return {context: moments(rows_KF).sum(axis=0) for context, rows_KF in rows.items()}
 
 
-def gaussian_log_prob(rows_KF: np.ndarray, fitted_to_KF: np.ndarray | None = None) -> float:
-    """ln p of rows by the Gaussian that fits them, or others, best, one row and one feature after the other."""
-    fitted_to_KF = rows_KF if fitted_to_KF is None else fitted_to_KF
-    mean, variance = fitted_to_KF.mean(axis=0), np.maximum(fitted_to_KF.var(axis=0), 1e-3)
+def gaussian_log_prob(rows_KF: np.ndarray) -> float:
+    """ln p of rows by the Gaussian that fits them best, one row and one feature after the other."""
+    mean, variance = rows_KF.mean(axis=0), np.maximum(rows_KF.var(axis=0), 1e-3)
     return sum(
         -0.5 * (math.log(2 * math.pi * v) + (x - m) ** 2 / v)
         for row in rows_KF
         for x, m, v in zip(row, mean, variance, strict=True)
     )
-
-
-def log_prob_of_tied(rows: Rows, fitted_to: Rows, leaf_of: dict[Context, object]) -> float:
-    """ln p of all rows where the contexts of a leaf share a Gaussian."""
-    total = 0.0
-    for leaf in set(leaf_of.values()):
-        members = [context for context in rows if leaf_of[context] == leaf]
-        total += gaussian_log_prob(*(np.concatenate([each[c] for c in members]) for each in (rows, fitted_to)))
-    return total
 
 
 def partition(tree: Tree, rows: Rows) -> set[frozenset[Context]]:
@@ -114,23 +104,6 @@ def test_questions_merge_what_sounds_alike() -> None:
     assert frozenset({0, 2, 4}) in asked
     assert frozenset({1, 3}) in asked
     assert not any(len({token % 2 for token in question}) > 1 for question in asked)
-
-
-def test_a_few_leaves_keep_what_contexts_gain_and_know_rows_that_they_have_not_seen() -> None:
-    """With three classes of left contexts among twelve tokens: 265 contexts, and 23, 46, 69 leaves."""
-    rows = rows_of_contexts(7, 12, 3)
-    seen, unseen = ({context: each[part::2] for context, each in rows.items()} for part in (0, 1))
-    leaf_of: dict[int, dict[Context, object]] = {}
-    for num_leaves in (23, 46, 69):
-        tree = grow_tree(sums(seen), 12, num_leaves, 1)
-        leaf_of[num_leaves] = {context: int(tree.leaves_VV2[context]) for context in rows}
-    leaf_of[len(rows)] = {context: context for context in rows}
-    on_seen = {number: log_prob_of_tied(seen, seen, leaves) for number, leaves in leaf_of.items()}
-    on_unseen = {number: log_prob_of_tied(unseen, seen, leaves) for number, leaves in leaf_of.items()}
-    kept = {number: (value - on_seen[23]) / (on_seen[265] - on_seen[23]) for number, value in on_seen.items()}
-    assert 0.5 < kept[46] < 0.85 < kept[69] < 1
-    assert on_unseen[69] > on_unseen[46] > on_unseen[23]
-    assert on_unseen[69] > on_unseen[265] + 500  # untied, the Gaussians of two or three rows are sure of too much
 
 
 def test_leaves_count_the_rows_that_they_are_targets_of(tmp_path: Path) -> None:
