@@ -114,9 +114,9 @@ class State(NamedTuple):
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
     """Run the whole training, compiled if it is long and nothing has to be watched."""
     setup, times = make_setup(cluster, strategy, settings)
-    faults, saving = cluster.scenario.faults, cluster.scenario.saving
-    partners = make_partners(strategy, settings, setup.num_units, cluster.scenario.job.seed)
-    outcome = Outcome(strategy, cluster.num_learners)
+    job, faults, saving = cluster.scenario.job, cluster.scenario.faults, cluster.scenario.saving
+    partners = make_partners(strategy, settings, setup.num_units, job.seed)
+    outcome = Outcome(strategy, cluster.num_learners, cluster.num_batches * job.num_epochs, cluster.batch)
     is_plain = not (emit or faults.lost or faults.mtbf_h or faults.join_h)
     if is_plain and setup.num_rounds >= MIN_ROUNDS and importlib.util.find_spec("numba"):
         free_U: Any = _run_compiled(setup, times, cluster, partners, outcome)
@@ -126,8 +126,6 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
     outcome.seconds = float(max(free_U)) + saving.checkpoint_s + evaluation_s + saving.end_s
     for number, free_s in enumerate(free_U):  # all wait for the last one, save and evaluate together
         outcome.between_s[number * setup.size : (number + 1) * setup.size] += outcome.seconds - free_s
-    outcome.num_batches = cluster.num_batches * cluster.scenario.job.num_epochs
-    outcome.batch = cluster.batch
     return outcome
 
 

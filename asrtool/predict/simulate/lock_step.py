@@ -186,9 +186,10 @@ class LockStep:
 
     def __init__(self, cluster: Cluster, strategy: str, rule: Rule, emit: Emit | None) -> None:
         self.cluster, self.rule, self.emit = cluster, rule, emit
-        self.outcome = Outcome(strategy, cluster.num_learners)
+        num_epochs = cluster.scenario.job.num_epochs
+        self.outcome = Outcome(strategy, cluster.num_learners, cluster.num_batches * num_epochs, cluster.batch)
         self.rounds_of_epoch = -(-cluster.num_batches // cluster.num_learners)
-        self.num_rounds = self.rounds_of_epoch * cluster.scenario.job.num_epochs
+        self.num_rounds = self.rounds_of_epoch * num_epochs
         self.learners_L = np.arange(cluster.num_learners)
         self.number = 0  # of the next round
         self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
@@ -233,8 +234,6 @@ class LockStep:
         """Wait for all learners after the last round; return the outcome."""
         self._pass_to(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
         self.outcome.seconds = float(self.free_L[0])
-        self.outcome.num_batches = self._first_batch(self.num_rounds)
-        self.outcome.batch = self.cluster.batch
         return self.outcome
 
     def _round(self) -> None:

@@ -24,9 +24,9 @@ class Outcome:
 
     strategy: str
     num_learners: int  # that began
+    num_batches: int  # of the whole training, each once
+    batch: float  # samples of each
     seconds: float = 0.0  # from the start of the command to its end
-    num_batches: int = 0  # of the whole training, each once
-    batch: float = 0.0  # samples of each
     num_losses: int = 0  # of learners
     num_repeated: int = 0  # batches trained once more after a loss
     num_joined: int = 0

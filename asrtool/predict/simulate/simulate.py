@@ -20,11 +20,6 @@ from asrtool.report.markdown import Table
 from asrtool.settings.schema import Choice
 
 
-def is_lock_step(strategy: Choice) -> bool:
-    """Return whether all learners make each step together."""
-    return strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
-
-
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:
     """Simulate a whole training; `emit` gets the events of weights in order.
 
@@ -40,7 +35,8 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
     # Those of delay-by-one and of a block drift apart: none waits for the last of the others. Servers of ps-sync answer
     # one after the other.
     cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
-    run = simulate_lock_step if is_lock_step(strategy) else simulate_asynchronous
+    is_lock_step = strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
+    run = simulate_lock_step if is_lock_step else simulate_asynchronous
     return run(cluster, strategy.name, strategy.settings, emit)
 
 

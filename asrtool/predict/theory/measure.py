@@ -191,9 +191,8 @@ class Losses:
 
     def gradient(self, number: int, weights_P: Tensor) -> Tensor:
         loss = self._loss(number, weights_P)
-        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        zeros = [torch.zeros_like(parameter) for parameter in self.parameters]
-        return torch.cat([(z if g is None else g).flatten() for g, z in zip(found, zeros, strict=True)])
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        return torch.cat([gradient.flatten() for gradient in found])
 
     def _loss(self, number: int, weights_P: Tensor) -> Tensor:
         torch.nn.utils.vector_to_parameters(weights_P, self.parameters)

@@ -30,25 +30,17 @@ class Together(Rule):
 
     def follow(self, event: Event) -> None:
         assert isinstance(event, Round), event
-        self._before_round()
         for replica in self.replicas:
             self._step(replica, [self.steps[learner] for learner in replica.members])
-        self._after_round()
 
     def enter(self, learner: int, epoch: int) -> None:
         replica = self.replicas[learner // self.assignment_rule.group_size]
         if learner == replica.members[0]:
             self.means[epoch].add(replica.weights_P)
 
-    def _before_round(self) -> None:
-        """Before the first learner computes."""
-
     def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
         replica.compute(group)
         replica.apply(group)
-
-    def _after_round(self) -> None:
-        """After the last one's update."""
 
 
 class DelayByOne(Together):
@@ -56,8 +48,9 @@ class DelayByOne(Together):
 
     mean_P: Tensor
 
-    def _before_round(self) -> None:
+    def follow(self, event: Event) -> None:
         self.mean_P = mean_of(replica.weights_P for replica in self.replicas)
+        super().follow(event)
 
     def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
         num_weights = self.shared.flat.num_weights
@@ -77,7 +70,8 @@ class Blocks(Together):
         self.block_steps = settings.block_steps
         self.num_steps = 0
 
-    def _after_round(self) -> None:
+    def follow(self, event: Event) -> None:
+        super().follow(event)
         self.num_steps += 1
         if self.num_steps % self.block_steps == 0:
             mean_P = mean_of(replica.weights_P for replica in self.replicas)

@@ -23,7 +23,7 @@ from asrtool.predict.simulate.scenario import Faults, Scenario
 from asrtool.predict.simulate.simulate import cases
 from asrtool.predict.theory.measure import read_config
 from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
-from asrtool.predict.virtual.learners import Evaluated, VirtualLearners
+from asrtool.predict.virtual.learners import VirtualLearners
 from asrtool.predict.virtual.records import VirtualRecords
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
@@ -133,7 +133,7 @@ def _train(
 
     targets = work / "realign" if uses_tree(config.model.objective) else None
     features = with_pieces(work / "features", work / "cut", config.data)
-    begin, dev_losses, num_steps = time.perf_counter(), list[float](), 0
+    begin = time.perf_counter()
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(out, FINAL) as folder:
         job = acoustic_job(features, work / "tokenizer", folder, config, targets=targets)
@@ -143,16 +143,14 @@ def _train(
         with VirtualRecords(folder, learners, components) as records:
 
             def take(event: Event) -> None:
-                nonlocal num_steps
                 for found in learners.take(event):
                     records.write(found)
-                    num_steps += not isinstance(found, Evaluated)
 
             seconds = follow(learners, take)
             for evaluated in learners.end(seconds):
                 records.write(evaluated)
-            dev_losses = records.dev_losses
             records.end()
     logging.info("%s is trained", out)
     computed_s = time.perf_counter() - begin
-    return Result(job.distributed.strategy.name, num_learners, seconds, dev_losses, num_steps, computed_s)
+    name, num_steps = job.distributed.strategy.name, learners.state.step
+    return Result(name, num_learners, seconds, records.dev_losses, num_steps, computed_s)
