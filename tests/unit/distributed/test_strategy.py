@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,45 +15,34 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.settings.registry import load
+from asrtool.settings import registry
+from asrtool.settings.schema import Choice
 
-OWN_KEYS: dict[str, dict[str, Any]] = {
-    "single": {},
-    "allreduce": {"message_type": "fp32"},
-    "adpsgd-fixed": {"ring": "fixed", "message_type": "fp32"},
-    "adpsgd-random": {"ring": "random", "message_type": "bf16"},
-    "adpsgd-pairs": {"message_type": "bf16"},
-    "adpsgd-d1": {"message_type": "bf16"},
-    "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
-    "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0, "nesterov": False, "message_type": "bf16"},
-    "hogwild": {},
-    "ps-async": {"num_servers": 1, "message_type": "fp32"},
-    "ps-sync": {"num_servers": 1, "message_type": "fp32"},
-}
+NAMES = registry.names("strategy")
 
 
-@pytest.mark.parametrize("name", OWN_KEYS)
-def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_names_of_the_model(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_optimizers_of_a_strategy_get_the_names_of_the_model(name: str) -> None:
     model, of_optimizers = Net(), []
 
     def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
         of_optimizers.append([(key, parameter.shape) for key, parameter in named_parameters])
         return torch.optim.SGD([parameter for _, parameter in named_parameters], lr=1.0)
 
-    settings: Any = SimpleNamespace(**OWN_KEYS[name], section=name)
-    load("strategy", name)(StrategyContext(model, model, make_optimizer, 1.0, settings, 1, World()))
+    chosen = Choice.of("strategy", name)
+    chosen.load()(StrategyContext(model, model, make_optimizer, 1.0, chosen.settings, 1, World()))
     expected = [(key, parameter.shape) for key, parameter in model.named_parameters()]
     assert of_optimizers == [expected] * (2 if name.startswith("ps-") else 1)  # a server has an optimizer as well
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize("name", OWN_KEYS)
+@pytest.mark.parametrize("name", NAMES)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
     np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", OWN_KEYS)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_that_are_zero_or_not_finite_are_no_step(name: str, value: float) -> None:
     model = Net()
     (learner,) = started(name, [model])

@@ -30,7 +30,7 @@ from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.checkpoints.checkpoint import Origin, Saved, State, load_newest
+from asrtool.train.checkpoints.checkpoint import State, load_newest
 from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
 from asrtool.train.ledger import (
@@ -44,7 +44,7 @@ from asrtool.train.ledger import (
 )
 from asrtool.train.loop import joining
 from asrtool.train.loop.loop import Training
-from asrtool.train.loop.step_records import Records, Step, record_of
+from asrtool.train.loop.step_records import Step, record_of
 from asrtool.train.loop.stop import Stop
 
 NUM_REQUESTS = 250  # about as many as a learner makes
@@ -320,26 +320,14 @@ def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: P
     assert examine_lost(tmp_path, 2, "is silent") == LostLearner(2, "is silent", 0, [], 0)
 
 
-def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_alone(tmp_path: Path) -> None:
-    """One that was lost as it began has no file."""
-    end = write(tmp_path, 1, [1, 2])
-    write(tmp_path, 1, [1, 2, 3], torn='{"ep')
-    before = records_path(tmp_path, 1).read_bytes()
-    losses = {1: LostLearner(1, "was silent", end), 3: LostLearner(3, "was silent", 0)}
-    for rank, expected in ((2, before), (0, before[:end])):
-        Records(tmp_path, World(rank, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
-        assert records_path(tmp_path, 1).read_bytes() == expected
-
-
 class Newcomer:
     """Learner 2 of those that two began, with all that it calls in order."""
 
-    def __init__(self, out: Path, neighbour: int | None = 1) -> None:
+    def __init__(self, out: Path) -> None:
         self.called: list[str] = []
         self.store = HashStore()
         self.world = World(2, 2, 2, self.store, generation="token", members=Members(2), joins=True)
         self.checkpointer: Any = SimpleNamespace(world=self.world, directory=out / "checkpoints")
-        self.neighbour = neighbour
         rendezvous_path(out).write_text(json.dumps({"attempt": "token"}))
 
     def note(self, name: str, value: Any = None) -> Any:
@@ -348,7 +336,7 @@ class Newcomer:
 
     def join(self) -> None:
         strategy: Any = SimpleNamespace(
-            adopt=lambda: self.note("weights", self.neighbour), join=lambda cut: self.note(f"behind {cut}"), ema=None
+            adopt=lambda: self.note("weights", 1), join=lambda cut: self.note(f"behind {cut}"), ema=None
         )
         model: Any = SimpleNamespace(load_state_dict=lambda weights: self.note(f"load {weights}"))
         cuts: Any = SimpleNamespace(join=lambda: self.note("cut", 7))
@@ -375,17 +363,3 @@ def test_it_joins_no_training_that_ends_and_no_attempt_that_is_over(tmp_path: Pa
     rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "a later one"}))
     with pytest.raises(TrainingEnded):
         over.join()
-
-
-def test_it_begins_with_the_state_of_the_others(tmp_path: Path) -> None:
-    state = State(step=3, untrained=[(0, 1, 2)], origins=[Origin(0, 0, 0, {"line": "a"})], saved=[Saved(3, None)])
-    newcomer = Newcomer(tmp_path)
-    newcomer.checkpointer.run = "7"
-    with patch.dict("os.environ", {"MASTER_ADDR": "node0", "MASTER_PORT": "1"}):
-        joining.publish_rendezvous(newcomer.checkpointer, state)
-    newcomer.checkpointer.run = ""
-    found = joining.begin_of(newcomer.checkpointer)
-    assert newcomer.checkpointer.run == "7"
-    assert found.seconds >= 0
-    found.seconds = 0.0
-    assert found == state

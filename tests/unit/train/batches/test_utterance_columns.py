@@ -11,23 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
+from toy_task import NUM_BINS, NUM_TOKENS
+from trainings import source_context
 
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, read_index, write_index
 from asrtool.data.storage.index_columns import write_columns
 from asrtool.data.storage.transcripts import number_words, number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.acoustic import build_model
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.models import Ctc as CtcSettings
-from asrtool.settings.models import Model
-from asrtool.settings.schema import Choice
-from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches import text_encoding
 from asrtool.train.batches import utterance_columns as columns_module
 from asrtool.train.batches.plan import FAR
@@ -42,13 +37,6 @@ MOST_BYTES = 100  # an utterance, shared
 MOST_OWN_BYTES = 0.3 * 2**30 / 7e6  # an utterance, of each learner
 
 
-def model_of(stack_frames: int = 2) -> torch.nn.Module:
-    lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
-    model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
-    model.encoder.subsampling = stack_frames
-    return model
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> ColumnsFolder:
     sha256 = {"features/train/index.jsonl": "a", "features/dev/index.jsonl": "b", "tokenizer/tokenizer.model": "c"}
@@ -57,11 +45,8 @@ def folder(tmp_path: Path) -> ColumnsFolder:
 
 @pytest.fixture
 def open_toy(toy: Path) -> Callable[..., Columns]:
-    def open_there(folder: ColumnsFolder | None, stack_frames: int = 9) -> Columns:
-        encode = Tokenizer.load(toy / "tokenizer").encode
-        return open_columns(toy / "features" / "train", encode, model_of(stack_frames), folder)
-
-    return open_there
+    context = source_context(toy, row_frames=9)
+    return lambda folder: open_columns(context.directory, context.encode, context.model, folder)
 
 
 @pytest.fixture
@@ -87,14 +72,14 @@ def assert_same(one: Columns, other: Columns) -> None:
 def test_columns_say_of_each_utterance_that_fits_what_the_index_and_the_objective_say(
     open_toy, folder: ColumnsFolder, toy: Path
 ) -> None:
-    columns, model, encode = open_toy(folder), model_of(9), Tokenizer.load(toy / "tokenizer").encode
+    columns, context = open_toy(folder), source_context(toy, row_frames=9)
     expected, dropped = [], []
     for i, utterance in enumerate(read_index(toy / "features" / "train")):
-        num_rows, targets = -(-utterance.num_frames // 9), encode(utterance.text)
-        if reason := model.objective.fits(num_rows, targets):
+        num_rows, targets = -(-utterance.num_frames // 9), context.encode(utterance.text)
+        if reason := context.model.objective.fits(num_rows, targets):
             dropped.append(f"{utterance.id} ({reason})")
         else:
-            expected.append((i, utterance.num_frames, model.objective.normaliser(num_rows, targets), targets))
+            expected.append((i, utterance.num_frames, context.model.objective.normaliser(num_rows, targets), targets))
     assert len(dropped) > 5
     assert len(expected) == 24 - len(dropped) > 0
     rows = zip(columns.positions, columns.num_frames, columns.normalisers, strict=True)
@@ -184,15 +169,14 @@ def large() -> Iterator[Utterance]:
         yield Utterance(f"fe_03_{i}", "r", "A", 0.0, num_frames / 100, "s", str(i), i // 400, num_frames)
 
 
-def test_a_large_set_takes_few_bytes_an_utterance(folder: ColumnsFolder, tmp_path: Path) -> None:
+def test_a_large_set_takes_few_bytes_an_utterance(toy: Path, folder: ColumnsFolder, tmp_path: Path) -> None:
     """With 30 tokens an utterance in files; and of memory of its own, when an epoch is planned."""
     directory = tmp_path / "train"
     directory.mkdir()
     write_index(directory, large())
     write_cmvn(directory, {}, Moments.of(np.ones((1, NUM_BINS), dtype=np.float32)))
-    context = SourceContext(
-        ShardsSettings(), directory, SETTINGS, lambda text: [int(text) % 1000] * 30, model_of(), 12_000, 1, folder
-    )
+    encode = lambda text: [int(text) % 1000] * 30  # noqa: E731
+    context = source_context(toy, directory=directory, encode=encode, max_frames=12_000, columns=folder)
     Shards(context)
     num_bytes = sum(path.stat().st_size for path in (folder.path / "train").iterdir()) / NUM_LARGE
     tracemalloc.start()
@@ -214,6 +198,10 @@ def test_tokens_are_of_16_bits_where_these_are_enough(largest: int, kind: type) 
     assert (targets.ends.tolist(), targets.values.tolist(), targets.values.dtype) == ([0, 2], [0, largest], kind)
 
 
+def build(context: SourceContext, **more: bool) -> Columns:
+    return columns_module.build_columns(context.directory, context.encode, context.model, **more)
+
+
 def without_columns(toy: Path, tmp_path: Path) -> Path:
     """The training set of the toy with a file of texts, which it has in its index, and without columns."""
     directory = tmp_path / "features" / "train"
@@ -230,41 +218,43 @@ def without_columns(toy: Path, tmp_path: Path) -> Path:
 
 def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_same(toy: Path, tmp_path: Path) -> None:
     """And each utterance has the tokens of its text, copies at another speed those of the original."""
-    directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
+    directory = without_columns(toy, tmp_path)
+    context = source_context(toy, directory=directory)
     shutil.rmtree(directory / "words")
-    parsed = columns_module.build_columns(directory, encode, model_of())
+    parsed = build(context)
     write_columns(directory)
     number_words_again(directory)
-    mapped = columns_module.build_columns(directory, encode, model_of())
+    mapped = build(context)
     assert_same(parsed, mapped)
     listed, said = read_index(directory), {one.id: one.said for one in read_index(toy / "features" / "train")}
     for row, position in enumerate(mapped.positions.tolist()):
-        assert mapped.targets(row).tolist() == encode(said[listed[position].id.removeprefix("sp0.9-")])
+        assert mapped.targets(row).tolist() == context.encode(said[listed[position].id.removeprefix("sp0.9-")])
     assert len(mapped.positions) > 40
 
 
 def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(
     toy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
+    directory = without_columns(toy, tmp_path)
+    context = source_context(toy, directory=directory)
     said = [(one.id, one.said) for one in read_index(toy / "features" / "train")]
     write_transcripts(directory, said[1:])
-    columns = columns_module.build_columns(directory, encode, model_of())
+    columns = build(context)
     assert columns.about["num_without_text"] == 1
     assert 0 not in columns.positions
     write_transcripts(directory, [(name, text + " \u20ac" * (i in (5, 9))) for i, (name, text) in enumerate(said)])
     with pytest.raises(AsrtoolError, match=r"utterance train-5: '.* \u20ac': '\u20ac' outside the tokenizer"):
-        columns_module.build_columns(directory, encode, model_of())
-    of_dev = columns_module.build_columns(directory, encode, model_of(), needs_all=False)
+        build(context)
+    of_dev = build(context, needs_all=False)
     assert "no loss of 4 of 45 utterances, which have characters that training has not; the first is" in caplog.text
     assert (of_dev.about["num_not_encoded"], of_dev.about["num_without_text"]) == (4, 0)
     write_transcripts(directory, said)
-    every = columns_module.build_columns(directory, encode, model_of()).positions
+    every = build(context).positions
     ids = [one.id.removeprefix("sp0.9-") for one in read_index(directory)]
     assert of_dev.positions.tolist() == [i for i in every if ids[i] not in (said[5][0], said[9][0])]
     write_transcripts(directory, [(name, "\u20ac") for name, _ in said])
     with pytest.raises(AsrtoolError, match="outside the tokenizer"):
-        columns_module.build_columns(directory, encode, model_of(), needs_all=False)
+        build(context, needs_all=False)
 
 
 class Odd(Ctc):
@@ -278,9 +268,9 @@ class Odd(Ctc):
 
 
 def test_an_own_objective_may_say_of_each_utterance_what_it_demands(toy: Path) -> None:
-    model, encode = model_of(), Tokenizer.load(toy / "tokenizer").encode
-    model.objective = Odd(CtcSettings(), 4, NUM_TOKENS)
-    columns = columns_module.build_columns(toy / "features" / "train", encode, model)
+    context = source_context(toy)
+    context.model.objective = Odd(CtcSettings(), 4, NUM_TOKENS)
+    columns = build(context)
     rows = {i: -(-u.num_frames // 2) for i, u in enumerate(read_index(toy / "features" / "train"))}
     assert columns.positions.tolist() == [i for i, num in rows.items() if num % 2]
     assert columns.about["num_dropped"] == sum(num % 2 == 0 for num in rows.values()) > 5
