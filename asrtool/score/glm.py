@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,20 +63,28 @@ class RuleSet:
     def __init__(self, rules: Sequence[Rule], case_sensitive: bool) -> None:
         fold = self._fold = str if case_sensitive else upper
         self.rules = [Rule(fold(rule.source), rule.target, fold(rule.left), fold(rule.right)) for rule in rules]
+        self._literals = [rule.left + rule.source + rule.right for rule in self.rules]
+        # A rule is looked for in texts with one word of its literal alone: a whole one, or else NUM_LETTERS letters of
+        # a part of one, or else any.
+        self._by_word: dict[str, list[int]] = {}
+        self._by_letters: dict[str, list[int]] = {}
+        self._anywhere: list[int] = []
+        for number, literal in enumerate(self._literals):
+            words = literal.split(" ")
+            whole, part = max(words[1:-1], key=len, default=""), max(words[0], words[-1], key=len)
+            if whole:
+                self._by_word.setdefault(whole, []).append(number)
+            elif len(part) >= NUM_LETTERS:
+                self._by_letters.setdefault(part[:NUM_LETTERS], []).append(number)
+            else:
+                self._anywhere.append(number)
+        self._known: dict[str, list[int]] = {}
 
     def apply(self, text: str) -> str:
         """Rewrite `text`, which begins and ends with a space."""
         folded = self._fold(text)
-        numbers = self._index.find(folded)
+        numbers = self._find(folded)
         return self._rewrite(text, folded, sorted(numbers)) if numbers else text
-
-    @cached_property
-    def _literals(self) -> list[str]:
-        return [rule.left + rule.source + rule.right for rule in self.rules]
-
-    @cached_property
-    def _index(self) -> _Index:
-        return _Index(self._literals)
 
     def _rewrite(self, text: str, folded: str, numbers: list[int]) -> str:
         fitting: dict[int, Rule] = {}  # by where the source begins
@@ -94,30 +101,8 @@ class RuleSet:
                 done = start + len(rule.source)
         return "".join([*pieces, text[done:]])
 
-
-class _Index:
-    """Finds rules that may fit a text by a word or letters of their literal."""
-
-    def __init__(self, literals: Sequence[str]) -> None:
-        self._literals = literals
-        # A rule is looked for in texts with one word of its literal alone: a whole one, or else NUM_LETTERS letters of
-        # a part of one, or else any.
-        self._by_word: dict[str, list[int]] = {}
-        self._by_letters: dict[str, list[int]] = {}
-        self._anywhere: list[int] = []
-        for number, literal in enumerate(literals):
-            words = literal.split(" ")
-            whole, part = max(words[1:-1], key=len, default=""), max(words[0], words[-1], key=len)
-            if whole:
-                self._by_word.setdefault(whole, []).append(number)
-            elif len(part) >= NUM_LETTERS:
-                self._by_letters.setdefault(part[:NUM_LETTERS], []).append(number)
-            else:
-                self._anywhere.append(number)
-        self._known: dict[str, list[int]] = {}
-
-    def find(self, text: str) -> set[int]:
-        """The numbers of the rules."""
+    def _find(self, text: str) -> set[int]:
+        """Return the numbers of rules that may fit, by a word or letters of their literal."""
         candidates = {number for number in self._anywhere if self._literals[number] in text}
         for word in text.split(" "):
             numbers = self._known.get(word)

@@ -29,7 +29,7 @@ def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _run_hubscr(folder, ref, hyp, glm)
+        run_hubscr(folder, ref, hyp, glm)
         segments = _SEGMENT.findall((folder / "h.ctm.filt.pra").read_text(encoding="utf-8"))
         rows = _ROW.findall((folder / "h.ctm.filt.raw").read_text(encoding="utf-8"))
     ours = {segment.id: segment.alignment.counts for segment in result.segments}
@@ -47,7 +47,8 @@ def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
     _compare("label", found, {label: total(counts) for label, counts in labels.items()})
 
 
-def _run_hubscr(folder: Path, ref: Path, hyp: Path, glm: Path | None) -> None:
+def run_hubscr(folder: Path, ref: Path, hyp: Path, glm: Path | None) -> None:
+    """Score with hubscr.pl in `folder`; AsrtoolError if it is missing or fails."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), DEBIAN_FOLDER])
     program = shutil.which("hubscr.pl", path=path)
     if not program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -65,28 +66,25 @@ def _format(rows: Iterable[tuple[str, Result]], result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Columns(dict[Pair, tuple[str, str, str]]):
-    """Reference, hypothesis and outcome of a pair, one below another."""
-
-    def __missing__(self, pair: Pair) -> tuple[str, str, str]:
-        kind, ref, hyp = pair
-        width = max(len(ref), len(hyp), 1)
-        if kind == "C":
-            kind = ""
-        else:
-            ref, hyp = upper(ref), upper(hyp)
-        nothing = "*" * width
-        self[pair] = column = ((ref or nothing).ljust(width), (hyp or nothing).ljust(width), kind.ljust(width))
-        return column
+@functools.lru_cache(1 << 16)
+def _column(pair: Pair) -> tuple[str, str, str]:
+    """Return reference, hypothesis and outcome of a pair, one below another."""
+    kind, ref, hyp = pair
+    width = max(len(ref), len(hyp), 1)
+    if kind == "C":
+        kind = ""
+    else:
+        ref, hyp = upper(ref), upper(hyp)
+    nothing = "*" * width
+    return (ref or nothing).ljust(width), (hyp or nothing).ljust(width), kind.ljust(width)
 
 
 def format_alignments(result: Result) -> str:
     """One block a segment, in the order of scoring."""
-    columns = _Columns()
-    return "\n".join([_format_segment(segment, columns) for segment in result.segments])
+    return "\n".join(map(_format_segment, result.segments))
 
 
-def _format_segment(segment: Segment, columns: _Columns) -> str:
+def _format_segment(segment: Segment) -> str:
     counts = segment.alignment.counts
     lines = [f"id: ({segment.id})"]
     if segment.labels:
@@ -94,8 +92,6 @@ def _format_segment(segment: Segment, columns: _Columns) -> str:
     if segment.start_s is not None:
         lines.append(f"Time: {segment.file} {segment.channel} {segment.start_s:.2f} {segment.end_s:.2f}")
     lines.append(f"Scores: (#C #S #D #I) {counts.corr} {counts.sub} {counts.del_} {counts.ins}")
-    refs, hyps, marks = zip(
-        ("REF: ", "HYP: ", "Eval:"), *[columns[pair] for pair in segment.alignment.pairs], strict=True
-    )
+    refs, hyps, marks = zip(("REF: ", "HYP: ", "Eval:"), *map(_column, segment.alignment.pairs), strict=True)
     lines += [" ".join(refs).rstrip(), " ".join(hyps).rstrip(), " ".join(marks).rstrip(), ""]
     return "\n".join(lines)

@@ -107,7 +107,8 @@ def chosen_components(config: Config, names: Iterable[str]) -> Iterator[Choice]:
         for value in [values[key]] if key else values.values():
             for chosen in _choices(value):
                 yield chosen
-                yield from _named_by(chosen.settings)
+                for inner, kind in kinds_of(chosen.settings).items():
+                    yield Choice.of(kind, getattr(chosen.settings, inner))
 
 
 def check_conflicts(config: Config) -> None:
@@ -132,11 +133,6 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
 def _choices(value: Any) -> tuple[Choice, ...]:
     items = value if isinstance(value, tuple) else (value,)
     return tuple(item for item in items if isinstance(item, Choice))
-
-
-def _named_by(settings: Any) -> Iterator[Choice]:
-    for key, kind in kinds_of(settings).items():
-        yield Choice.of(kind, getattr(settings, key))
 
 
 def _names(value: Any) -> Any:

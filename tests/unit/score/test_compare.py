@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hub5_cases import GLM, SCTK, Case, hubscr, write
+from hub5_cases import GLM, SCTK, Case, skip_without_sctk, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from asrtool.score import significance
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import write_result
 from asrtool.score.result import Alignment, Result, Segment
+from asrtool.score.sctk import run_hubscr
 from asrtool.score.significance import (
     compare_scores,
     count_stretches,
@@ -69,10 +70,12 @@ def test_the_p_value_is_that_of_both_sides_of_a_normal_distribution() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_matched_pairs_are_those_of_sc_stats(seed: int, tmp_path: Path) -> None:
+    skip_without_sctk()
     case = Case(seed, num_files=8)
     page, results = "", []
     for name, ctm in (("a", case.ctm), ("b", worsen(case.ctm, random.Random(seed)))):
-        hubscr(tmp_path / name, case.stm, ctm, GLM)
+        write(tmp_path / name, case.stm, ctm, GLM)
+        run_hubscr(tmp_path / name, *(tmp_path / name / file for file in ("r.stm", "h.ctm", "g.glm")))
         page += (tmp_path / name / "h.ctm.filt.sgml").read_text(encoding="utf-8")
         results.append(score_hub5(*(tmp_path / name / file for file in ("r.stm", "h.ctm", "g.glm"))))
     command = [SCTK / "sc_stats", "-p", "-t", "mapsswe", "-v", "-n", "x"]
