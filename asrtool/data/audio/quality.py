@@ -138,26 +138,24 @@ def _measure(entry: Entry, segments: list[Entry]) -> Iterator[Measures | Unreada
         what = f"{audio.shape[1]} samples, its header declares {recording.num_samples}"
         yield Unreadable(recording.id, what)
         return
+    rate_hz = recording.sampling_rate
     for each in segments:
         segment = SupervisionSegment.from_dict(each)
-        begin, end = (round(at * recording.sampling_rate) for at in (segment.start, segment.end))
+        begin, end = (round(at * rate_hz) for at in (segment.start, segment.end))
         samples_S = audio[recording.channel_ids.index(segment.channel), begin:end]
-        if len(samples_S):
-            yield _of(segment, samples_S, recording.sampling_rate)
-
-
-def _of(segment: SupervisionSegment, samples_S: np.ndarray, rate_hz: int) -> Measures:
-    peak_db, speech_db, noise_db = levels_of(samples_S, rate_hz)
-    return Measures(
-        id=segment.id,
-        recording=segment.recording_id,
-        speaker=segment.speaker or "",
-        duration_s=len(samples_S) / rate_hz,
-        sampling_rate_hz=rate_hz,
-        characters=len("".join((segment.text or "").split())),
-        peak_db=peak_db,
-        speech_db=speech_db,
-        noise_db=noise_db,
-        clipped=clipped_fraction(samples_S),
-        bandwidth_hz=bandwidth_hz(samples_S, rate_hz),
-    )
+        if not len(samples_S):
+            continue
+        peak_db, speech_db, noise_db = levels_of(samples_S, rate_hz)
+        yield Measures(
+            id=segment.id,
+            recording=segment.recording_id,
+            speaker=segment.speaker or "",
+            duration_s=len(samples_S) / rate_hz,
+            sampling_rate_hz=rate_hz,
+            characters=len("".join((segment.text or "").split())),
+            peak_db=peak_db,
+            speech_db=speech_db,
+            noise_db=noise_db,
+            clipped=clipped_fraction(samples_S),
+            bandwidth_hz=bandwidth_hz(samples_S, rate_hz),
+        )

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,15 +78,11 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, index, texts and normalisation."""
-    jobs, _ = plan_shards(manifests, directory, features, _no_digests, first)
+    # Without digests: such a set is written at once and never resumed.
+    jobs, _ = plan_shards(manifests, directory, features, lambda paths, _: itertools.repeat(None, len(paths)), first)
     with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
         for _ in compute_missing(directory, jobs, Finished(), features, "", map_pieces):
             pass
     moments, drops, _ = collect(directory, range(first, first + len(jobs)))
     write_more_cmvn(directory, base, moments)
     return drops
-
-
-def _no_digests(paths: Collection[str], _: str) -> Iterator[None]:
-    """Yield None for each file: such a set is written at once and never resumed."""
-    return itertools.repeat(None, len(paths))

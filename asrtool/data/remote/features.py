@@ -60,7 +60,8 @@ def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = 
     if name and name not in sets:
         raise AsrtoolError(f"{join(url, name)}: no set of features, expected one of {', '.join(sets)}", "name one")
     of_sets = {each: _versions(join(url, each), OF_SET) for each in sets}
-    cache = Path(remote.cache_dir or _default_cache()).expanduser().absolute()
+    default = Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache") / "asrtool"
+    cache = Path(remote.cache_dir or default).expanduser().absolute()
     root = cache / f"{url.rpartition('/')[2]}-{_digest(url, of_all, of_sets)}"
     _fetch_small(root, url, of_all)
     for each in [name] if name else sets if wanted is None else wanted:
@@ -102,10 +103,6 @@ def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
 def _digest(url: str, of_all: Versions, of_sets: Mapping[str, Versions]) -> str:
     tables = [{name: asdict(version) for name, version in versions.items()} for versions in (of_all, *of_sets.values())]
     return hashlib.sha256(json.dumps([url, *tables], sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _default_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache") / "asrtool"
 
 
 class Ahead:

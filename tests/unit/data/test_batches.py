@@ -187,7 +187,6 @@ def test_a_value_that_says_no_rule_is_refused(text: str, expected: str) -> None:
     with pytest.raises(AsrtoolError) as error:
         load_config([], [f"data.mix={text}"])
     assert f"data.mix is {text!r}, {expected}" in error.value.what
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,6 @@ def write_speakers(directory: Path, speakers: dict[str, np.ndarray]) -> np.ndarr
     return np.concatenate(list(speakers.values()))
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
-def test_sums_of_parts_give_numpys_mean_and_deviation_of_the_whole(lengths: list[int], seed: int) -> None:
-    parts = [features(seed % 100 + n, length) for n, length in enumerate(lengths)]
-    mean_F, std_F = functools.reduce(Moments.__add__, map(Moments.of, parts)).mean_std()
-    whole = np.concatenate(parts).astype(np.float64)
-    np.testing.assert_allclose(mean_F, whole.mean(axis=0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(std_F, np.maximum(whole.std(axis=0), STD_FLOOR), rtol=1e-5, atol=1e-5)
-
-
 def test_a_small_deviation_around_a_large_mean_is_kept_and_a_constant_bin_gets_the_floor() -> None:
     random = np.random.default_rng(0)
     feats_TF = (4000 + random.normal(size=(20000, NUM_BINS)) * 0.5).astype(np.float32)

@@ -368,9 +368,8 @@ def test_space_is_needed_for_features_copies_and_samples_but_not_for_what_is_the
     plain = stored_bytes(STORED, 3 * HOURS, 0)
     for changes, more in (({}, 0), ({"speeds": (1.0, 0.5)}, plain / 3 * 2), ({"keep_audio": True}, HOURS * 57.6e6)):
         free(plain + more - 2e3)
-        with pytest.raises(AsrtoolError, match="are missing") as raised:
+        with pytest.raises(AsrtoolError, match="are missing"):
             compute_features(manifests, out, dataclasses.replace(STORED, **changes))
-        assert "\n" not in str(raised.value)
     # 3 x sets, 100 frames a second of 40 values of 1.25 bytes
     free(plain + 2e3)
     with caplog.at_level(logging.INFO):
