@@ -75,7 +75,7 @@ class Evaluation(Corpus):
     pem: ClassVar[tuple[Release, str] | None] = None
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/test. Raises AsrtoolError if pem and stm differ, too."""
+        """Write `out`/test. Raises AsrtoolError if pem and stm differ in much."""
         first, (release, pattern) = find_file(corpus, *self.stm), self.stm
         # The reference of RT-03 has a file a call.
         stm = read_stm([first] if self.pem else sorted(find_files(corpus / release.name, pattern)))
@@ -84,7 +84,30 @@ class Evaluation(Corpus):
             compare_pem(lines, find_file(corpus, *self.pem), self.title, data.bad_fraction)
         glm = find_file(corpus, *self.glm).read_text(encoding="latin-1")
         files = by_stem(corpus / self.audio[0].name, self.audio[1])
-        prepare_evaluation(stm, lines, glm, files, out / "test", data)
+        drops: list[Drop] = []
+        said = dict.fromkeys(line.recording for line in lines)
+        drops += [Drop(id_, "no transcript", f"{files[id_]}: not in the stm") for id_ in files if id_ not in said]
+        drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in said if id_ not in files]
+        referenced = {id_: path for id_, path in files.items() if id_ in said}
+        sounds = usable_audio(referenced, SAMPLING_RATE_HZ, NUM_CHANNELS, out / "test", drops)
+        scored = [
+            line
+            for line in lines
+            if line.recording in sounds
+            and line.is_scored
+            and times_run(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
+        ]
+        if not scored:
+            check_fraction(out / "test", drops, 0, 0, data.bad_fraction)
+        kept = (line for line in stm.splitlines() if not line.strip() or line[:2] == ";;" or line.split()[0] in sounds)
+        write_manifests(
+            out / "test",
+            [make_recording(id_, sound, NUM_CHANNELS) for id_, sound in sounds.items()],
+            _segments(scored, sounds, data.segment_padding_s),
+            drops,
+            data.bad_fraction,
+            {"ref.stm": "\n".join(kept) + "\n", "ref.glm": glm},
+        )
 
 
 class Hub5(Evaluation):
@@ -145,40 +168,6 @@ class StmLine:
     @property
     def is_scored(self) -> bool:
         return IGNORE not in self.text.upper()
-
-
-def prepare_evaluation(
-    stm: str, lines: Sequence[StmLine], glm: str, files: Mapping[str, Path], out: Path, data: Data
-) -> None:
-    """Write the manifest folder `out` with ref.stm and ref.glm, of audio `files`.
-
-    Raises AsrtoolError if too much cannot be used.
-    """
-    drops: list[Drop] = []
-    ids = {line.recording for line in lines}
-    drops += [Drop(id_, "no transcript", f"{path}: not in the stm") for id_, path in files.items() if id_ not in ids]
-    lost = (id_ for id_ in dict.fromkeys(line.recording for line in lines) if id_ not in files)
-    drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in lost]
-    referenced = {id_: path for id_, path in files.items() if id_ in ids}
-    sounds = usable_audio(referenced, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
-    scored = [
-        line
-        for line in lines
-        if line.recording in sounds
-        and line.is_scored
-        and times_run(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
-    ]
-    if not scored:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    kept = (line for line in stm.splitlines() if line.startswith(";;") or not line.split() or line.split()[0] in sounds)
-    write_manifests(
-        out,
-        [make_recording(id_, sound, NUM_CHANNELS) for id_, sound in sounds.items()],
-        _segments(scored, sounds, data.segment_padding_s),
-        drops,
-        data.bad_fraction,
-        {"ref.stm": "\n".join(kept) + "\n", "ref.glm": glm},
-    )
 
 
 def read_stm(paths: Iterable[Path]) -> str:

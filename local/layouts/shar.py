@@ -5,7 +5,6 @@ Tars are read once. Audio stays in them: a recording's source is a part of its t
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import itertools
@@ -15,7 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from lhotse import AudioSource, Recording
 
@@ -33,6 +32,7 @@ from asrtool.url import Part, as_url, join
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
 PIECE = 2**22  # bytes of a tar that are fetched at a time
 Entry = dict[str, Any]
+Audio: TypeAlias = tuple[Part, int, int, bool] | str  # place, samples, rate in Hz and whether it is joined; or a fault
 
 
 def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
@@ -90,20 +90,9 @@ def _read_cuts(place: str) -> list[Entry]:
     return cuts
 
 
-@dataclasses.dataclass(frozen=True)
-class _Member:
-    """Audio in a tar."""
-
-    part: Part
-    num_samples: int = 0
-    sampling_rate_hz: int = 0
-    is_joined: bool = False
-    fault: str = ""
-
-
-def _audio_of(tar: str) -> dict[str, list[_Member]]:
-    """Return audio members by cut id in order; the empty id has the reason for others."""
-    found: dict[str, list[_Member]] = {}
+def _audio_of(tar: str) -> dict[str, list[Audio]]:
+    """Return audio by cut id in the order of the tar; the empty id has the reason for others."""
+    found: dict[str, list[Audio]] = {}
     try:
         with _open(tar) as file, tarfile.open(fileobj=file, mode="r|") as members:
             for member in members:
@@ -111,14 +100,14 @@ def _audio_of(tar: str) -> dict[str, list[_Member]]:
                 if suffix in ("json", "nometa"):
                     continue
                 if suffix == "nodata":
-                    found.setdefault(name, []).append(_Member(Part(tar), fault=f"{tar}: has no audio of it"))
+                    found.setdefault(name, []).append(f"{tar}: has no audio of it")
                     continue
                 part = Part(tar, member.offset_data, member.offset_data + member.size)
                 audio = members.extractfile(member)
                 assert audio, member.name
                 found.setdefault(name, []).append(_look(part, audio.read()))
     except (OSError, tarfile.TarError) as error:
-        found[""] = [_Member(Part(tar), fault=f"{tar}: {error}")]
+        found[""] = [f"{tar}: {error}"]
     return found
 
 
@@ -127,30 +116,30 @@ def _open(tar: str) -> BinaryIO:
     return open(path, "rb") if path else io.BufferedReader(RemoteFile(tar, PIECE), PIECE)
 
 
-def _look(part: Part, data: bytes) -> _Member:
+def _look(part: Part, data: bytes) -> Audio:
     parts = parts_in(data)
     if any(each.fault for each in parts):
-        return _Member(part, fault=f"{part}: {why_not_whole(parts)}")
+        return f"{part}: {why_not_whole(parts)}"
     try:
         num_samples, rate_hz, _ = kind_of(data, parts)
     except AsrtoolError as error:
-        return _Member(part, fault=f"{part}: {error.what}")
-    return _Member(part, num_samples, rate_hz, len(parts) > 1)
+        return f"{part}: {error.what}"
+    return part, num_samples, rate_hz, len(parts) > 1
 
 
-def _recording(cut: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
+def _recording(cut: Entry, audio: dict[str, list[Audio]], tar: str) -> Recording | str:
     """Return the recording of a cut, or the reason of its absence."""
     check(cut, {"id": "a name"})
     if fault := not_mono(cut):
         return fault
     members = audio.get(str(cut["id"]))  # several cuts may have one id: they are in the order of the tar
-    member = members.pop(0) if members else audio.get("", [_Member(Part(tar), fault=f"{tar}: has no audio of it")])[0]
-    if member.fault:
-        return member.fault
+    found = members.pop(0) if members else audio.get("", [f"{tar}: has no audio of it"])[0]
+    if isinstance(found, str):
+        return found
+    part, num_samples, rate_hz, is_joined = found
     declared = cut["recording"]
     channels = declared.get("channel_ids") or [0]
-    source = AudioSource(type="url", channels=channels, source=str(member.part))
+    source = AudioSource(type="url", channels=channels, source=str(part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
     recording = Recording(one_word(str(cut["id"])), [source], *sizes, channel_ids=channels)
-    found = member.num_samples, member.sampling_rate_hz, str(member.part)
-    return settle_length(recording, *found, is_joined=member.is_joined) or recording
+    return settle_length(recording, num_samples, rate_hz, str(part), is_joined) or recording

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -86,18 +86,14 @@ def hold_conversation(call: Call) -> tuple[Conversation, np.ndarray]:
 
 def with_whole_turns(conversation: Conversation) -> Conversation:
     """Merge utterances up to the next pause of more than PAUSE_S on a side."""
-    a, b = map(_join, conversation.sides)
-    return replace(conversation, sides=(a, b))
-
-
-def _join(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    turns: list[Segment] = []
-    for segment in segments:
-        if turns and segment.start_s - turns[-1].end_s <= PAUSE_S:
-            turns[-1] = Segment(turns[-1].start_s, segment.end_s, turns[-1].tokens + segment.tokens)
-        else:
-            turns.append(segment)
-    return tuple(turns)
+    turns: tuple[list[Segment], list[Segment]] = ([], [])
+    for side, segments in zip(turns, conversation.sides, strict=True):
+        for segment in segments:
+            if side and segment.start_s - side[-1].end_s <= PAUSE_S:
+                side[-1] = Segment(side[-1].start_s, segment.end_s, side[-1].tokens + segment.tokens)
+            else:
+                side.append(segment)
+    return replace(conversation, sides=(tuple(turns[0]), tuple(turns[1])))
 
 
 def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:

@@ -25,36 +25,6 @@ class Option(NamedTuple):
         return too_long, self.gain_s if too_long else 0.0, self.loss, self.key
 
 
-class Calls:
-    """Conversations and speakers; `num_utterances` is by conversation and speaker."""
-
-    def __init__(self, speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]]) -> None:
-        self.speech_s = speech_s
-        self._num_utterances = num_utterances
-        self._speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
-        self._recordings: defaultdict[Speaker, set[str]] = defaultdict(set)
-        for recording, speaker in num_utterances:
-            self._speakers[recording].add(speaker)
-            self._recordings[speaker].add(recording)
-
-    def option(self, id_: str, chosen: set[str], held_out: set[Speaker]) -> Option:
-        """Return the option of `id_` given `chosen` conversations and `held_out` speakers."""
-        new = self._speakers[id_] - held_out
-        touched = self.of(new) - chosen | {id_}
-        joining = {other for other in touched if self._speakers[other] <= held_out | new}
-        gain_s = sum(self.speech_s[other] for other in sorted(joining))
-        loss = sum(self._num_utterances[other, speaker] for other in touched - joining for speaker in new)
-        return Option(gain_s, loss / gain_s, _key(id_), new, joining)
-
-    def of(self, speakers: set[Speaker]) -> set[str]:
-        """Return the conversations in which one of `speakers` speaks."""
-        return {id_ for speaker in speakers for id_ in self._recordings[speaker]}
-
-    def beside(self, speakers: set[Speaker]) -> set[str]:
-        """Return the conversations with a partner of one of `speakers`."""
-        return self.of({other for id_ in self.of(speakers) for other in self._speakers[id_]})
-
-
 def choose_fold(
     speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float, fold: int
 ) -> set[str]:
@@ -74,9 +44,7 @@ def choose_conversations(
     At least one; recordings with only held-out speakers are included. Recordings with the same speakers are held out
     together: if each utterance is a recording, a speaker may have a hundred thousand. Deterministic.
     """
-    speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
-    for recording, speaker in num_utterances:
-        speakers[recording].add(speaker)
+    speakers, _ = _sides(num_utterances)
     alike: defaultdict[frozenset[Speaker], list[str]] = defaultdict(list)
     for recording in sorted(speech_s):
         alike[frozenset(speakers[recording])].append(recording)
@@ -94,10 +62,24 @@ def _key(id_: str) -> str:
 
 
 def _choose(speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float) -> set[str]:
-    calls = Calls(speech_s, num_utterances)
+    speakers, recordings = _sides(num_utterances)
     held_out: set[Speaker] = set()
     chosen: set[str] = set()
-    options = {id_: calls.option(id_, chosen, held_out) for id_ in speech_s}
+
+    def of(some: set[Speaker]) -> set[str]:
+        """Return the conversations in which one of `some` speaks."""
+        return {id_ for speaker in some for id_ in recordings[speaker]}
+
+    def option(id_: str) -> Option:
+        """Return the consequences of holding out `id_` as well."""
+        new = speakers[id_] - held_out
+        touched = of(new) - chosen | {id_}
+        joining = {other for other in touched if speakers[other] <= held_out | new}
+        gain_s = sum(speech_s[other] for other in sorted(joining))
+        loss = sum(num_utterances[other, speaker] for other in touched - joining for speaker in new)
+        return Option(gain_s, loss / gain_s, _key(id_), new, joining)
+
+    options = {id_: option(id_) for id_ in speech_s}
     while (missing_s := target_s - sum(speech_s[id_] for id_ in sorted(chosen))) > 0 and options:
         best = min(options.values(), key=lambda option: option.rank(missing_s))
         if chosen and best.gain_s > 2 * missing_s:
@@ -106,6 +88,19 @@ def _choose(speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Sp
         chosen |= best.joining
         for id_ in best.joining:
             del options[id_]
-        for id_ in calls.beside(best.new) & options.keys():  # the others are as they were
-            options[id_] = calls.option(id_, chosen, held_out)
+        partners = {other for id_ in of(best.new) for other in speakers[id_]}
+        for id_ in of(partners) & options.keys():  # the others are as they were
+            options[id_] = option(id_)
     return chosen
+
+
+def _sides(
+    num_utterances: Counter[tuple[str, Speaker]],
+) -> tuple[defaultdict[str, set[Speaker]], defaultdict[Speaker, set[str]]]:
+    """Return recording -> speakers, and speaker -> recordings."""
+    speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
+    recordings: defaultdict[Speaker, set[str]] = defaultdict(set)
+    for recording, speaker in num_utterances:
+        speakers[recording].add(speaker)
+        recordings[speaker].add(recording)
+    return speakers, recordings

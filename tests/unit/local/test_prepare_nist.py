@@ -159,7 +159,8 @@ def test_the_scorer_takes_the_reference_and_counts_its_parts(rt03: Path, tmp_pat
     words = "sw_46732 A 0.6 0.1 i\nsw_46732 A 0.8 0.1 know\nsw_46732 B 2.5 0.1 no\nfsh_60262 A 1.5 0.1 halloween\n"
     (tmp_path / "hyp.ctm").write_text(words)
     result = score_hub5(out / "ref.stm", tmp_path / "hyp.ctm", out / "ref.glm")
-    found = {label: (counts.segments, counts.num_words, counts.err) for label, counts in result.labels.items()}
+    counts = {label: part.overall for label, part in result.labels.items()}
+    found = {label: (of_it.segments, of_it.num_words, of_it.err) for label, of_it in counts.items()}
     assert (found["O"], found["FI"], found["SW"]) == ((4, 9, 6), (1, 5, 4), (3, 4, 2))
 
 
