@@ -111,12 +111,6 @@ def test_file_and_channel_of_a_pipe_are_those_it_was_made_of(
     assert parse_pipe(f"{SPH2PIPE} {' '.join(words)}{space}|{space}") == (name, channel)
 
 
-@given(st.text(max_size=40))
-def test_any_text_is_a_pipe_or_none(text: str) -> None:
-    piped = parse_pipe(text)
-    assert piped is None or "sph2pipe" in text
-
-
 def write_directory(folder: Path, num: int, names: Sequence[str] = NAMES) -> Path:
     """Recordings of three rates with `num` utterances of each, some of which overlap or begin together."""
     draw = random.Random(1)

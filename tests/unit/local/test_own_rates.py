@@ -20,40 +20,24 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import prepare_all
 from asrtool.local.sets.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
-from asrtool.settings.config import Config
 
 RATES_HZ = (8000, 16000, 11025, 44100, 16000, 48000)
 RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"
 
 
-def tone(rate_hz: int, seconds: float = 2.0) -> np.ndarray:
-    times = np.arange(round(seconds * rate_hz)) / rate_hz
-    return np.asarray(0.3 * np.sin(2 * np.pi * 1000 * times), dtype=np.float32)
-
-
-def write_folder(folder: Path) -> Path:
-    for number, rate_hz in enumerate(RATES_HZ):
-        (folder / f"s{number % 3}").mkdir(parents=True, exist_ok=True)
-        soundfile.write(folder / f"s{number % 3}" / f"u{number}.wav", tone(rate_hz), rate_hz)
-        (folder / f"s{number % 3}" / f"u{number}.txt").write_text("one two")
-    return folder
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> tuple[Path, Config]:
-    """Manifests of six files of five rates, and settings of recipes/own for few of them."""
-    config = load_settings(load_recipe(RECIPE), [], ["features.num_jobs=1", "features.speeds=1.0"])
-    write_folder(tmp_path / "corpus" / "own_train")
-    shutil.copytree(tmp_path / "corpus" / "own_train", tmp_path / "corpus" / "own_test")
-    prepare_all(tmp_path / "corpus", tmp_path / "manifests", config.data)
-    split_manifests(tmp_path / "manifests", config.data)
-    return tmp_path / "manifests", config
-
-
 def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_others(
-    prepared: tuple[Path, Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manifests, config = prepared
+    config = load_settings(load_recipe(RECIPE), [], ["features.num_jobs=1", "features.speeds=1.0"])
+    for number, rate_hz in enumerate(RATES_HZ):
+        path = tmp_path / "corpus" / "own_train" / f"s{number % 3}" / f"u{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, 0.3 * np.sin(2 * np.pi * 1000 * np.arange(2 * rate_hz) / rate_hz), rate_hz)
+        path.with_suffix(".txt").write_text("one two")
+    shutil.copytree(tmp_path / "corpus" / "own_train", tmp_path / "corpus" / "own_test")
+    manifests = tmp_path / "manifests"
+    prepare_all(tmp_path / "corpus", manifests, config.data)
+    split_manifests(manifests, config.data)
     assert sorted(r.sampling_rate for r in read_manifests(manifests / "own")[0]) == sorted(RATES_HZ)
     with caplog.at_level(logging.INFO):
         compute_features(manifests, tmp_path / "features", config.features)
@@ -74,11 +58,5 @@ def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_
     assert {message: level for message, level in said.items() if message.startswith(f"{where}: ")} == expected
     rates = [entry["sampling_rate"] for entry in read_jsonl(manifests / "train" / "recordings.jsonl.gz")]
     assert f"16000 Hz, as {100 * rates.count(16000) / len(rates):.3g} % of the hours of recordings" in caplog.text
-
-
-def test_without_resampling_another_rate_is_an_error_that_names_the_setting(
-    prepared: tuple[Path, Config], tmp_path: Path
-) -> None:
-    manifests, config = prepared
     with pytest.raises(AsrtoolError, match=r"samples a second, expected \d+; .*set features.resample=true"):
-        compute_features(manifests, tmp_path / "features", dataclasses.replace(config.features, resample=False))
+        compute_features(manifests, tmp_path / "f", dataclasses.replace(config.features, resample=False))

@@ -402,14 +402,11 @@ def test_the_set_and_the_split_obey_the_rule(tmp_path: Path) -> None:
     ("text", "rules"),
     [
         ("今天天气很好。", "characters"),
-        ("今日はいい天気です", "characters"),
         ("カタカナ", "characters"),
         ("วันนี้อากาศดี", "characters"),
-        ("房间42号", "characters"),
         ("room 42, 北京", "characters"),
         ("сегодня хорошая погода", "unicode"),
         ("오늘 날씨가 좋다", "unicode"),
-        ("straße", "unicode"),
         ("room 42", "unicode"),
     ],
 )
