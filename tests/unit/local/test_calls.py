@@ -259,6 +259,8 @@ def test_ids_times_and_files_are_those_of_lhotse(
         assert [item[key] for key in keys] == [expected[item["id"]][key] for key in keys]
         if read is fisher_by_lhotse:
             assert item["speaker"] == f"fisher-{expected[item['id']]['speaker']}"
+        else:  # of the table of calls
+            assert item["speaker"].startswith("swbd-1")
     assert {item["id"] for item in ours} == expected.keys() - dropped(tmp_path / "train").keys()
     recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
     assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))

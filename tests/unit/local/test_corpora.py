@@ -95,12 +95,6 @@ def test_an_own_class_without_a_part_is_refused_with_its_name(own: str) -> None:
         open_corpus(f"{own}:Unready")
 
 
-def test_a_key_of_paths_that_no_corpus_has_is_refused_with_the_nearest() -> None:
-    with pytest.raises(AsrtoolError, match=r"unknown key paths.ldc2007s11; .*ldc2007s10"):
-        load_config(overrides=["paths.ldc2007s11=x"])
-    assert "ldc2007s10" in known_releases(make_data())
-
-
 def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
     with pytest.raises(AsrtoolError, match=r"data.dev names hub5, which has no dev set but test"):
         named_corpora(make_data(dev=("hub5",)))

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from small_releases import supervisions, write_fisher_call
+from small_releases import write_fisher_call
 
 from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.text.extra_text import write_extra_texts
 from asrtool.settings.config import check_conflicts
-from asrtool.settings.data import Data
 from asrtool.settings.toml_files import load_config
 
 
@@ -54,14 +52,6 @@ def test_what_cannot_be_read_of_the_transcripts_is_a_warning(
     assert (tmp_path / "text" / "1.fisher.txt").read_text() == "yes\n"
     assert "2 transcripts or lines cannot be read and are left out of the text" in caplog.text
     assert "the first is fe_03_00001:4: broken line: 1.5" in caplog.text
-
-
-def test_transcripts_of_the_mini_corpus_are_those_of_its_manifests(mini_corpus: Path, tmp_path: Path) -> None:
-    command = ["text", str(mini_corpus), str(tmp_path / "text"), "--set", "lm.extra_text=fisher"]
-    assert CliRunner().invoke(prepare, command, catch_exceptions=False).exit_code == 0
-    Fisher().prepare(mini_corpus, tmp_path, Data())
-    expected = sorted(s["text"] for s in supervisions(tmp_path / "train"))
-    assert sorted((tmp_path / "text" / "1.fisher.txt").read_text().splitlines()) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
 import itertools
@@ -84,20 +83,8 @@ def test_segments_tile_a_side_and_are_heard_where_the_transcript_has_them(corpus
 
 def test_every_mark_up_occurs(corpus: Path) -> None:
     swbd = "\n".join(line[3] for lines in ms98(corpus).values() for line in lines)
-    for pattern in (
-        r"\[silence\]",
-        r"\[noise\]",
-        r"\[laughter\]",
-        r"\[vocalized-noise\]",
-        r"\[laughter-[a-z'.]+",
-        r"\w+\[\w+\]-",
-        r"-\[\w+\]\w+",
-        r"\[\w+/\w+\]",
-        r"\{\w+\}",
-        r"<b_aside> .* <e_aside>",
-        r"\b(uh|um)\b",
-        "uh-huh",
-    ):
+    laughed, partial, tail, mispronounced = r"\[laughter-[a-z'.]+", r"\w+\[\w+\]-", r"-\[\w+\]\w+", r"\[\w+/\w+\]"
+    for pattern in (laughed, partial, tail, mispronounced, r"\{\w+\}", "<b_aside> .* <e_aside>", "vocalized", "uh-huh"):
         assert re.search(pattern, swbd), pattern
     fisher = "".join(path.read_text() for path in corpus.glob("LDC200?T19/*/data/trans/*/*.txt"))
     for pattern in (r"\(\( \w+", r"\(\( \)\)", r"\[laughter\]", r"\[noise\]", r"\[breath\]", r"t\._v\.", r"\w+- "):
@@ -115,14 +102,6 @@ def test_speech_is_as_long_as_asked(corpus: Path) -> None:
         scored = [line for line in stm(corpus) if line[0].startswith(prefix)]
         assert sum(float(line[4]) - float(line[3]) for line in scored) == pytest.approx(75, rel=0.15)
         assert len({line[0] for line in scored}) == 2
-
-
-def test_the_table_names_the_speakers_of_each_side(corpus: Path) -> None:
-    text = (corpus / "LDC97S62/docs/call_con_tab.csv").read_text().splitlines()
-    rows = [[field.strip() for field in row] for row in csv.reader(text, skipinitialspace=True)]
-    calls = sorted(path.stem[3:] for path in corpus.glob("LDC97S62/*/data/*.sph"))
-    assert [(row[0], row[1]) for row in rows] == [(call, side) for call in calls for side in "AB"]
-    assert len({row[2] for row in rows}) < len(rows)  # some speak in two conversations
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_processes_and_the_other_corpora(
@@ -152,17 +131,14 @@ def test_whole_turns_are_the_same_sound_and_words_in_longer_utterances(tiny: Pat
     apart, whole = digest(tiny), digest(tmp_path)
     assert apart.keys() == whole.keys()
     assert {Path(name).suffix for name in apart if apart[name] != whole[name]} == {".text", ".txt"}
-    words = [
-        {side: [w for line in lines for w in line[3].split() if w != "[silence]"] for side, lines in ms98(of).items()}
-        for of in (tiny, tmp_path)
+    said = [
+        [[line for line in lines if line[3] != "[silence]"] for lines in ms98(of).values()] for of in (tiny, tmp_path)
     ]
+    words = [[" ".join(line[3] for line in lines) for lines in of] for of in said]
     assert words[0] == words[1]
-    lengths_s = [
-        [float(line[2]) - float(line[1]) for lines in of.values() for line in lines if line[3] != "[silence]"]
-        for of in (ms98(tiny), ms98(tmp_path))
-    ]
-    assert len(lengths_s[1]) < 0.8 * len(lengths_s[0])
-    assert max(lengths_s[1]) > max(lengths_s[0])
+    short_s, long_s = ([float(line[2]) - float(line[1]) for lines in of for line in lines] for of in said)
+    assert len(long_s) < 0.8 * len(short_s)
+    assert max(long_s) > max(short_s)
 
 
 def test_a_perfect_hypothesis_has_no_error(corpus: Path, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from asrtool.settings.data import Data
 LENIENT = Data(bad_fraction=0.9)
 
 
-def prepare(corpus: Path, data: Data = LENIENT) -> Path:
-    Hub5().prepare(corpus, corpus.parent / "hub5", data)
-    return corpus.parent / "hub5" / "test"
+def prepare(corpus: Path, data: Data = LENIENT, kind: type[Evaluation] = Hub5) -> Path:
+    kind().prepare(corpus, corpus.parent / "manifests", data)
+    return corpus.parent / "manifests" / "test"
 
 
 @pytest.fixture
@@ -117,18 +117,13 @@ def test_a_broken_reference_line_is_named_by_its_number() -> None:
         parse_stm(";; a comment\nen_4156 C x 1 2 HI\n")
 
 
-def prepare_rt03(corpus: Path) -> Path:
-    Rt03().prepare(corpus, corpus.parent / "rt03", LENIENT)
-    return corpus.parent / "rt03" / "test"
-
-
 @pytest.fixture
 def rt03(tmp_path: Path) -> Path:
     return write_rt03(tmp_path / "a place with spaces")
 
 
 def test_scored_segments_of_both_parts_are_read_on_their_sides(rt03: Path) -> None:
-    found = [(s["id"], s["channel"], s["speaker"], s["text"]) for s in supervisions(prepare_rt03(rt03))]
+    found = [(s["id"], s["channel"], s["speaker"], s["text"]) for s in supervisions(prepare(rt03, kind=Rt03))]
     assert found == [
         ("fsh_60262-0", 0, "fsh_60262-A", "i do it is halloween"),
         ("sw_46732-0", 0, "sw_46732-A", "i know it"),
@@ -138,7 +133,7 @@ def test_scored_segments_of_both_parts_are_read_on_their_sides(rt03: Path) -> No
 
 
 def test_references_of_calls_become_one_with_letters_for_sides_and_without_gaps(rt03: Path) -> None:
-    lines = (prepare_rt03(rt03) / "ref.stm").read_text().splitlines()
+    lines = (prepare(rt03, kind=Rt03) / "ref.stm").read_text().splitlines()
     assert lines == [
         ';; CATEGORY "0" "" ""',
         ';; LABEL "O" "Overall" "Overall"',
@@ -155,7 +150,7 @@ def test_references_of_calls_become_one_with_letters_for_sides_and_without_gaps(
 def test_the_scorer_takes_the_reference_and_counts_its_parts(rt03: Path, tmp_path: Path) -> None:
     stm = rt03 / "LDC2007S10/data/references/eval03/english/cts/sw_46732.stm"
     stm.write_text(stm.read_text().replace("((IT", "IT"))
-    out = prepare_rt03(rt03)
+    out = prepare(rt03, kind=Rt03)
     words = "sw_46732 A 0.6 0.1 i\nsw_46732 A 0.8 0.1 know\nsw_46732 B 2.5 0.1 no\nfsh_60262 A 1.5 0.1 halloween\n"
     (tmp_path / "hyp.ctm").write_text(words)
     result = score_hub5(out / "ref.stm", tmp_path / "hyp.ctm", out / "ref.glm")
@@ -177,13 +172,13 @@ def test_sets_of_the_mini_corpus_are_read_without_a_fault(
 
 def test_times_of_hub5_01_agree_with_its_partition_in_hundredths(tmp_path: Path) -> None:
     corpus = write_hub5_01(tmp_path / "corpus")
-    Hub5Of2001().prepare(corpus, tmp_path / "m", Data(segment_padding_s=0))
-    (segment,) = supervisions(tmp_path / "m" / "test")
+    out = prepare(corpus, Data(segment_padding_s=0), Hub5Of2001)
+    (segment,) = supervisions(out)
     assert (segment["start"], segment["duration"], segment["text"]) == (1.278, 1.282, "yeah who else monkeys")
-    assert "1.278009 2.56 <O,M,P0,P0-M> YEAH" in (tmp_path / "m" / "test" / "ref.stm").read_text()
+    assert "1.278009 2.56 <O,M,P0,P0-M> YEAH" in (out / "ref.stm").read_text()
     pem = next(corpus.rglob("hub5e_01.pem"))
     pem.write_text(pem.read_text().replace("2.555553", "2.575553"))
     with pytest.raises(
         AsrtoolError, match=r"stm and pem of Hub5'01 differ in 1 of \d+ segments, .* sw4653 A 1\.28 2\.5"
     ):
-        Hub5Of2001().prepare(corpus, tmp_path / "m", Data())
+        prepare(corpus, Data(), Hub5Of2001)

@@ -126,15 +126,6 @@ def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> N
         collect_corpora(tmp_path, make_data(**named), {}, lambda *_: None)
 
 
-def test_discs_of_a_release_may_lie_in_several_places(releases: Path, tmp_path: Path) -> None:
-    write_sound(tmp_path / "elsewhere" / "swb1_d2" / "sw02003.sph")
-    discs = (str(releases / "LDC97S62" / "swb1_d1"), str(tmp_path / "elsewhere" / "swb1_d2"))
-    collect_corpora(tmp_path / "corpus", SWBD, {**swbd_paths(releases), "ldc97s62": discs}, fail)
-    found = [path.name for path in find_files(tmp_path / "corpus" / "LDC97S62", "swb1_d?/*.sph")]
-    assert found == ["sw02003.sph"]  # by the name that the disc has
-    assert len(list(find_files(tmp_path / "corpus" / "LDC97S62", "sw0*.sph"))) == 3
-
-
 @pytest.mark.parametrize("name", ["DATA/SW02001.SPH", "Data/sw02001.Sph", "data/sw02001.sph"])
 def test_files_are_found_whatever_their_case(name: str, tmp_path: Path) -> None:
     path = write_sound(tmp_path / "Release" / name)
