@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,41 +35,24 @@ from asrtool.settings.data import Data
 LENIENT = Data(bad_fraction=0.9)
 
 
-WRITERS = {
-    LibriSpeech: write_librispeech,
-    Mls: write_mls,
-    CommonVoice: write_commonvoice,
-    PeoplesSpeech: write_peoples_speech,
-    TedLium: write_tedlium,
-}
-
-
-def prepare(kind: type[Corpus], tmp_path: Path, data: Data = LENIENT) -> Path:
-    corpus = kind()
-    write = WRITERS[kind]  # type: ignore[type-abstract]
-    write(tmp_path / "site")
-    named = make_data((corpus.name,), (corpus.name,), (corpus.name,))
-    collect_corpora(
-        tmp_path / "corpus", named, {corpus.name: str(tmp_path / "site")}, lambda *_: pytest.fail("no mini")
-    )
-    corpus.prepare(tmp_path / "corpus", tmp_path / "out", data)
-    return tmp_path / "out"
-
-
 @pytest.mark.parametrize(
-    ("kind", "role", "expected"),
+    ("kind", "write", "role", "expected"),
     [
-        (LibriSpeech, "train", ["19: northanger abbey", "19: this little work wasn't finished"]),
-        (Mls, "train", ["4800: oh my dear you must see him"]),
-        (CommonVoice, "test", ["speakertest: she said it's fine"]),
-        (PeoplesSpeech, "train", ["a_talk: yes we can"]),
-        (TedLium, "dev", ["Talk_dev: they're fine"]),
+        (LibriSpeech, write_librispeech, "train", ["19: northanger abbey", "19: this little work wasn't finished"]),
+        (Mls, write_mls, "train", ["4800: oh my dear you must see him"]),
+        (CommonVoice, write_commonvoice, "test", ["speakertest: she said it's fine"]),
+        (PeoplesSpeech, write_peoples_speech, "train", ["a_talk: yes we can"]),
+        (TedLium, write_tedlium, "dev", ["Talk_dev: they're fine"]),
     ],
 )
 def test_each_set_has_speakers_and_normalised_text(
-    kind: type[Corpus], role: str, expected: list[str], tmp_path: Path
+    kind: type[Corpus], write: Callable[[Path], None], role: str, expected: list[str], tmp_path: Path
 ) -> None:
-    out = prepare(kind, tmp_path)
+    write(tmp_path / "site")
+    name, out = kind().name, tmp_path / "out"
+    named, paths = make_data((name,), (name,), (name,)), {name: str(tmp_path / "site")}
+    collect_corpora(tmp_path / "corpus", named, paths, lambda *_: pytest.fail("no mini"))
+    kind().prepare(tmp_path / "corpus", out, LENIENT)
     assert [f"{s['speaker']}: {s['text']}" for s in supervisions(out / role)] == expected
     for each in ("train", "dev", "test"):
         assert supervisions(out / each)
@@ -99,17 +83,17 @@ def test_only_the_parts_that_are_there_are_read(tmp_path: Path) -> None:
 
 
 def test_numbers_in_digits_and_unknown_speakers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    out = prepare(PeoplesSpeech, tmp_path)
-    assert list(dropped(out / "train").values()) == ["unknown characters"]
+    write_peoples_speech(tmp_path / "peoples_speech")
+    PeoplesSpeech().prepare(tmp_path, tmp_path / "out", LENIENT)
+    assert list(dropped(tmp_path / "out" / "train").values()) == ["unknown characters"]
     assert "peoples_speech: the speakers of 3 of 3 sides are not known" in caplog.text
 
 
 def test_what_lhotse_stops_at_is_one_line_with_the_key(tmp_path: Path) -> None:
     write_tedlium(tmp_path / "tedlium")
     next((tmp_path / "tedlium").rglob("train/sph/*.sph")).unlink()
-    with pytest.raises(
-        AsrtoolError, match=r"cannot read TED-LIUM 3 .*: AssertionError: .*check paths.tedlium"
-    ) as caught:
+    message = r"cannot read TED-LIUM 3 .*: AssertionError: .*check paths.tedlium"
+    with pytest.raises(AsrtoolError, match=message) as caught:
         TedLium().prepare(tmp_path, tmp_path / "out", Data())
     assert "\n" not in str(caught.value)
 

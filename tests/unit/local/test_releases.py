@@ -40,12 +40,7 @@ def test_configured_releases_are_linked_by_their_names(releases: Path, tmp_path:
     out = tmp_path / "corpus"
     (out / "LDC97S62").mkdir(parents=True)  # of an earlier mini corpus
     collect_corpora(out, SWBD, swbd_paths(releases), fail)
-    assert sorted(path.name for path in out.glob("[!.]*")) == [
-        "LDC2002S09",
-        "LDC2002T43",
-        "LDC97S62",
-        "swb_ms98_transcriptions",
-    ]
+    assert {path.name.lower() for path in out.glob("[!.]*")} == swbd_paths(releases).keys()
     assert (out / "LDC97S62" / "swb1_d1" / "data" / "sw02001.sph").is_file()
 
 
@@ -59,21 +54,12 @@ def test_without_any_path_the_mini_corpus_is_asked_for_what_the_settings_name(tm
 @pytest.mark.parametrize(
     ("changed", "extra_text", "message"),
     [
-        (
-            {"ldc2002t43": ""},
-            [],
-            r"no path is configured for paths.ldc2002t43 \(Hub5'00(?!.*extra_text).*leave all",
-        ),
+        ({"ldc2002t43": ""}, [], r"no path is configured for paths.ldc2002t43 \(Hub5'00(?!.*extra_text).*leave all"),
         ({}, ["fisher"], r"for paths.ldc2004t19 [^,]*, paths.ldc2005t19 [^,]*, or .*--set lm.extra_text=\[\]"),
         ({}, ["Fisher"], r"lm.extra_text: Fisher: no such file; name a file of sentences, or one of an4"),
         ({}, ["/"], r"lm.extra_text: /: a folder; name"),
-        (
-            {"ldc97s62": "nowhere"},
-            [],
-            r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file of",
-        ),
         ({"ldc97s62": "LDC2002S09"}, [], r"paths.ldc97s62: .*LDC2002S09 holds no sw\[0-9\]\*.sph, expected the layout"),
-        ({"ldc97s62": ("LDC97S62", "nowhere")}, [], r"paths.ldc97s62: .*nowhere does not exist, expected a folder or"),
+        ({"ldc97s62": ("LDC97S62", "nowhere")}, [], r"paths.ldc97s62: .*nowhere does not exist, expected a folder or "),
         ({"ldc97s62": ("LDC2002S09", "LDC2002T43")}, [], r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
         ({"ldc97s62": "tars"}, [], r"tars holds no sw.*; it holds tar files: set paths.ldc97s62 to a list of them"),
     ],
@@ -102,11 +88,8 @@ def test_a_role_brings_its_releases_alone(tmp_path: Path) -> None:
     swbd = write_hub5(write_swbd(tmp_path / "site"))
     paths = {**swbd_paths(swbd), "own_test": str(tmp_path / "b"), "own_train": "/nowhere"}
     collect_corpora(tmp_path / "c", make_data(("swbd",), test=("own",)), paths, fail)
-    assert sorted(path.name for path in (tmp_path / "c").glob("[!.]*")) == [
-        "LDC97S62",
-        "own_test",
-        "swb_ms98_transcriptions",
-    ]
+    found = {path.name for path in (tmp_path / "c").glob("[!.]*")}
+    assert found == {"LDC97S62", "own_test", "swb_ms98_transcriptions"}
 
 
 def test_files_behind_links_are_found_once_even_in_a_circle(tmp_path: Path) -> None:
