@@ -91,7 +91,7 @@ def _read_cuts(place: str) -> list[Entry]:
 
 
 def _audio_of(tar: str) -> dict[str, list[Audio]]:
-    """Return audio by cut id in the order of the tar; the empty id has the reason for others."""
+    """Return audio by cut id, in order; the empty id has the reason for others."""
     found: dict[str, list[Audio]] = {}
     try:
         with _open(tar) as file, tarfile.open(fileobj=file, mode="r|") as members:

@@ -350,17 +350,17 @@ def test_an_utterance_is_in_memory_once(layout: str, tmp_path: Path) -> None:
     def peak(num: int) -> int:
         """Of `num` recordings of 20 s, which are one file on the disk, with 40 utterances each."""
         folder, text = tmp_path / str(num), "turn about nothing much"
-        first = write_wav(folder / "first.flac", 20)
+        first = write_wav(folder / "first.wav", 20)
         names = [f"talk{number:03d}" for number in range(num)]
         for name in names:
-            os.link(first, folder / f"{name}.flac")
+            os.link(first, folder / f"{name}.wav")
         places = list(itertools.product(names, range(40)))
         if layout == "lines":
             row = {"duration": 0.4, "text": text}
-            lines = [json.dumps({"path": f"{name}.flac", "offset": i / 2, **row}) for name, i in places]
+            lines = [json.dumps({"path": f"{name}.wav", "offset": i / 2, **row}) for name, i in places]
             (folder / "x.jsonl").write_text("\n".join(lines))
         else:
-            RecordingSet.from_recordings(Recording.from_file(folder / f"{name}.flac") for name in names).to_file(
+            RecordingSet.from_recordings(Recording.from_file(folder / f"{name}.wav") for name in names).to_file(
                 folder / "recordings.jsonl.gz"
             )
             said = [SupervisionSegment(f"{name}-{i}", name, i / 2, 0.4, 0, text, speaker=name) for name, i in places]
