@@ -1,18 +1,28 @@
-"""Folders of a language made of a few sentences, and features that are on no disk."""
+"""Folders of a language made of a few sentences, and a model and features that are on no disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import torch
 
 from asrtool.data.storage.index import Utterance
+from asrtool.decode.decoder import Searches
+from asrtool.decode.forward import AcousticModel
+from asrtool.decode.parameters import combine
+from asrtool.decode.resources import Resources
+from asrtool.decode.search.method import make_methods
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.phones import write_phones
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.topology import CtcTopology
+from asrtool.settings.config import Config
 from asrtool.settings.lang import Lm
 
 
@@ -31,6 +41,26 @@ def write_graph(work: Path, sentences: Path) -> Path:
     build_lm([sentences], work / "lm" / "G.arpa", Lm(order=2), work / "lang" / "words.txt")
     build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
+
+
+def acoustic_of(tokenizer: Tokenizer, network: Any = None, /, **info: Any) -> AcousticModel:
+    """`network`, or what stands for one whose rows are three frames apart, trained with the tokens of `tokenizer`."""
+    if network is None:
+        network = torch.nn.Identity()
+        network.encoder = SimpleNamespace(subsampling=3)
+    of_tokens = {"num_tokens": tokenizer.num_tokens, "tokenizer": tokenizer.digest}
+    info = {"features": {"frame_shift_ms": 10.0, "cmvn": "none"}, "model": {}, **of_tokens, **info}
+    return AcousticModel(Path("model.pt"), network, info)
+
+
+def open_searches(acoustic: AcousticModel, folders: Mapping[str, Path | None], config: Config) -> Searches:
+    """The methods of `config`, open, with graphs for all word penalties."""
+    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    for method in methods.values():
+        method.open({axis.name: axis.values for axis in method.axes()})
+    if graph := methods.get("graph"):
+        graph.prepare(combine("graph", graph.axes(), None))
+    return Searches(methods)
 
 
 class MadeUpReader:

@@ -6,18 +6,18 @@ import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import acoustic_of
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.align import align
 from asrtool.decode.align.align import Aligned, Aligner, align_run
-from asrtool.decode.forward import AcousticModel, Scored
+from asrtool.decode.forward import Scored
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.objectives.topology import CtcTopology
@@ -78,13 +78,6 @@ def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written(
     assert [(word.text, word.begin_s) for word in result.tokens] == [("\u2581a", 1), ("b", 3), ("b", 5), ("\u2581a", 9)]
 
 
-def make_model(subsampling: int = 3) -> torch.nn.Module:
-    """What stands for a model whose rows are three frames apart."""
-    model = torch.nn.Identity()
-    model.encoder = SimpleNamespace(subsampling=subsampling)  # type: ignore[assignment]
-    return model
-
-
 class Reader:
     """Stands for the features of a set."""
 
@@ -107,16 +100,14 @@ def tokenizer(tmp_path: Path) -> Path:
 def run(tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40) -> None:
     """Align the texts of `reader` to random posteriors."""
     loaded = Tokenizer.load(tokenizer)
-    num_tokens = loaded.num_tokens
-    info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": num_tokens, "tokenizer": loaded.digest}
     random = np.random.default_rng(1)
 
     def scores(*_: object) -> list[Scored]:
-        logits = random.normal(size=(len(reader.index), num_rows, num_tokens)).astype(np.float32)
+        logits = random.normal(size=(len(reader.index), num_rows, loaded.num_tokens)).astype(np.float32)
         scores_NTV = torch.from_numpy(logits).log_softmax(dim=-1).numpy()
         return [Scored(u, rows, 0.0) for u, rows in zip(reader.index, scores_NTV, strict=True)]
 
-    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, make_model(), info))
+    monkeypatch.setattr(align, "load_acoustic_model", lambda _: acoustic_of(loaded))
     monkeypatch.setattr(align, "open_features", lambda directory, acoustic: reader)
     monkeypatch.setattr(align, "compute_scores", scores)
     align_run(Path("model.pt"), Path("features/dev"), tokenizer, out, Decode(num_jobs=1))
@@ -170,8 +161,8 @@ def test_an_utterance_whose_words_have_no_tokens_is_set_aside_and_listed(
 def test_a_tokenizer_of_another_model_is_refused(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = {"num_tokens": 500}
-    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, make_model(), info))
+    acoustic = acoustic_of(Tokenizer.load(tokenizer), num_tokens=500)
+    monkeypatch.setattr(align, "load_acoustic_model", lambda _: acoustic)
     monkeypatch.setattr(align, "open_features", lambda directory, acoustic: Reader([]))
     with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500"):
         align_run(Path("model.pt"), Path("features/dev"), tokenizer, tmp_path / "out", Decode(num_jobs=1))

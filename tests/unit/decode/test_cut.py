@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import Recording, SupervisionSegment
+from made_up import acoustic_of
 
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_drops, write_manifests
@@ -23,7 +24,6 @@ from asrtool.data.storage.index import read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.align import cut as cut_module
 from asrtool.decode.align.cut import KEPT_S, Cutter, Piece, cut_at_pauses, cut_run
-from asrtool.decode.forward import AcousticModel
 from asrtool.decode.words import Word, is_spoken
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
@@ -144,14 +144,8 @@ def run(
 ) -> None:
     """Cut by a model of `tokenizer`, or of the one of `digest`."""
     loaded = Tokenizer.load(tokenizer)
-    info = {
-        "features": {"frame_shift_ms": 10.0, "cmvn": "speaker"},
-        "model": {},
-        "num_features": 23,
-        "num_tokens": loaded.num_tokens,
-        "tokenizer": digest or loaded.digest,
-    }
-    acoustic = AcousticModel(Path("model.pt"), Model(loaded), info)  # type: ignore[arg-type]
+    cmvn = {"frame_shift_ms": 10.0, "cmvn": "speaker"}
+    acoustic = acoustic_of(loaded, Model(loaded), features=cmvn, num_features=23, tokenizer=digest or loaded.digest)
     monkeypatch.setattr(cut_module, "load_acoustic_model", lambda _: acoustic)
     cut_run(
         Path("model.pt"),

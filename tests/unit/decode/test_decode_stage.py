@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_up import MadeUpReader, write_graph
+from made_up import MadeUpReader, acoustic_of, open_searches, write_graph
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run
-from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel, load_acoustic_model, open_features
-from asrtool.decode.parameters import DecodingParameters, combine
-from asrtool.decode.resources import Resources, check_graph_tokens
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import check_graph_tokens
 from asrtool.decode.search.graph import GraphSearch
-from asrtool.decode.search.method import make_methods
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
@@ -87,14 +85,7 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
 def echo(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     """The echo model, and features that stand for what was said, in place of those read from disk."""
     tokenizer = Tokenizer.load(work / "tokenizer")
-    info = {
-        "features": {"frame_shift_ms": 10.0, "cmvn": "none"},
-        "model": {},
-        "num_features": tokenizer.num_tokens,
-        "num_tokens": tokenizer.num_tokens,
-        "tokenizer": tokenizer.digest,
-    }
-    model = AcousticModel(Path("model.pt"), Echo(), info)
+    model = acoustic_of(tokenizer, Echo(), num_features=tokenizer.num_tokens)
     for module in (decode, tune):
         monkeypatch.setattr(module, "load_searched_model", lambda path, settings: model)
     monkeypatch.setattr(forward, "FeatureReader", lambda path, *_: Reader(path.name, tokenizer))
@@ -136,15 +127,6 @@ def run(work: Path, features: Path, out: Path, **settings: Any) -> None:
     tuning.write_text(json.dumps({"methods": TUNED}))
     decode_run(Path("model.pt"), features, tuning, out, folders(work), configure(**settings))
     tuning.unlink()
-
-
-def open_searches(work: Path, acoustic: AcousticModel, config: Config) -> Searches:
-    methods = make_methods(config.decode, Resources(acoustic, folders(work), config))
-    for method in methods.values():
-        method.open({axis.name: axis.values for axis in method.axes()})
-    if graph := methods.get("graph"):
-        graph.prepare(combine("graph", graph.axes(), None))
-    return Searches(methods)
 
 
 def spoken(text: str) -> list[str]:
@@ -339,10 +321,10 @@ def test_a_model_that_is_missing_or_of_other_features_or_tokens_is_refused(
     acoustic.info["num_tokens"] = 500
     expected = r"tokenizer: 40 tokens, but model\.pt was trained on 500; use the tokenizer"
     with pytest.raises(AsrtoolError, match=expected):
-        open_searches(work, acoustic, configure())
+        open_searches(acoustic, folders(work), configure())
     acoustic.info.update(num_tokens=40, tokenizer="another")
     with pytest.raises(AsrtoolError, match=r"tokenizer: model\.pt was trained on 40 other tokens; use the tokenizer"):
-        open_searches(work, acoustic, configure())
+        open_searches(acoustic, folders(work), configure())
 
 
 def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -382,11 +364,11 @@ def test_labels_of_the_graph_that_its_tables_lack_are_refused(
         monkeypatch.setattr(resources, "load_tokenizer", lambda *_: SimpleNamespace(pieces=pieces))
     expected = rf"HLG\.fst: has label \d+, but .*graph/{name} ends with {kept - 1}; run the stage graph again"
     with pytest.raises(AsrtoolError, match=expected):
-        open_searches(tmp_path, acoustic, configure(("graph",)))
+        open_searches(acoustic, folders(tmp_path), configure(("graph",)))
 
 
 def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:
-    search = open_searches(work, acoustic, configure(METHODS))
+    search = open_searches(acoustic, folders(work), configure(METHODS))
     empty_TV = np.zeros((0, 40), dtype=np.float32)
     (found,) = search([(empty_TV, [DecodingParameters.of(name, **TUNED[name]) for name in METHODS])])
     assert [timed.result for timed in found] == [((), ())] * 4

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
-from made_up import write_phone_language
+from made_up import acoustic_of, open_searches, write_phone_language
 
 from asrtool.cli.lang import graph
 from asrtool.decode.decoder import Searches
-from asrtool.decode.forward import AcousticModel
-from asrtool.decode.parameters import DecodingParameters, combine
-from asrtool.decode.resources import Resources
-from asrtool.decode.search.method import make_methods
+from asrtool.decode.parameters import DecodingParameters
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.phones import TOKENS, PhoneTokenizer
@@ -60,28 +54,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-def open_searches(work: Path, tree: Tree | None, *names: str) -> Searches:
+def open_methods(work: Path, tree: Tree | None, *names: str) -> Searches:
     """Methods for a hybrid model of `tree`, or for a CTC model."""
-    info: dict[str, Any] = {
-        "features": {"frame_shift_ms": 10.0},
-        "num_tokens": len(TOKENS),
-        "tokenizer": PhoneTokenizer({}).digest,
-        "model": {},
-        **tree_to_info(tree),
-    }
-    if tree:
-        info["model"] = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}}
-    model = torch.nn.Identity()
-    model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]
-    acoustic = AcousticModel(Path("model.pt"), model, info)  # type: ignore[arg-type]
-    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)))
-    folders = {name: work / name for name in ("tokenizer", "lang", "lm")}
+    model = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}} if tree else {}
+    acoustic = acoustic_of(PhoneTokenizer({}), model=model, **tree_to_info(tree))
+    folders: dict[str, Path | None] = {name: work / name for name in ("tokenizer", "lang", "lm")}
     folders["graph"] = work / ("hybrid" if tree else "ctc")
-    methods = make_methods(config.decode, Resources(acoustic, folders, config))
-    for method in methods.values():
-        method.open({axis.name: axis.values for axis in method.axes()})
-    methods["graph"].prepare(combine("graph", methods["graph"].axes(), None))
-    return Searches(methods)
+    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)))
+    return open_searches(acoustic, folders, config)
 
 
 def say_by_hybrid(phones: str) -> np.ndarray:
@@ -111,7 +91,7 @@ def is_silent(leaf: int) -> bool:
     ],
 )
 def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, words: str) -> None:
-    searches = open_searches(work, TREE, "graph", "rescore")
+    searches = open_methods(work, TREE, "graph", "rescore")
     scores_TL = say_by_hybrid(phones)
     graph_weights = DecodingParameters.of("graph", **WEIGHTS)
     ((found,),) = searches([(scores_TL, [graph_weights])])
@@ -129,7 +109,7 @@ def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, 
 
 def test_a_graph_of_another_tree_is_refused(work: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"hybrid: made with another decision tree than model\.pt; run the stage gr"):
-        open_searches(work, make_tree(2), "graph")
+        open_methods(work, make_tree(2), "graph")
 
 
 def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:
@@ -156,7 +136,7 @@ def say_by_ctc(phones: str) -> np.ndarray:
     ],
 )
 def test_words_are_those_the_language_model_expects_of_what_sounds_so(work: Path, phones: str, words: str) -> None:
-    search = open_searches(work, None, "graph")
+    search = open_methods(work, None, "graph")
     (((found, _),),) = search([(say_by_ctc(phones), [GRAPH_WEIGHTS])])
     assert [word.text for word in found.words] == words.split()
     assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
@@ -166,7 +146,7 @@ def test_words_are_those_the_language_model_expects_of_what_sounds_so(work: Path
 
 
 def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path) -> None:
-    search = open_searches(work, None, "graph")
+    search = open_methods(work, None, "graph")
     (((found, _),),) = search([(say_by_ctc("DH EY R EH D T UW B UH K S"), [GRAPH_WEIGHTS])])
     times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
     # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
@@ -182,4 +162,4 @@ def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path) -> None:
 def test_methods_that_read_words_off_tokens_are_refused(work: Path, method: str) -> None:
     expected = f"tokenizer: its tokens do not mark where a word begins, which method {method} needs; use --set decode"
     with pytest.raises(AsrtoolError, match=expected):
-        open_searches(work, None, method, "graph")
+        open_methods(work, None, method, "graph")
