@@ -83,7 +83,12 @@ class Searches:
         columns = []
         for column, each in zip(zip(*found, strict=True), parameters, strict=True):
             method = self.methods[each.method]
-            columns.append(_complete(method, column) if method.completes_in_main == in_main else column)
+            if method.completes_in_main == in_main:
+                start_s = time.process_time()
+                results = method.complete([timed.result for timed in column])
+                cpu_s = (time.process_time() - start_s) / len(column)
+                column = [Timed(each, timed.cpu_s + cpu_s) for each, timed in zip(results, column, strict=True)]
+            columns.append(column)
         return [list(row) for row in zip(*columns, strict=True)]
 
     def choose(self, found: Sequence[Timed], passes: Passes) -> Iterator[Chosen]:
@@ -94,13 +99,6 @@ class Searches:
             cpu_s = timed.cpu_s + time.process_time() - start_s
             for each, chosen in zip(sharing, words, strict=True):
                 yield Chosen(each, chosen, cpu_s)
-
-
-def _complete(method: SearchMethod, column: Sequence[Timed]) -> list[Timed]:
-    start_s = time.process_time()
-    results = method.complete([timed.result for timed in column])
-    cpu_s = (time.process_time() - start_s) / len(column)
-    return [Timed(result, timed.cpu_s + cpu_s) for result, timed in zip(results, column, strict=True)]
 
 
 @dataclass

@@ -147,7 +147,13 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
 
     Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
     """
-    batches = _reading_ahead(reader, plan_eval(Lengths.of(reader.index), max_frames))
+    numbers = list(dict.fromkeys(utterance.shard for utterance in reader.index))
+    batches = reading_ahead(
+        reader.directory,
+        plan_eval(Lengths.of(reader.index), max_frames),
+        lambda batch: batch.window,
+        lambda window: numbers[window * WINDOW_SHARDS :][:WINDOW_SHARDS],
+    )
     for loaded in load_ahead(functools.partial(load_batch, reader), batches, PREFETCH):
         yield from score_batch(model, reader, *loaded)
 
@@ -178,12 +184,6 @@ def score_batch(
         scores_TV = scores_NTV[n, : lens[n]]
         check_scores(scores_TV, utterance.id)
         yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, i)
-
-
-def _reading_ahead(reader: FeatureReader, batches: Iterator[Batch]) -> Iterator[Batch]:
-    numbers = list(dict.fromkeys(utterance.shard for utterance in reader.index))
-    numbers_of = lambda window: numbers[window * WINDOW_SHARDS :][:WINDOW_SHARDS]  # noqa: E731
-    return reading_ahead(reader.directory, batches, lambda batch: batch.window, numbers_of)
 
 
 def check_scores(scores_TV: np.ndarray, name: str) -> None:

@@ -115,16 +115,12 @@ def tried(method: SearchMethod, number: int, best: Mapping[str, DecodingParamete
     """
     axes, base = method.axes(), best.get(method.based_on)
     if number == 0:
-        return combine(method.name, axes if method.jointly else _first_axis_only(axes, base), base)
+        at_start = [Axis(axis.name, (axis.first(base),)) for axis in axes[1:]]
+        return combine(method.name, axes if method.jointly else [*axes[:1], *at_start], base)
     if method.jointly or number >= len(axes):
         return []
     axis, chosen = axes[number], best[method.name]
     return [chosen.vary(**{axis.name: value}) for value in axis.tried(base) if value != chosen[axis.name]]
-
-
-def _first_axis_only(axes: Sequence[Axis], base: DecodingParameters | None) -> list[Axis]:
-    """`axes` with all but the first at their start."""
-    return [*axes[:1], *(Axis(axis.name, (axis.first(base),)) for axis in axes[1:])]
 
 
 def count_errors(text: str, words: Sequence[str]) -> Counts:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.data.features.feature_type import frames_of
-from asrtool.decode.align.align import Aligner, tokenize
+from asrtool.decode.align.align import align_utterance, tokenize
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
@@ -213,8 +213,8 @@ def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> 
         feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
     piece = Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
     (scored,) = recogniser.scored([piece])
-    aligner = Aligner(recogniser.acoustic.topology, tokenizer.pieces, recogniser.acoustic.frame_s)
-    found = aligner((scored.scores_TV, tokenize(text, tokenizer)))
+    acoustic, item = recogniser.acoustic, (scored.scores_TV, tokenize(text, tokenizer))
+    found = align_utterance(acoustic.topology, tokenizer.pieces, acoustic.frame_s, item)
     if isinstance(found, str):
         raise AsrtoolError(f"{path}: cannot be aligned: {found}", "check that text and recording belong together")
     words = tuple(found.words)

@@ -5,6 +5,7 @@ Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm` and `d
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -48,31 +49,24 @@ class Aligned:
     tokens: tuple[Word, ...]
 
 
-@dataclass(frozen=True)
-class Aligner:
-    """Forced aligner for tokens `pieces` and rows of `frame_s`."""
+def align_utterance(topology: Topology, pieces: Sequence[str], frame_s: float, item: Item) -> Aligned | str:
+    """Return the best alignment of the words to the scores, or a reason.
 
-    topology: Topology
-    pieces: Sequence[str]
-    frame_s: float
-
-    def __call__(self, item: Item) -> Aligned | str:
-        """Return the best alignment of the words to the scores, or a reason.
-
-        Tags are aligned and left out of the result.
-        """
-        path = align_tokens(self.topology, item)
-        if isinstance(path, str):
-            return path
-        scores_TV, tokenized = item
-        spans = self.topology.spans(path, scores_TV)
-        groups = [(text, group) for text, group in group_by_words(spans, tokenized) if is_spoken(text)]
-        words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
-        return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
-
-    def _place(self, span: Span) -> Word:
-        token, begin, end, _ = span
-        return Word(self.pieces[token], begin * self.frame_s, end * self.frame_s, to_confidence([span]))
+    Tokens are `pieces`, and rows are `frame_s` apart. Tags are aligned and left out of the result.
+    """
+    path = align_tokens(topology, item)
+    if isinstance(path, str):
+        return path
+    scores_TV, tokenized = item
+    spans = topology.spans(path, scores_TV)
+    groups = [(text, group) for text, group in group_by_words(spans, tokenized) if is_spoken(text)]
+    words = place_words(groups, frame_s, len(scores_TV), topology.margin_s)
+    tokens = [
+        Word(pieces[token], begin * frame_s, end * frame_s, to_confidence([(token, begin, end, peak)]))
+        for _, group in groups
+        for token, begin, end, peak in group
+    ]
+    return Aligned(tuple(words), tuple(tokens))
 
 
 def align_tokens(topology: Topology, item: Item, least_rows: int = 0) -> list[int] | str:
@@ -133,7 +127,7 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)
     loaded = load_tokenizer(tokenizer, acoustic)
-    aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
+    aligner = functools.partial(align_utterance, acoustic.topology, loaded.pieces, acoustic.frame_s)
     what = f"align {features.name}"
     found = map_aligned(aligner, acoustic, reader, loaded, settings, what, lambda utterance: not is_copy(utterance))
     _write(out, [(utterance, result) for utterance, _, result in found])

@@ -8,6 +8,7 @@ Letters in names: T rows, V columns of the scores.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import shutil
@@ -95,31 +96,20 @@ def _span(words: Sequence[Word], begin: int, end: int, duration_s: float) -> tup
     return begin_s, end_s
 
 
-@dataclass(frozen=True)
-class Cutter:
-    """Scores to pieces; `frame_s` is the time from one row of scores to the next."""
+def find_words(topology: Topology, frame_s: float, item: Item) -> list[Word] | tuple[str, str]:
+    """Return the words of an utterance with their times, or a reason and a detail.
 
-    topology: Topology
-    frame_s: float
-    largest_s: float  # of a piece
-
-    def __call__(self, item: Item) -> list[Word] | tuple[str, str]:
-        """Return the words of an utterance with their times, or a reason and a detail."""
-        path = align_tokens(self.topology, item)
-        if isinstance(path, str):
-            return "no alignment", path
-        scores_TV, tokenized = item
-        spans = self.topology.spans(path, scores_TV)
-        behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / max(len(spans), 1)
-        if behind > WORST_NATS:
-            return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
-        groups = group_by_words(spans, tokenized)
-        return place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
-
-    def cut(self, words: Sequence[Word], duration_s: float) -> list[Piece] | tuple[str, str]:
-        """Return the pieces of an utterance, or a reason and a detail."""
-        no_pause = "no pause", f"none of {PAUSE_S:g} s that leaves pieces of {LEAST_S:g} to {self.largest_s:g} s"
-        return cut_at_pauses(words, duration_s, self.largest_s) or no_pause
+    `frame_s` is the time from one row of scores to the next.
+    """
+    path = align_tokens(topology, item)
+    if isinstance(path, str):
+        return "no alignment", path
+    scores_TV, tokenized = item
+    spans = topology.spans(path, scores_TV)
+    behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / max(len(spans), 1)
+    if behind > WORST_NATS:
+        return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
+    return place_words(group_by_words(spans, tokenized), frame_s, len(scores_TV), topology.margin_s)
 
 
 def cut_run(
@@ -135,7 +125,6 @@ def cut_run(
     computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)
     acoustic = load_acoustic_model(model)
     loaded = load_tokenizer(tokenizer, acoustic)
-    cutter = Cutter(acoustic.topology, acoustic.frame_s, data.max_duration_s)
     train = features / sets.train
     with write_folder(out, PIECES) as folder:
         target = folder / "features"
@@ -147,7 +136,7 @@ def cut_run(
             recordings, lines = read_sorted(manifests / LONG)
             long = [entry for entry, _ in lines]
             drops += write_alone(target / LONG, train, manifests / LONG, computed)
-            found = _cut_set(acoustic, target / LONG, loaded, cutter, settings, drops)
+            found = _cut_set(acoustic, target / LONG, loaded, data.max_duration_s, settings, drops)
             shutil.rmtree(target / LONG)
             pieces = [piece for entry in long for piece in _pieces(entry, found.get(entry["id"], []))]
             pieces.sort(key=lambda e: (e["recording_id"], e["start"], e["channel"], e["id"]))
@@ -165,19 +154,22 @@ def _cut_set(
     acoustic: AcousticModel,
     directory: Path,
     tokenizer: Tokenizer,
-    cutter: Cutter,
+    largest_s: float,
     settings: Decode,
     drops: list[Drop],
 ) -> dict[str, list[Piece]]:
     """Return the pieces of a set's utterances by id; the others go to `drops`."""
     reader = open_features(directory, acoustic)
     pieces: dict[str, list[Piece]] = {}
-    for utterance, _, words in map_aligned(cutter, acoustic, reader, tokenizer, settings, "cut"):
-        found = cutter.cut(words, utterance.duration_s) if isinstance(words, list) else words
-        if isinstance(found, list):
+    work = functools.partial(find_words, acoustic.topology, acoustic.frame_s)
+    for utterance, _, words in map_aligned(work, acoustic, reader, tokenizer, settings, "cut"):
+        if not isinstance(words, list):
+            drops.append(Drop(utterance.id, *words))
+        elif found := cut_at_pauses(words, utterance.duration_s, largest_s):
             pieces[utterance.id] = found
         else:
-            drops.append(Drop(utterance.id, *found))
+            detail = f"none of {PAUSE_S:g} s that leaves pieces of {LEAST_S:g} to {largest_s:g} s"
+            drops.append(Drop(utterance.id, "no pause", detail))
     return pieces
 
 

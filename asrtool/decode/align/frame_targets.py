@@ -8,9 +8,9 @@ Letters in names: S segments, T frames, R rows, F features, K contexts.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +33,15 @@ from asrtool.settings.models import Tree as TreeSettings
 SETS = ("train", "dev")
 
 
-@dataclass(frozen=True)
-class Segmenter:
-    """Scores to segments; a token reaches `margin` rows beyond its span.
+def align_segments(topology: Topology, margin: int, subsampling: int, item: Item) -> np.ndarray | str:
+    """Return tokens and their first frames (S, 2) for scores, or a reason.
 
-    `subsampling` is frames a row.
+    A token reaches `margin` rows beyond its span. `subsampling` is frames a row.
     """
-
-    topology: Topology
-    margin: int
-    subsampling: int
-
-    def __call__(self, item: Item) -> np.ndarray | str:
-        """Return tokens and their first frames (S, 2), or a reason."""
-        path = align_tokens(self.topology, item, least_rows=1)
-        if isinstance(path, str):
-            return path
-        spans = self.topology.spans(path, item[0])
-        return find_segments(spans, len(path), self.margin) * np.array([1, self.subsampling])
+    path = align_tokens(topology, item, least_rows=1)
+    if isinstance(path, str):
+        return path
+    return find_segments(topology.spans(path, item[0]), len(path), margin) * np.array([1, subsampling])
 
 
 def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarray:
@@ -108,7 +99,8 @@ def _align_set(
     """Write the alignment of a set as it is found; what targets.json says of it."""
     reader = open_features(directory, acoustic, index)
     subsampling = int(acoustic.model.encoder.subsampling)
-    segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)
+    margin = round(acoustic.topology.margin_s / acoustic.frame_s)
+    segmenter = functools.partial(align_segments, acoustic.topology, margin, subsampling)
     dropped: list[str] = []
     found_by_utterance = map_aligned(segmenter, acoustic, reader, tokenizer, settings, f"align {directory.name}")
     with writing_alignment(out, len(index)) as add:

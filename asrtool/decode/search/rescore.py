@@ -6,7 +6,6 @@ Letters in names: H candidates of a list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,21 +66,18 @@ class Rescore(SearchMethod):
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
         """Replace the graph's scores by `ngram` ones, and add `neural` ones."""
-        if self.completes_in_main and self.neural is not None:
-            self.neural.to(choose_device())  # only now: CUDA does not survive a fork
-        with self._format():
-            lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
-        return [SearchResult((), candidates) for candidates in lists]
-
-    def _format(self) -> AbstractContextManager[object]:
-        """Return the autocast format of the neural model: the one it was trained in.
-
-        The GPU is looked for only now, and not in a forked process without such a model.
-        """
-        if self.neural is None:
-            return nullcontext()
-        trained = self.resources.config.nnlm.precision
-        return choose_precision("fp32" if trained == "fp32" else "auto").autocast()
+        lists: list[Sequence[Candidate]] = [result.candidates for result in results]
+        if self.ngram is not None:
+            ngram = self.ngram
+            lists = [[replace(each, lm=ngram.log_prob(list(each.sentence))) for each in some] for some in lists]
+        if self.neural is not None:
+            if self.completes_in_main:
+                self.neural.to(choose_device())  # only now: CUDA does not survive a fork
+            trained = self.resources.config.nnlm.precision
+            with choose_precision("fp32" if trained == "fp32" else "auto").autocast():  # of its training
+                scores = iter(self.neural.log_probs([candidate.sentence for some in lists for candidate in some]))
+            lists = [[replace(each, nnlm=next(scores)) for each in some] for some in lists]
+        return [SearchResult((), tuple(some)) for some in lists]
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
         candidates: Sequence[Candidate] = result.candidates
@@ -106,15 +102,3 @@ class Candidate:
     acoustic: float
     lm: float  # of the n-gram
     nnlm: float = 0.0  # of the neural language model
-
-
-def score_lists(
-    lists: Sequence[Sequence[Candidate]], ngram: NgramLm | None, neural: NeuralLm | None
-) -> list[tuple[Candidate, ...]]:
-    """Return candidates with `ngram` scores in place of the search's, and `neural`."""
-    if ngram is not None:
-        lists = [[replace(each, lm=ngram.log_prob(list(each.sentence))) for each in some] for some in lists]
-    if neural is not None:
-        scores = iter(neural.log_probs([candidate.sentence for some in lists for candidate in some]))
-        lists = [[replace(each, nnlm=next(scores)) for each in some] for some in lists]
-    return [tuple(some) for some in lists]

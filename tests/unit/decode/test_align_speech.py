@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import replace
@@ -17,8 +18,8 @@ from made_up import acoustic_of
 from asrtool.data.storage.alignment import Alignment, writing_alignment
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.align import align
-from asrtool.decode.align.align import Aligned, Aligner, align_run
-from asrtool.decode.align.frame_targets import Segmenter, find_segments
+from asrtool.decode.align.align import Aligned, align_run, align_utterance
+from asrtool.decode.align.frame_targets import align_segments, find_segments
 from asrtool.decode.forward import Scored
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
@@ -49,7 +50,7 @@ def best_path(scores_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[in
 def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_frames: int, seed: int) -> None:
     logits = np.random.default_rng(seed).normal(scale=3, size=(num_frames, len(PIECES)))
     scores_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
-    result = Aligner(CtcTopology(), PIECES, FRAME_S)((scores_TV, [(word, TOKENS[word]) for word in words]))
+    result = align_utterance(CtcTopology(), PIECES, FRAME_S, (scores_TV, [(word, TOKENS[word]) for word in words]))
     best = best_path(scores_TV, [token for word in words for token in TOKENS[word]])
     if best is None:
         assert isinstance(result, str)
@@ -71,7 +72,7 @@ def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written(
     scores_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
     scores_TV[np.arange(10), path] = math.log(0.94)
     tokenized = [(word, TOKENS[word]) for word in ("abb", "[noise]", "a")]
-    result = Aligner(CtcTopology(), PIECES, 1.0)((scores_TV, tokenized))  # rows of a second, beyond the margin
+    result = align_utterance(CtcTopology(), PIECES, 1.0, (scores_TV, tokenized))  # rows of a second, beyond the margin
     assert isinstance(result, Aligned)
     assert [(word.text, word.begin_s, word.end_s) for word in result.words] == [
         ("abb", pytest.approx(0.9), pytest.approx(6.1)),
@@ -199,7 +200,7 @@ def test_scores_become_tokens_and_the_frames_they_begin_at() -> None:
     path = [0, 0, 0, 0, 0, 1, 0, 0, 2, 2, 0, 0, 0]
     scores_TV = np.log(np.full((13, 4), 0.02, dtype=np.float32))
     scores_TV[np.arange(13), path] = np.log(0.94)
-    segmenter = Segmenter(CtcTopology(), margin=2, subsampling=3)
+    segmenter = functools.partial(align_segments, CtcTopology(), 2, 3)
     found = segmenter((scores_TV, [("ab", [1, 2])]))
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [[0, 0], [1, 9], [2, 21], [0, 36]]

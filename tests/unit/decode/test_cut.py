@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
@@ -18,12 +19,12 @@ from lhotse import Recording, SupervisionSegment
 from made_up import acoustic_of
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_drops, write_manifests
+from asrtool.data.manifests.manifest import Drop, read_drops, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.data.storage.index import read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.decode.align import cut as cut_module
-from asrtool.decode.align.cut import KEPT_S, Cutter, Piece, cut_at_pauses, cut_run
+from asrtool.decode.align.cut import KEPT_S, Piece, cut_at_pauses, cut_run, find_words
 from asrtool.decode.words import Word, is_spoken
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
@@ -76,19 +77,18 @@ def item(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, list[tuple
 
 def test_cuts_are_in_pauses_and_pieces_have_their_words(tokenizer: Path) -> None:
     loaded = Tokenizer.load(tokenizer)
-    cutter = Cutter(CtcTopology(), FRAME_S, LARGEST_S)
+    cutter = functools.partial(find_words, CtcTopology(), FRAME_S)
     words = cutter(item(loaded, SENTENCE))
     assert isinstance(words, list)
     pieces = cut_at_pauses(words, DURATION_S, LARGEST_S)
     assert [piece.text for piece in pieces] == ["so what did you do", "last week"]
-    assert cutter.cut(words, DURATION_S) == pieces
     for one, other in itertools.pairwise(pieces):
         assert any(begin - 0.02 <= one.end_s <= other.begin_s <= end + 0.02 for begin, end in PAUSES_S)
 
 
-def test_what_cannot_be_cut_says_why(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
     loaded = Tokenizer.load(tokenizer)
-    cutter = Cutter(CtcTopology(), FRAME_S, LARGEST_S)
+    cutter = functools.partial(find_words, CtcTopology(), FRAME_S)
     assert cutter((heard(loaded), "'x': no tokens")) == ("no alignment", "'x': no tokens")
     few = heard(loaded)[:5], item(loaded, SENTENCE)[1]
     reason, detail = cutter(few)
@@ -96,10 +96,6 @@ def test_what_cannot_be_cut_says_why(tokenizer: Path, monkeypatch: pytest.Monkey
     reason, detail = cutter(item(loaded, list(reversed(SENTENCE))))
     assert reason == "text unlike audio"
     assert str(detail).endswith("nats a token behind the best path, 2 allowed")
-    monkeypatch.setattr(cut_module, "PAUSE_S", 1.5)
-    words = cutter(item(loaded, SENTENCE))
-    assert isinstance(words, list)
-    assert cutter.cut(words, DURATION_S) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
 
 
 class Model(torch.nn.Module):
@@ -208,7 +204,9 @@ def test_where_no_pause_is_long_enough_all_are_dropped_and_named(
     monkeypatch.setattr("asrtool.decode.align.cut.PAUSE_S", 3.0)
     run(tmp_path, tokenizer, monkeypatch)
     assert len(read_index(tmp_path / "cut" / "features" / "train")) == 2
-    assert [(d.id, d.reason) for d in read_drops(tmp_path / "cut" / "dropped.tsv")] == [("u0", "no pause")]
+    assert read_drops(tmp_path / "cut" / "dropped.tsv") == [
+        Drop("u0", "no pause", "none of 3 s that leaves pieces of 1 to 4 s")
+    ]
 
 
 def test_a_tokenizer_of_another_model_is_refused(
