@@ -218,19 +218,15 @@ def test_a_wav_that_is_cut_off_is_read_with_a_warning(
 
 
 @pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
-def test_a_shortened_file_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
-    whole = SHORTENED.read_bytes()
-    (tmp_path / "half.sph").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(AsrtoolError, match=r"half.sph: (cannot be decoded|truncated)"):
-        read(tmp_path / "half.sph")
-
-
-@pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
-def test_shorten_is_decoded() -> None:
+def test_shorten_is_decoded_and_one_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
     from asrtool.data.audio.sphere import read_sphere
 
     expected, _ = read_sphere(SHORTENED)
     assert np.array_equal(read(SHORTENED), expected.T / np.float32(2**15))
+    whole = SHORTENED.read_bytes()
+    (tmp_path / "half.sph").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(AsrtoolError, match=r"half.sph: (cannot be decoded|truncated)"):
+        read(tmp_path / "half.sph")
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,18 +251,14 @@ def ffmpeg(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_what_libsndfile_does_not_read_goes_through_ffmpeg(
+def test_what_libsndfile_does_not_read_goes_through_ffmpeg_whose_reason_is_passed_on(
     samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wav = write(tmp_path / "a.wav", samples)
     ffmpeg(tmp_path, f'test "$5" = "{tmp_path / "a.m4a"}" && cat {wav}', monkeypatch)
     (tmp_path / "a.m4a").write_bytes(b"something else")
     assert np.array_equal(read(tmp_path / "a.m4a"), read(wav))
-
-
-def test_the_reason_that_ffmpeg_gives_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ffmpeg(tmp_path, "echo 'moov atom not found' >&2; exit 1", monkeypatch)
-    (tmp_path / "a.m4a").write_bytes(b"something else")
     with pytest.raises(AsrtoolError, match=r"a\.m4a: no readable audio: moov atom not found"):
         read(tmp_path / "a.m4a")
 
