@@ -22,7 +22,7 @@ from typing import BinaryIO
 from asrtool.data.remote import transfer
 from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.errors import AsrtoolError
-from asrtool.files import alone, remove_leftovers, write_beside, write_text
+from asrtool.files import alone, write_beside, write_text
 from asrtool.url import join
 
 ABOUT = "remote.json"
@@ -61,7 +61,6 @@ class CachedSet:
         self._look()
         first = place.with_name(name + VERSION)
         known = _read_version(first)
-        remove_leftovers(place.parent, place.name)
         with self._unchanged(name), write_beside(place) as temporary:
             with temporary.open("wb") as file:
                 version = transfer.fetch(join(self.url, name), file.write, begin, end, known)

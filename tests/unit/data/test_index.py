@@ -23,7 +23,6 @@ from asrtool.data.storage.index import (
     format_line,
     read_feature_settings,
     read_index,
-    write_feature_settings,
     write_index,
 )
 from asrtool.data.storage.index_columns import (
@@ -35,8 +34,6 @@ from asrtool.data.storage.index_columns import (
 )
 from asrtool.data.storage.transcripts import key_of
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import Features
-from asrtool.settings.schema import Choice
 
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", "hello there", 0, 125)
 
@@ -99,16 +96,6 @@ def test_shards_out_of_storage_order_are_refused(tmp_path: Path) -> None:
     write_index(tmp_path, [Utterance("a-1", "a", "A", 0, 1, "a", "x", shard, 9) for shard in (0, 2, 1)])
     with pytest.raises(AsrtoolError, match=r"index\.jsonl:3: shard 1 after 2"):
         read_index(tmp_path)
-
-
-def test_feature_settings_are_read_back_and_mean_that_features_are_complete(tmp_path: Path) -> None:
-    features = Features(
-        sampling_rate_hz=16000, type=Choice.of("features", "fbank", num_mel_bins=80), speeds=(1.0, 1.1), cmvn="global"
-    )
-    with pytest.raises(AsrtoolError, match=r"features\.json: missing, so the features are not complete"):
-        read_feature_settings(tmp_path)
-    write_feature_settings(tmp_path, features)
-    assert read_feature_settings(tmp_path) == features
 
 
 @pytest.mark.parametrize(
