@@ -2,7 +2,6 @@
 
 - main: the console script, the table of commands, errors as one line
 - command, options: the class of commands, options that several share
-- line: parse a command line without running it, for `asrtool run`
-- run, config: run a recipe, print its settings
+- run, config: run a recipe, whose command lines are parsed without running them; print its settings
 - prepare, data, lang, training, decoding, results, theory, simulate: the commands by subject
 """

@@ -64,10 +64,6 @@ class Command(click.Command):
                 for example in self.examples:
                     formatter.write(indent + re.sub(r"\n\s*", f"\n{indent}  ", example) + "\n")
 
-    def command_lines(self) -> list[str]:
-        """The examples, each on one line."""
-        return [re.sub(r"\s*\\\n\s*", " ", example) for example in self.examples]
-
     def _grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option) and not option.hidden]
         left = {str(option.name): option for option in options}

@@ -1,10 +1,13 @@
-"""`asrtool run`: the stages of a recipe that are not done."""
+"""`asrtool run`: run the stages that are not done, and find their functions."""
 
 from __future__ import annotations
 
+import copy
 import errno
+import inspect
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from asrtool.cli.options import (
     short_settings,
 )
 from asrtool.errors import AsrtoolError
+from asrtool.recipe.source import Entry
 
 OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --set paths.own_test=DIR --work exp"
 
@@ -101,7 +105,6 @@ def run(
       asrtool run --stage train --dry-run
       asrtool run --work exp
     """
-    from asrtool.cli.line import find_entry
     from asrtool.data.manifests.manifest import audio_files_below
     from asrtool.recipe.check import check_recipe
     from asrtool.recipe.plan import choose_stages, format_commands, format_outcome, format_states
@@ -139,3 +142,49 @@ def run(
         refuse_trained("train.init_model", this_run.config.train.init_model)
         ran = run_stages(this_run, chosen, force)
         click.echo(format_outcome(this_run, chosen, ran))
+
+
+def find_entry(words: Sequence[str]) -> Entry:
+    """Return the function of the command line `words`; files need not exist.
+
+    Raises AsrtoolError for an unknown command or option, or wrong arguments.
+    """
+    from asrtool.cli.main import cli
+
+    line = " ".join(words)
+    if words[0] != "asrtool":
+        raise AsrtoolError(
+            f"{line}: a stage calls asrtool only", "call your own command as: asrtool package.module:command"
+        )
+    try:
+        command, arguments = _find_command(cli, list(words[1:]))
+        _without_data(command).make_context(str(command.name), arguments)
+    except click.ClickException as error:
+        raise AsrtoolError(f"{line}: {error.format_message()}", "see asrtool --help") from error
+    except (ImportError, AttributeError) as error:
+        raise AsrtoolError(f"{line}: the command cannot be loaded: {error}", "fix its module") from error
+    function = inspect.unwrap(command.callback) if command.callback else None
+    assert function is not None, f"{line}: a command without a function"
+    return Entry(function.__module__, function.__name__)
+
+
+def _find_command(command: click.Command, arguments: list[str]) -> tuple[click.Command, list[str]]:
+    while isinstance(command, click.Group):
+        if not arguments:
+            raise click.UsageError("Missing command.")
+        context = click.Context(command, info_name=command.name)
+        _, found, arguments = command.resolve_command(context, arguments)
+        assert found is not None, arguments
+        command = found
+    return command, arguments
+
+
+def _without_data(command: click.Command) -> click.Command:
+    """`command` with paths that may be missing."""
+    relaxed = copy.copy(command)
+    relaxed.params = [copy.copy(parameter) for parameter in command.params]
+    for parameter in relaxed.params:
+        if isinstance(parameter.type, click.Path):
+            parameter.type = path = copy.copy(parameter.type)
+            path.exists = False
+    return relaxed

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from asrtool.cli.line import find_entry
 from asrtool.cli.main import cli
+from asrtool.cli.run import find_entry
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.source import Entry, code_digests
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.cli.line import find_entry
+from asrtool.cli.run import find_entry
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.edit import drop, insert, replace
