@@ -55,10 +55,7 @@ def join(job: Job) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where the others end first
     supervise_joining(job.out, functools.partial(join_training, job.out), job.out / FINAL)
-    try:
-        train(job)
-    except TrainingEnded:
-        logging.warning(ENDED, job.out)
+    train(job)
 
 
 def _check_joinable(job: Job) -> None:
@@ -92,7 +89,8 @@ def start(job: Job) -> None:
         return
     if num_learners > 1 and job.distributed.survives:
         rank = int(os.environ["RANK"])
-        supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)))
+        draw_number = functools.partial(join_training, job.out) if job.distributed.joinable else None
+        supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)), draw_number)
     train(job)
 
 
@@ -122,7 +120,10 @@ def train(job: Job) -> None:
     `OUT.old-N`. Raises AsrtoolError for missing or broken inputs, a full disk, and a NaN loss.
     """
     if is_learner():
-        _train_as_learner(job)
+        try:
+            _train_as_learner(job)
+        except TrainingEnded:
+            logging.warning(ENDED, job.out)
         return
     with open_training(job.out, job.inputs) as finished:
         if finished:

@@ -72,6 +72,17 @@ def is_current(out: Path, generation: str) -> bool:
         return False
 
 
+def reach_store(out: Path) -> None:
+    """Connect to the store of a training of several hosts in `out`.
+
+    OSError if it does not answer, ConnectionRefusedError or FileNotFoundError if none runs.
+    """
+    place = json.loads(rendezvous_path(out).read_bytes())
+    if place["address"].startswith(LOOPBACK):
+        raise ConnectionRefusedError("all learners are on one host")
+    socket.create_connection((place["address"], place["port"]), ANSWER_S).close()
+
+
 def join_training(out: Path) -> int:
     """Set the environment of a further learner; AsrtoolError if none can join."""
     not_running = AsrtoolError(
@@ -101,7 +112,8 @@ def join_training(out: Path) -> int:
         "LOCAL_WORLD_SIZE": place["local_size"] if is_here else 1,
         JOINED: place["attempt"],
     }
-    os.environ.update({name: str(value) for name, value in environment.items()})
+    local = {name: os.environ[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if name in os.environ}
+    os.environ.update({name: str(value) for name, value in environment.items()} | local)
     return number
 
 

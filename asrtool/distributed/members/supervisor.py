@@ -7,7 +7,8 @@ learner 0 serves the rendezvous store, unless torchrun does, so that learner 0 m
 
 The others also write that file, for a learner that gave no sign of life for too long. Its
 supervisor, if there still is one, then kills it, so that it does not wake up later and train
-batches that others have got.
+batches that others have got. If the host of the learner was cut off from the others, the supervisor
+waits until the store answers, and forks another learner, which joins them.
 
 Loads no torch before it forks; if a launcher has loaded it, no thread of it runs yet.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import resource
 import signal
@@ -28,12 +30,15 @@ from pathlib import Path
 
 from asrtool.child_processes import STOPS, end_with, fork_child, on_stop
 from asrtool.distributed.launch.environment import LOST, SERVED, serves_store
+from asrtool.distributed.members.joining import reach_store
 from asrtool.distributed.members.members import LEFT
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
 POLL_S = 0.5
 END_S = 60.0  # for a supervisor to end its learner
+RETURN_S = 300.0  # for a host that was cut off to reach the store again
+NUM_RETURNS = 10  # of a learner
 NONE = -1  # in place of a number, if a learner ended before it had one
 
 
@@ -82,14 +87,17 @@ def holding_lock(out: Path, rank: int) -> Iterator[None]:
     path.unlink(missing_ok=True)
 
 
-def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> None:
+def supervise(
+    out: Path, rank: int, final: Path, node: Sequence[int] = (), draw_number: Callable[[], int] | None = None
+) -> None:
     """Return in a child, which is to be learner `rank` of a training in `out`.
 
     In this process it never returns: it exits with the code of the child, or dies by the signal
     that ended it. If the child was killed and others have ended the training, by writing `final`,
     it exits with 0. `node` are the learners that step together with it, and are lost with it. If
     the launcher is killed the learner is asked to stop, and all with it; with learners of other
-    machines it is killed, and they survive that.
+    machines it is killed, and they survive that. With `draw_number` it may return in another child
+    later, as `supervise_joining` does, if the learner was cut off from the others.
     """
     forget_lost(out, rank)
     launcher, serves = os.getppid(), serves_store()
@@ -102,15 +110,16 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
     on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
     store = _serve() if serves else None
     code = _wait(out, rank, child)
+    if draw_number and not serves and _can_return(out, rank, code, final):
+        supervise_joining(out, draw_number, final, stays=True)
+        return
     has_left = store is not None and why_lost(out, rank) == LEFT  # the others need its store
     if why := LEFT if has_left else _how_survived(out, rank, code, len(node) > 1):
         on_stop(signal.SIG_DFL)
         report_lost(out, rank, why)
         if code < 0:
             report_node(out, rank, node)
-        while any(map(_is_locked, (out / "learners").glob("*.lock"))):
-            time.sleep(POLL_S)
-        code = 0 if final.exists() else code
+        code = _stay(out, final, code)
     _exit(code)
 
 
@@ -129,13 +138,16 @@ def _serve() -> object:
         raise AsrtoolError(what, "let MASTER_PORT be a free port of the host of learner 0") from error
 
 
-def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) -> None:
+def supervise_joining(
+    out: Path, draw_number: Callable[[], int], final: Path, stays: bool = False, num_returns: int = NUM_RETURNS
+) -> None:
     """Return in a child, which is to join a training in `out`.
 
     `draw_number` gives it its number there. In this process it never returns: it exits with the
-    code of the child. It waits for no others if the child was killed, since it has no launcher. It
-    exits with 0 if the others ended the training first, by writing `final`. If it is asked to stop,
-    the child leaves the others, which train on.
+    code of the child. If the child was killed, it waits for the others only if it `stays` for a
+    launcher. It exits with 0 if the others ended the training first, by writing `final`. If it is
+    asked to stop, the child leaves the others, which train on. It returns in another child, so many
+    times, if the child was cut off from the others.
     """
     reading, writing = os.pipe()
     child = fork_child()
@@ -159,17 +171,58 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
         number = pipe.read()
     rank = int(number or NONE)
     code = _wait(out, rank, child)
-    if rank != NONE and (why := _how_survived(out, rank, code, in_node=False)):
-        report_lost(out, rank, "left" if stopped else why)
+    if num_returns and not stopped and _can_return(out, rank, code, final):
+        supervise_joining(out, draw_number, final, stays, num_returns - 1)
+        return
+    why = _how_survived(out, rank, code, in_node=False)
+    if stopped and _lock_path(out, rank).exists():  # the child may have got the signal as well
+        why = LEFT
+    if why:
+        report_lost(out, rank, why)
+    if stays and not stopped and (why or rank == NONE):
+        code = _stay(out, final, code)
     _exit(128 + stopped[0] if stopped else 0 if code == LOST and final.exists() else code)
+
+
+def _can_return(out: Path, rank: int, code: int, final: Path) -> bool:
+    """Return whether others train without learner `rank`, which ended with `code`.
+
+    Waits until their store is reached, and until they have reported the learner as lost.
+    """
+    seems_lost = code == LOST or (code == -signal.SIGKILL and lost_path(out, rank).exists())
+    if final.exists() or not (seems_lost and _lock_path(out, rank).exists()):
+        return False
+    on_stop(signal.SIG_DFL)
+    until = time.monotonic() + RETURN_S
+    while time.monotonic() < until:
+        try:
+            reach_store(out)
+            if lost_path(out, rank).exists():
+                logging.warning("learner %d was cut off from the others: another one joins them in its place", rank)
+                return True
+        except (ConnectionRefusedError, FileNotFoundError):  # they have ended
+            return False
+        except OSError:
+            pass
+        time.sleep(POLL_S)
+    return False
+
+
+def _stay(out: Path, final: Path, code: int) -> int:
+    """Wait until no learner trains; return 0 if the training has ended, else `code`."""
+    while any(map(_is_locked, (out / "learners").glob("*.lock"))):
+        time.sleep(POLL_S)
+    return 0 if final.exists() else code
 
 
 def _wait(out: Path, rank: int, child: int) -> int:
     """Return the exit code of `child`, which is killed if others take it for lost."""
     ended = threading.Event()
-    threading.Thread(target=_kill_when_lost, args=(out, rank, child, ended), daemon=True).start()
+    killing = threading.Thread(target=_kill_when_lost, args=(out, rank, child, ended), daemon=True)
+    killing.start()
     _, status = os.waitpid(child, 0)
     ended.set()  # from here on another process may have its number
+    killing.join(POLL_S)  # a fork should copy no other thread
     return os.waitstatus_to_exitcode(status)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +17,7 @@ import pytest
 from torch._C._distributed_c10d import TCPStore
 
 from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.members.joining import rendezvous_path
 from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
 
 WAIT_S = 480  # bounds a hang, however slow the machine
@@ -181,6 +184,19 @@ def test_one_that_joined_is_lost_alone_if_it_is_killed_or_asked_to_stop(
     assert has_ended(learner)
 
 
+def test_one_that_joined_leaves_if_it_is_asked_to_stop_with_its_supervisor(tmp_path: Path) -> None:
+    """As torchrun does, by their process group."""
+    supervisor = start_joining(tmp_path, WAITS)
+    learner = learner_of(tmp_path)
+    supervisor.send_signal(signal.SIGSTOP)
+    os.kill(learner, signal.SIGTERM)
+    wait_until((tmp_path / "ended").exists)
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        supervisor.send_signal(number)
+    assert supervisor.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert why_lost(tmp_path, 1) == "left"
+
+
 @pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, LOST)])
 def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(
     finished: bool, code: int, tmp_path: Path
@@ -242,3 +258,36 @@ def test_a_taken_port_of_the_store_is_one_line(tmp_path: Path) -> None:
             timeout=WAIT_S,
         )
     assert "AsrtoolError: cannot serve the rendezvous store at localhost:" in done.stderr
+
+
+RETURNS = "os._exit(0) if (out / 'drawn').exists() else "
+BY_DRAWING = "supervise(out, 1, out / 'train.json', (1,), lambda: int((out / 'drawn').write_text('5')) + 4)"
+
+
+@pytest.mark.parametrize("act", [WAITS, LOSES])
+@pytest.mark.parametrize(
+    ("address", "listens", "returns"),
+    [
+        ("0.0.0.0", True, True),  # this host, by a name that is not a loopback address
+        ("0.0.0.0", False, False),
+        ("127.0.0.1", True, False),  # on one host none is cut off
+    ],
+)
+def test_one_that_was_cut_off_joins_if_the_others_train_on(
+    address: str, listens: bool, returns: bool, act: str, tmp_path: Path
+) -> None:
+    """Whether its supervisor killed it, or it exited by itself."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("", 0)))
+        place = {"address": address, "port": listening.getsockname()[1]}
+        rendezvous_path(tmp_path).write_text(json.dumps(place))
+        if not listens:
+            listening.close()
+        text = LEARNER.format(out=str(tmp_path), act=RETURNS + act, supervise=BY_DRAWING)
+        supervisor = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
+        learner_of(tmp_path)
+        report_lost(tmp_path, 1, "has given no sign of life for 20 s")
+        _, log = supervisor.communicate(timeout=WAIT_S)
+    assert (tmp_path / "drawn").exists() == returns
+    assert ("learner 1 was cut off from the others" in log) == returns
+    assert supervisor.returncode == (0 if returns else LOST if act == LOSES else -signal.SIGKILL)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,4 +209,40 @@ def test_a_host_that_is_asked_to_stop_leaves_and_the_other_one_ends_the_training
     assert "learner 1 left: 1 train without it" in logs[0]
     assert "Traceback" not in "".join(logs)
     assert summary(trainings.out)["lost"] == {"1": "left"}
+    assert batches_trained(trainings.out) == planned(trainings.toy, trainings.config)
+
+
+def test_learners_of_a_host_that_was_cut_off_join_again(
+    hosts_of: Callable[[str], list[Host]], trainings: Trainings
+) -> None:
+    """The others train on without them, for long enough that they come back in time."""
+    trainings.config.write_text(trainings.config.read_text().replace("num_epochs = 1", "num_epochs = 80"))
+    hosts, h1_log = hosts_of("debian"), trainings.logs[0]
+    options = ("--compute-ms", "200", "--set", "distributed.timeout_s=8")
+
+    def record(rank: int) -> dict[str, Any]:
+        """Its first one, if there is one."""
+        path = trainings.out / "learners" / f"{rank}.jsonl"
+        lines = path.read_text().splitlines(True) if path.exists() else []
+        return json.loads(lines[0]) if lines and lines[0].endswith("\n") else {}
+
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(trainings.run, hosts, "adpsgd-random", *options, agent=2 * [("--nproc-per-node", "2")])
+
+        def wait_for(is_so: Callable[[], bool]) -> None:
+            wait_until(lambda: is_so() or running.done(), h1_log.read_text)
+            assert is_so(), running.result()[1]
+
+        wait_for(lambda: all(map(record, range(4))))
+        cut_off = [rank for rank in range(4) if record(rank)["host"] == "h2"]
+        hosts[1].ip("link set eth0 down")
+        wait_for(lambda: ": 2 train without it" in h1_log.read_text())
+        hosts[1].ip("link set eth0 up")
+        wait_for(lambda: all(map(record, (4, 5))))
+        codes, logs = running.result()
+    assert codes == [0, 0], "\n".join(logs)
+    assert [record(rank)["host"] for rank in (4, 5)] == ["h2", "h2"]
+    assert all(f"learner {rank} was cut off from the others" in logs[1] for rank in cut_off)
+    ended = summary(trainings.out)
+    assert (sorted(map(int, ended["lost"])), sorted(ended["joined"])) == (cut_off, [4, 5])
     assert batches_trained(trainings.out) == planned(trainings.toy, trainings.config)
