@@ -42,23 +42,26 @@ def write_arpa(path: Path, model: Trie) -> None:
 
 def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
     level = model.levels[order - 1]
-    texts = [" ".join([model.words[word] for word in ngram]) for ngram in _ngram_words(model, order, rows).tolist()]
+    texts = _ngram_texts(model, order, level.key[rows])
     prob = level.prob[rows]
     log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO)).tolist()
     log10_weights = np.log10(level.backoff[rows]).tolist()
-    for text, log10_prob, log10_weight in zip(texts, log10_probs, log10_weights, strict=True):
-        weight = f"\t{log10_weight:.6f}" if log10_weight else ""
-        out.write(f"{log10_prob:.6f}\t{text}{weight}\n")
+    out.writelines(
+        f"{log10_prob:.6f}\t{text}\t{log10_weight:.6f}\n" if log10_weight else f"{log10_prob:.6f}\t{text}\n"
+        for text, log10_prob, log10_weight in zip(texts, log10_probs, log10_weights, strict=True)
+    )
 
 
-def _ngram_words(model: Trie, order: int, rows: slice) -> Ints:
-    """The word ids of n-grams, shape (number of rows, order)."""
-    history, word = np.divmod(model.levels[order - 1].key[rows], len(model.words))
-    columns = [word]
-    for lower in reversed(model.levels[: order - 1]):
-        history, word = np.divmod(gather(lower.key, history, model.block), len(model.words))
-        columns.append(word)
-    return np.stack(columns[::-1], axis=1)
+def _ngram_texts(model: Trie, order: int, keys: Ints) -> list[str]:
+    """Return n-grams as text by their rising keys; a history is joined once."""
+    history, word = np.divmod(keys, len(model.words))
+    last = [model.words[i] for i in word.tolist()]
+    if order == 1:
+        return last
+    is_new = np.diff(history, prepend=-1) != 0
+    histories = _ngram_texts(model, order - 1, gather(model.levels[order - 2].key, history[is_new], model.block))
+    at = (np.cumsum(is_new) - 1).tolist()
+    return [f"{histories[i]} {word}" for i, word in zip(at, last, strict=True)]
 
 
 def read_arpa(path: Path) -> Ngrams:

@@ -75,22 +75,39 @@ def read_text(files: Iterable[Path], ids: dict[str, int], scratch: Scratch, grow
     """
     text = scratch.column(np.int32)
     buffer = array("i")
+    number_of = _Numbers(ids, grow).__getitem__
     for file in files:
-        for number, sentence in progress(number_sentences(file), str(file), count_sentences(file), "sentence"):
-            if not NO_WORDS.isdisjoint(sentence):
-                symbol = next(word for word in sentence if word in NO_WORDS)
-                raise AsrtoolError(f"{file}:{number}: holds {symbol} as a word", "remove it, every line is a sentence")
+        for line, sentence in progress(number_sentences(file), str(file), count_sentences(file), "sentence"):
+            try:
+                numbers = [*map(number_of, sentence)]
+            except ValueError as error:
+                raise AsrtoolError(f"{file}:{line}: {error}", "remove it, every line is a sentence") from error
             buffer.append(BOS_ID)
-            if grow:
-                buffer.extend([ids.setdefault(word, len(ids)) for word in sentence])
-            else:
-                buffer.extend([ids.get(word, UNK_ID) for word in sentence])
+            buffer.extend(numbers)
             buffer.append(EOS_ID)
             if len(buffer) >= scratch.block:
                 text.append(np.array(buffer))
                 del buffer[:]
     text.append(np.array(buffer))
     return text
+
+
+class _Numbers(dict[str, int]):
+    """Numbers of the words `ids`; new words become ``<unk>``, or grow `ids`."""
+
+    def __init__(self, ids: dict[str, int], grow: bool) -> None:
+        super().__init__((word, number) for word, number in ids.items() if word not in NO_WORDS)
+        self._ids = ids
+        self._grow = grow
+
+    def __missing__(self, word: str) -> int:
+        """Raise ValueError for one of NO_WORDS."""
+        if word in NO_WORDS:
+            raise ValueError(f"holds {word} as a word")
+        if not self._grow:
+            return UNK_ID
+        self[word] = number = self._ids.setdefault(word, len(self._ids))
+        return number
 
 
 def count_ngrams(text: Column, num_words: int, order: int, scratch: Scratch) -> list[Counts]:
