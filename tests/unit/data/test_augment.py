@@ -222,6 +222,15 @@ def test_a_stretch_of_a_sound_is_that_of_the_first_channel_and_goes_round_at_the
     np.testing.assert_array_equal(a.read(450, 1100), np.concatenate([expected[450:], *[expected] * 3])[:1100, 0])
 
 
+def test_a_sound_of_one_sample_is_opened_no_more_than_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(folder / "b.flac", [0.25], RATE_HZ)
+    b, _ = open_sounds(folder, KEY, RATE_HZ)
+    opened, read = [], soundfile.read
+    monkeypatch.setattr(soundfile, "read", lambda *args, **more: opened.append(args) or read(*args, **more))
+    np.testing.assert_array_equal(b.read(0, 1000), np.full(1000, 0.25, np.float32))
+    assert len(opened) == 2
+
+
 def test_the_digest_of_sounds_is_of_names_and_sizes(folder: Path) -> None:
     before = digest_of_sounds(folder, KEY)
     assert digest_of_sounds(folder, KEY) == before

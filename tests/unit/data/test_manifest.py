@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,17 @@ def test_a_recording_that_lhotse_refuses_is_refused(change: dict[str, Any]) -> N
             Tally([entry], Path("m"))
     else:
         Tally([entry], Path("m"))
+
+
+def test_a_folder_in_the_current_one_is_called_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO):
+        for out in (Path("m"), tmp_path / "m"):
+            write_manifests(out, [recording("r")], [segment("r")], [], 0.01, {})
+    found = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert found == ["m", f"{tmp_path.name}/m"]
 
 
 def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> None:

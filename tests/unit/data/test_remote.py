@@ -168,6 +168,23 @@ def test_what_was_used_longest_ago_goes(web: WebServer, tmp_path: Path) -> None:
     assert len(web.got("/f1")) == 2
 
 
+def test_a_killed_fetch_leaves_nothing_that_is_taken_for_whole(
+    web: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev" / "feats.000000.lca"
+    whole = (web.folder / "lilcom/dev/feats.000000.lca").read_bytes()
+
+    def killed(url: str, write: Any, *_: Any) -> None:
+        write(whole[:100])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transfer, "fetch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            open_extent(path)
+    assert open_extent(path).read() == whole
+
+
 def test_a_file_that_changed_on_the_server_is_refused(web: WebServer, tmp_path: Path) -> None:
     remote = in_cache(tmp_path, 1e-9)
     directory = open_features(Path(f"{web.url}/lilcom"), remote) / "dev"
