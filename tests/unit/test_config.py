@@ -22,14 +22,13 @@ from asrtool.settings.config import (
     Config,
     check_conflicts,
     chosen_components,
-    defaults_of,
     format_toml,
     select,
     to_table,
 )
 from asrtool.settings.data import Data
 from asrtool.settings.removed import REMOVED
-from asrtool.settings.schema import Choice, changed_key, field_types, kinds_of
+from asrtool.settings.schema import Choice, field_types, kinds_of
 from asrtool.settings.toml_files import CLASSES, known_keys, known_paths, load_config, load_section
 from asrtool.settings.values import OTHER_NAMES, flatten, format_value
 
@@ -498,32 +497,6 @@ def test_the_ctc_of_k2_is_read_as_ctc(tmp_path: Path, caplog: pytest.LogCaptureF
 def test_a_stored_section_of_an_earlier_version_is_read() -> None:
     stored = {"objective": "lf-mmi", "lf-mmi": {"ngram_order": 4, "leak": 0.02, "tolerance_rows": 2}}
     assert load_section("model", stored, "model.pt").objective == Choice.of("objective", "lf-mmi", leak=0.02)
-
-
-# Whether something is made of the same settings
-
-
-def change(before: dict[str, Any], *overrides: str) -> str:
-    config = load_config(overrides=overrides)
-    return changed_key(before, flatten(select(config, SECTIONS)), defaults_of(config, SECTIONS))
-
-
-def test_a_missing_key_is_its_default() -> None:
-    before = flatten(select(Config(), SECTIONS))
-    assert change(before) == ""
-    for key in before:
-        assert change({name: value for name, value in before.items() if name != key}) == "", key
-    del before["train.peak_lr"], before["model.lstm.dropout"], before["train.optimizer"]
-    assert change(before, "train.peak_lr=1") == "train.peak_lr"
-    assert change(before, "model.lstm.dropout=0") == "model.lstm.dropout"
-    assert change({**before, "train.peak_lr": 0.002}, "train.optimizer=sgd") == "train.optimizer"
-
-
-def test_only_the_tables_of_chosen_components_count() -> None:
-    before = flatten(select(Config(), SECTIONS))
-    assert change(before, "train.sgd.momentum=0.5", "distributed.bmuf.block_steps=3") == ""
-    assert change(before, "train.adamw.weight_decay=0.5") == "train.adamw.weight_decay"
-    assert change({**before, "train.sgd.momentum": 0.3}) == ""
 
 
 def test_components_that_settings_name_are_among_those_chosen() -> None:

@@ -68,12 +68,6 @@ def test_a_recipe_edits_the_shared_stages_and_every_link_holds(tmp_path: Path) -
     assert check_recipe(recipe, find_entry).endswith("all links hold")
 
 
-def test_a_check_names_the_stage_that_needs_what_a_dropped_one_made(tmp_path: Path) -> None:
-    recipe = load_recipe(edit_recipe(tmp_path / "mine", 'drop(COMMON, "nnlm")'))
-    with pytest.raises(AsrtoolError, match="stage decode: needs nnlm, which no earlier stage makes"):
-        check_recipe(recipe, find_entry)
-
-
 def test_an_unknown_stage_is_reported_with_the_line_of_the_recipe(tmp_path: Path) -> None:
     folder = edit_recipe(tmp_path / "mine", 'drop(COMMON, "nnml")')
     lines = (folder / "recipe.py").read_text().splitlines()

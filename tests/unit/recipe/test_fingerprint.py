@@ -68,8 +68,9 @@ def test_a_marker_that_lacks_a_key_had_its_default(root: Path, tmp_path: Path) -
         settings = {name: value for name, value in marker["settings"].items() if name != key}
         path.write_text(json.dumps({**marker, "settings": settings}))
         assert state(run) == "done", key
-    path.write_text(json.dumps({**marker, "settings": {}}))
-    assert state(run) == "done"
+    for settings in ({}, {**marker["settings"], "train.sgd.momentum": 0.3}):  # of a component that is not chosen
+        path.write_text(json.dumps({**marker, "settings": settings}))
+        assert state(run) == "done"
     assert state(make_run(tmp_path, "train.optimizer=sgd")) == 'stale train.optimizer "adamw" -> "sgd"'
 
 
