@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import logging
 import math
 import os
@@ -20,6 +19,7 @@ from asrtool.data.audio.sphere import check_sphere, count_channels, read_header
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError, printable
+from asrtool.files import FULL
 from asrtool.local.releases.shortened import decode_shortened
 from asrtool.local.text.text_rules import Unusable
 from asrtool.log import progress
@@ -65,7 +65,7 @@ def staging() -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
             yield Path(folder)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno not in FULL:
             raise
         where = tempfile.gettempdir()
         raise AsrtoolError(f"{where}: no room for temporary files", "free some space, or set TMPDIR") from error

@@ -134,8 +134,7 @@ def text(corpus: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare text exp/corpus exp/text --set lm.extra_text=more.txt
     """
-    from asrtool.local.text.extra_text import write_extra_texts
-    from asrtool.local.text.own_text import text_rule
+    from asrtool.local.text.own_text import text_rule, write_extra_texts
 
     write_extra_texts(corpus, out, config.lm.extra_text, text_rule(config.data))
 

@@ -7,6 +7,7 @@ utterances. Times are as lhotse's load_kaldi_data_dir has them, and a test compa
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import itertools
@@ -27,7 +28,6 @@ from asrtool.local.utterances import Sound, recording_entry, usable_audio
 from asrtool.settings.data import Data
 
 SIDES = "reco2file_and_channel"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 COPIES = """SELECT id FROM "{0}" AS copy
 WHERE id GLOB 'sp[0-9.]*' AND EXISTS (
 SELECT 1 FROM "{0}" WHERE id IN (original(copy.id), 'sp1.0-' || original(copy.id)))"""
@@ -93,7 +93,7 @@ def _load(db: sqlite3.Connection, path: Path, allow_empty: bool = False, is_opti
         for number, line in enumerate(file, start=1):
             where = f"{path}, line {number}"
             try:
-                text = line.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace" if allow_empty else "strict")
+                text = line.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace" if allow_empty else "strict")
             except UnicodeDecodeError as error:
                 byte = error.object[error.start]
                 raise AsrtoolError(

@@ -1,5 +1,5 @@
 """Text of corpora to normalised text.
 
-- text_rules: mark-up; numbers: spoken forms; own_text: custom data
-- extra_text: text for language models; references: stm and glm
+- text_rules: mark-up; numbers: spoken forms; references: stm and glm
+- own_text: custom data, and text for language models
 """

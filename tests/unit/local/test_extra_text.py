@@ -10,7 +10,7 @@ from small_releases import write_fisher_call
 
 from asrtool.cli.prepare import prepare
 from asrtool.errors import AsrtoolError
-from asrtool.local.text.extra_text import write_extra_texts
+from asrtool.local.text.own_text import write_extra_texts
 from asrtool.settings.config import check_conflicts
 from asrtool.settings.toml_files import load_config
 
