@@ -45,8 +45,10 @@ class Corpus(Base):
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train and `out`/test."""
+        lists = next(find_files(corpus / RELEASE.name, RELEASE.holds[0]), None)
+        top = lists.parents[1] if lists else corpus / RELEASE.name  # called an4 in the published tar file
         for role, published in LISTS.items():
-            _prepare_list(_top(corpus / RELEASE.name), published, out / role, data)
+            _prepare_list(top, published, out / role, data)
 
 
 def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
@@ -77,12 +79,6 @@ def _utterance(id_: str, duration_s: float, text: str, place: str) -> Entry:
 
     speaker = f"an4-{Path(place).parent.name}"
     return SupervisionSegment(id_, id_, 0.0, duration_s, 0, text, speaker=speaker).to_dict()
-
-
-def _top(release: Path) -> Path:
-    """Return the folder that holds etc and wav, called an4 in the published tar file."""
-    lists = next(find_files(release, RELEASE.holds[0]), None)
-    return lists.parents[1] if lists else release
 
 
 def _read_list(path: Path) -> list[str]:

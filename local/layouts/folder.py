@@ -121,4 +121,4 @@ def _rows(folder: Path) -> Iterator[Row]:
 
 def is_trans_folder(folder: Path) -> bool:
     """Return whether `folder` holds such a tree, at any depth."""
-    return next(find_files(folder, TRANSCRIPTS), None) is not None
+    return any(find_files(folder, TRANSCRIPTS))

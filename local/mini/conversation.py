@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
-from asrtool.local.mini.grammar import Token, add_mark, as_tokens, draw_sentence, spoken_form
+from asrtool.local.mini.grammar import Token, add_mark, draw_sentence, spoken_form
 from asrtool.local.mini.plan import Call
 from asrtool.local.mini.telephone import ALONE, draw_line, make_sound, through_lines
 
@@ -59,11 +59,6 @@ class Conversation:
     @property
     def name(self) -> str:
         return self.call.name
-
-    def turns(self) -> list[tuple[str, Segment]]:
-        """Return the segments of both sides with their letter, by start."""
-        both = [(letter, segment) for letter, side in zip("AB", self.sides, strict=True) for segment in side]
-        return sorted(both, key=lambda turn: (turn[1].start_s, turn[0]))
 
 
 def hold_conversation(call: Call) -> tuple[Conversation, np.ndarray]:
@@ -122,7 +117,7 @@ class _Talk:
             self._turn += 1
             side = self.sides[self._turn % 2]
             words = draw_sentence("greeting", self.rng)
-            self.floor_s = self._say(side, as_tokens(words), max(side.free_s, self.floor_s + 0.2)).end_s
+            self.floor_s = self._say(side, list(map(Token, words)), max(side.free_s, self.floor_s + 0.2)).end_s
         return self.floor_s
 
     def take_turn(self) -> None:
@@ -148,11 +143,11 @@ class _Talk:
             return
         start_s = self.rng.uniform(segment.start_s + 0.8, segment.end_s)
         if start_s > listener.free_s:
-            self._say(listener, as_tokens(draw_sentence("backchannel", self.rng)), start_s)
+            self._say(listener, list(map(Token, draw_sentence("backchannel", self.rng))), start_s)
 
     def _marked(self, words: tuple[str, ...]) -> list[Token]:
         """Return the sentence as tokens, some with a mark that fits."""
-        tokens = as_tokens(words)
+        tokens = list(map(Token, words))
         if self.rng.random() < MARK_SHARE:
             for mark in self._marks:
                 marked = add_mark(tokens, mark, self.rng)

@@ -7,7 +7,7 @@ each corpus layout writes in its own mark-up: partial, laughed, coined and uncer
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,11 +161,6 @@ def spoken_form(token: Token) -> str:
     if token.kind == "tail":
         return TAILS[token.word][1]
     return token.heard or SAID.get(token.word, token.word)
-
-
-def as_tokens(words: Sequence[str]) -> list[Token]:
-    """Return words as tokens without marks."""
-    return [Token(word) for word in words]
 
 
 def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[Token] | None:

@@ -112,7 +112,9 @@ def write_fisher(root: Path, held: Sequence[Conversation]) -> None:
         for item in part:
             folder = root / transcripts / "data" / "trans" / item.name[6:9]
             folder.mkdir(parents=True, exist_ok=True)
-            turns = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for side, s in item.turns()]
+            both = [(side, s) for side, segments in zip("AB", item.sides, strict=True) for s in segments]
+            both.sort(key=lambda turn: (turn[1].start_s, turn[0]))
+            turns = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for side, s in both]
             heading = f"# {item.name}.sph\n# Transcribed at the LDC\n\n"
             (folder / f"{item.name}.txt").write_text(heading + "\n".join(turns))
         doc = root / transcripts / "doc"

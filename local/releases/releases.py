@@ -111,8 +111,8 @@ def find_release(release: Release, configured: Sequence[str], unpacked: Path) ->
     """
     places = [_open(release, path, unpacked) for path in configured]
     for pattern in release.holds:
-        if not any(_holds(place, pattern) for place in places):
-            tars = any(_holds(place, tar) for place in places for tar in ("*.tar", "*.tgz", "*.tar.gz"))
+        if not any(any(find_files(place, pattern)) for place in places):
+            tars = any(any(find_files(place, tar)) for place in places for tar in ("*.tar", "*.tgz", "*.tar.gz"))
             raise AsrtoolError(
                 f"paths.{release.key}: {' and '.join(configured)} {'holds' if len(places) == 1 else 'hold'} no"
                 f" {pattern}, expected the layout of {release.name} ({release.title})",
@@ -140,10 +140,6 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
         f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
         f"set paths.{release.key} to where the release is",
     )
-
-
-def _holds(folder: Path, pattern: str) -> bool:
-    return next(find_files(folder, pattern), None) is not None
 
 
 def place_of(folder: Path) -> Path:
