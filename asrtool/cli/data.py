@@ -69,9 +69,9 @@ def features(manifests: Path, out: Path, config: Config) -> None:
     from asrtool.data.features.cache_key import sizes_and_times
     from asrtool.data.features.compute_sets import compute_features
     from asrtool.recipe.contents import CACHE, contents_of
-    from asrtool.recipe.source import Entry, code_of
+    from asrtool.recipe.source import code_of
 
-    code = code_of(Entry(__name__, "features"), config, ("features",))
+    code = code_of(f"{__name__}:features", config, ("features",))
     known = contents_of(out.parent).of_files if (out.parent / CACHE).exists() else sizes_and_times
     compute_features(manifests, out, config.features, code, known)
 

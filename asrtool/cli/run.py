@@ -22,7 +22,6 @@ from asrtool.cli.options import (
     short_settings,
 )
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.source import Entry
 
 OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --set paths.own_test=DIR --work exp"
 
@@ -144,8 +143,8 @@ def run(
         click.echo(format_outcome(this_run, chosen, ran))
 
 
-def find_entry(words: Sequence[str]) -> Entry:
-    """Return the function of the command line `words`; files need not exist.
+def find_entry(words: Sequence[str]) -> str:
+    """Return ``module:function`` of a command line `words`; files need not exist.
 
     Raises AsrtoolError for an unknown command or option, or wrong arguments.
     """
@@ -165,7 +164,7 @@ def find_entry(words: Sequence[str]) -> Entry:
         raise AsrtoolError(f"{line}: the command cannot be loaded: {error}", "fix its module") from error
     function = inspect.unwrap(command.callback) if command.callback else None
     assert function is not None, f"{line}: a command without a function"
-    return Entry(function.__module__, function.__name__)
+    return f"{function.__module__}:{function.__name__}"
 
 
 def _find_command(command: click.Command, arguments: list[str]) -> tuple[click.Command, list[str]]:

@@ -95,7 +95,7 @@ def train(
     from asrtool.bundle.trained import refuse_trained
     from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
     from asrtool.data.remote.features import open_features
-    from asrtool.recipe.source import Entry, code_of
+    from asrtool.recipe.source import code_of
     from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.loop.straggler import InjectionOptions
@@ -109,7 +109,7 @@ def train(
     else:
         config = last_settings(begin_with_hybrid(config, init) if init else config)
     injection = InjectionOptions(dict(slow), compute_ms)
-    code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
+    code = code_of(f"{__name__}:train", config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
     start_training(features, tokenizer, out, config, injection, code, join, profile, targets, events)
 
@@ -162,12 +162,12 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: P
     """
     from asrtool.data.manifests.sets import DEV, TRAIN
     from asrtool.data.remote.features import open_features
-    from asrtool.recipe.source import Entry, code_of
+    from asrtool.recipe.source import code_of
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.loop.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
-    code = code_of(Entry(__name__, "finetune"), config, ACOUSTIC)
+    code = code_of(f"{__name__}:finetune", config, ACOUSTIC)
     features = open_features(features, config.remote, (TRAIN, DEV))
     start_training(features, tokenizer, out, config, InjectionOptions(), code, targets=targets)
 
@@ -237,10 +237,10 @@ def nnlm(text: Path, dev_text: Path, words: Path, out: Path, extra: Path | None,
       exp/lang/words.txt exp/nnlm --config exp/config/nnlm.toml
     """
     from asrtool.lang.text import extra_files
-    from asrtool.recipe.source import Entry, code_of
+    from asrtool.recipe.source import code_of
     from asrtool.train.inputs import NEURAL_LM
     from asrtool.train.nnlm import start_neural_lm
 
-    code = code_of(Entry(__name__, "nnlm"), config, NEURAL_LM)
+    code = code_of(f"{__name__}:nnlm", config, NEURAL_LM)
     further = extra_files(extra, config.lm.extra_text) if extra else []
     start_neural_lm(text, dev_text, words, out, config, code, further)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe
-from asrtool.recipe.source import Entry, code_digests
+from asrtool.recipe.source import code_digests
 from asrtool.recipe.stage import Line, Stage, lies_in
 from asrtool.settings.config import Config, check_conflicts, select
 from asrtool.settings.toml_files import load_config
 
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
-FindEntry = Callable[[Sequence[str]], Entry]
+FindEntry = Callable[[Sequence[str]], str]
 
 
 def check_recipe(recipe: Recipe, find_entry: FindEntry) -> str:

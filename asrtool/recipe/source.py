@@ -15,7 +15,6 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import asrtool
@@ -33,26 +32,20 @@ FRAME = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Function that a command starts in."""
-
-    module: str  # asrtool.cli.training
-    function: str  # train
-
-
-def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[str, str]:
+def code_digests(entries: Iterable[str], modules: Iterable[str] = ()) -> dict[str, str]:
     """Return source file -> digest of all that commands and components can import.
 
-    `entries` are commands; `modules` belong to components chosen by name, which no import statement shows. Of a
-    custom module, imports of its own package are followed. Of the entry modules only what the functions refer to
-    counts. Raises AsrtoolError for an import of a module that does not exist.
+    `entries` are functions of commands, ``package.module:function``; of their modules only what the functions refer to
+    counts. `modules` belong to components chosen by name, which no import statement shows; of a custom one, imports of
+    its own package are followed. Raises AsrtoolError for an import of a module that does not exist.
     """
     digests: dict[str, str] = {}
     waiting = list(modules)
-    for module in sorted({entry.module for entry in entries}):
-        functions = {entry.function for entry in entries if entry.module == module}
-        parts = _reachable(_parse(module), functions)
+    functions: dict[str, set[str]] = {}
+    for module, _, function in (entry.partition(":") for entry in entries):
+        functions.setdefault(module, set()).add(function)
+    for module in sorted(functions):
+        parts = _reachable(_parse(module), functions[module])
         digests[_file_name(module)] = _digest(parts)
         waiting += _imports(module, parts)
     seen: set[str] = set()
@@ -77,7 +70,7 @@ def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
     return [path.partition(":")[0] for path in paths]
 
 
-def code_of(entry: Entry, config: Config, sections: Iterable[str]) -> str:
+def code_of(entry: str, config: Config, sections: Iterable[str]) -> str:
     """Return one digest of all sources of the command and its chosen components.
 
     It does not depend on their folder.

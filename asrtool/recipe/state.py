@@ -18,7 +18,7 @@ from asrtool.files import STAGES, size_and_time, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
-from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
+from asrtool.recipe.source import ROOT, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
 from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, Config, chosen_components, defaults_of, select
@@ -36,7 +36,7 @@ class Run:
     recipe: Recipe
     config: Config
     work: Path
-    find_entry: Callable[[Sequence[str]], Entry]  # words of a command line -> its code; AsrtoolError if it is none
+    find_entry: Callable[[Sequence[str]], str]  # words of a command line -> module:function; AsrtoolError if none
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
     request: Request  # what this run is about
 

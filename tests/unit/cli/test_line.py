@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from asrtool.cli.main import cli
 from asrtool.cli.run import find_entry
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.source import Entry, code_digests
+from asrtool.recipe.source import code_digests
 
 COMMAND = '''
 import click
@@ -72,7 +72,7 @@ def test_a_stage_may_call_it_and_its_source_counts(package: Path) -> None:
 
 def test_the_function_behind_a_command_is_found_beneath_its_decorators() -> None:
     line = "asrtool features /nowhere/manifests /nowhere/features --config /nowhere/config.toml"
-    assert find_entry(line.split()) == Entry("asrtool.cli.data", "features")
+    assert find_entry(line.split()) == "asrtool.cli.data:features"
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,16 @@ import pytest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.recipe import Recipe
-from asrtool.recipe.source import Entry
 from asrtool.recipe.stage import Line, Stage
 
 FIRST = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a --config {config}"),), settings=("lm",))
 SECOND = Stage("second", "Two.", needs=("a/x.txt",), makes=("b",), run=(Line("asrtool lm {work}/a/x.txt {work}/b"),))
 
 
-def find_entry(words: Sequence[str]) -> Entry:
+def find_entry(words: Sequence[str]) -> str:
     if words[1] != "lm":
         raise AsrtoolError(f"no command {words[1]}")
-    return Entry("asrtool.cli.main", "main")
+    return "asrtool.cli.main:main"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import toy
 
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.source import Entry, chosen_modules, code_digests
+from asrtool.recipe.source import chosen_modules, code_digests
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run, read_marker
 from asrtool.settings.toml_files import load_config
@@ -139,7 +139,7 @@ def test_the_code_of_a_chosen_component_counts_and_that_of_others_does_not(root:
 def test_every_module_of_the_real_gossip_is_behind_its_strategy() -> None:
     def files(strategy: str) -> set[str]:
         config = load_config(overrides=[f"distributed.strategy={strategy}"])
-        return set(code_digests([Entry("asrtool.cli.training", "train")], chosen_modules(config, TRAIN.settings)))
+        return set(code_digests(["asrtool.cli.training:train"], chosen_modules(config, TRAIN.settings)))
 
     gossip = {f"asrtool/distributed/strategies/{name}.py" for name in ("gossip", "topology")}
     gossip.add("asrtool/distributed/transport/exchange.py")

@@ -9,7 +9,7 @@ import pytest
 
 from asrtool.errors import AsrtoolError
 from asrtool.recipe import source
-from asrtool.recipe.source import Entry, code_digests
+from asrtool.recipe.source import code_digests
 
 COMMANDS = '''
 from asrtool.settings.config import Config
@@ -61,7 +61,7 @@ def write(root: Path, files: Mapping[str, str]) -> None:
 
 
 def digests(function: str) -> dict[str, str]:
-    return code_digests([Entry("asrtool.cli.both", function)])
+    return code_digests([f"asrtool.cli.both:{function}"])
 
 
 def test_imports_are_followed_from_the_function_of_the_command(root: Path) -> None:

@@ -13,7 +13,6 @@ from asrtool.recipe import engine, process, source
 from asrtool.recipe.plan import plan
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.request import Request
-from asrtool.recipe.source import Entry
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run
 from asrtool.settings.config import Config
@@ -78,8 +77,8 @@ STAGES = (
 )
 
 
-def find_entry(words: Sequence[str]) -> Entry:
-    return Entry("asrtool.cli.toy", words[1])
+def find_entry(words: Sequence[str]) -> str:
+    return f"asrtool.cli.toy:{words[1]}"
 
 
 def write_sources(root: Path) -> None:
