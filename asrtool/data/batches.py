@@ -58,19 +58,18 @@ def plan_epoch(
     max_frames_per_batch: int,
     seed: int,
     epoch: int,
-    window_shards: int = WINDOW_SHARDS,
     windows: Iterable[np.ndarray] | None = None,
 ) -> Iterator[Batch]:
     """Yield batches of all utterances, or of `windows`, with padding in the limit.
 
-    Shards are shuffled and taken `window_shards` at a time; the utterances of such a window are sorted by length
+    Shards are shuffled and taken WINDOW_SHARDS at a time; the utterances of such a window are sorted by length
     (give or take LENGTH_JITTER), cut into batches, and the batches shuffled. So reading stays sequential, padding
     small, and the order random. Raises AsrtoolError for an utterance longer than a batch.
     """
     frames = lengths.num_frames
     check_longest(lengths, max_frames_per_batch)
     random = np.random.default_rng((seed, epoch))
-    windows = plan_windows(lengths, window_shards, random) if windows is None else windows
+    windows = plan_windows(lengths, random) if windows is None else windows
     for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         order = members[np.argsort(frames[members] * jitter, kind="stable")]
@@ -79,15 +78,13 @@ def plan_epoch(
             yield Batch(packed[i], window)
 
 
-def plan_windows(
-    lengths: Lengths, window_shards: int = WINDOW_SHARDS, random: np.random.Generator | None = None
-) -> Iterator[np.ndarray]:
+def plan_windows(lengths: Lengths, random: np.random.Generator | None = None) -> Iterator[np.ndarray]:
     """Yield index positions by window; shards in storage order, or shuffled."""
     num_shards = len(lengths.first)
     ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
     order = random.permutation(num_shards) if random else np.arange(num_shards)
-    for begin in range(0, num_shards, window_shards):
-        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + window_shards]])
+    for begin in range(0, num_shards, WINDOW_SHARDS):
+        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + WINDOW_SHARDS]])
 
 
 def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:

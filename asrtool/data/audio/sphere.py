@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 if TYPE_CHECKING:
     import numpy as np
 
-CODINGS = {"pcm": "pcm", "ulaw": "ulaw", "mu-law": "ulaw", "mulaw": "ulaw", "alaw": "alaw"}
+CODINGS = ("pcm", "ulaw", "mu-law", "mulaw", "alaw")
 SHORTEN = "embedded-shorten-v2.00"
 # Files are padded to whole blocks on some discs, so a little more than the header declares is no fault.
 PADDING_BYTES = 1024
@@ -27,12 +27,11 @@ FRESH_COPY = "fetch the file again from the release"
 
 @dataclass(frozen=True)
 class SphereHeader:
-    """Header of a SPHERE file; `num_samples` a channel, `coding` pcm, ulaw or alaw."""
+    """Header of a SPHERE file; `num_samples` a channel."""
 
     num_channels: int
     num_samples: int
     sampling_rate_hz: int
-    coding: str
     is_shortened: bool
     sample_bytes: int
     header_bytes: int
@@ -57,7 +56,6 @@ def read_header(path: Path) -> SphereHeader:
         num_channels=_positive(path, fields, "channel_count"),
         num_samples=_positive(path, fields, "sample_count"),
         sampling_rate_hz=_positive(path, fields, "sample_rate"),
-        coding=CODINGS[coding],
         is_shortened=bool(compression),
         sample_bytes=_positive(path, fields, "sample_n_bytes"),
         header_bytes=header_bytes,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from asrtool.data import batches
 from asrtool.data.batches import LENGTH_JITTER, Lengths, load_ahead, one_ahead, pad_feats, plan_epoch, plan_eval
 from asrtool.data.mix import STREAM, Mixture, apportion, fractions_of
 from asrtool.data.storage.index import Utterance
@@ -63,7 +65,8 @@ def test_the_batches_of_an_epoch_are_those_that_trainings_have_always_had(
     lengths: list[int], shard_size: int, window_shards: int, epoch: int
 ) -> None:
     """The bits of a training depend on it."""
-    plan = list(plan_epoch(Lengths.of(make_index(lengths, shard_size)), MAX_FRAMES, 1, epoch, window_shards))
+    with mock.patch.object(batches, "WINDOW_SHARDS", window_shards):
+        plan = list(plan_epoch(Lengths.of(make_index(lengths, shard_size)), MAX_FRAMES, 1, epoch))
     found = [(list(batch.indices), batch.window) for batch in plan]
     assert found == written_out(lengths, shard_size, window_shards, epoch)
 

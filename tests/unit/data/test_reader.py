@@ -16,6 +16,7 @@ import soundfile
 from lhotse import CutSet
 from tones import SMALL
 
+from asrtool.data import batches
 from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_manifests
@@ -103,10 +104,11 @@ def test_an_utterance_of_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
         open_shard(self, *args)
         opened[self.name] += 1
 
+    monkeypatch.setattr(batches, "WINDOW_SHARDS", 2)
     monkeypatch.setattr(Shard, "read", counted_read)
     monkeypatch.setattr(Shard, "__init__", counted_open)
     readers = [FeatureReader(corpus / "lilcom" / "train", "speaker", cache_bytes) for _ in range(2)]
-    plan = list(plan_epoch(Lengths.of(readers[0].index), 2000, 1, 0, window_shards=2))
+    plan = list(plan_epoch(Lengths.of(readers[0].index), 2000, 1, 0))
     for _ in range(3):
         for learner, reader in enumerate(readers):
             for batch in plan[learner::2]:

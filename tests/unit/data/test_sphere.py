@@ -33,7 +33,7 @@ def change(path: Path, old: bytes, new: bytes) -> None:
 def test_the_header_of_a_good_file_is_read(sound: Path) -> None:
     header = check_sphere(sound)
     assert (header.num_channels, header.num_samples, header.sampling_rate_hz) == (2, 2000, 8000)
-    assert (header.coding, header.is_shortened, header.data_bytes) == ("ulaw", False, 4000)
+    assert (header.is_shortened, header.data_bytes) == (False, 4000)
 
 
 @pytest.mark.parametrize("coding", ["ulaw", "alaw", "pcm"])
@@ -42,14 +42,13 @@ def test_what_is_written_in_a_header_is_read_back(tmp_path: Path, coding: str) -
     path.write_bytes(format_header(10**7, 3, 11025, coding))
     header = read_header(path)
     assert (header.num_samples, header.num_channels, header.sampling_rate_hz) == (10**7, 3, 11025)
-    assert (header.coding, header.sample_bytes) == (coding, 2 if coding == "pcm" else 1)
+    assert header.sample_bytes == (2 if coding == "pcm" else 1)
 
 
 def test_the_older_name_of_mu_law_and_padding_to_a_whole_block_are_no_faults(sound: Path) -> None:
     change(sound, b"sample_coding -s4 ulaw", b"sample_coding -s6 mu-law")
     sound.write_bytes(sound.read_bytes() + b"\0" * 1000)
-    header = check_sphere(sound)
-    assert (header.coding, header.num_samples) == ("ulaw", 2000)
+    assert check_sphere(sound).num_samples == 2000
     change(sound, b"sample_coding -s6 mu-law", b"sample_coding -s4 ulaw")
     assert read_sphere(sound)[0].shape == (2000, 2)
 
