@@ -1,4 +1,4 @@
-"""Switchboard and Fisher: faults of a release are set aside one by one, and the rest is as lhotse reads it."""
+"""Switchboard and Fisher: faults are set aside, the rest is as lhotse reads it, and texts go without audio."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import soundfile
+from click.testing import CliRunner
 from lhotse.audio.backend import audio_backend
 from lhotse.recipes import prepare_fisher_english, prepare_switchboard
 from memory import peak_bytes
@@ -23,11 +24,13 @@ from small_releases import (
     write_swbd_side,
 )
 
+from asrtool.cli.prepare import prepare as prepare_command
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpora.swbd import read_acronyms
 from asrtool.local.corpus import Corpus
+from asrtool.local.text.own_text import write_extra_texts
 from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
@@ -264,3 +267,59 @@ def test_ids_times_and_files_are_those_of_lhotse(
     assert {item["id"] for item in ours} == expected.keys() - dropped(tmp_path / "train").keys()
     recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
     assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))
+
+
+@pytest.fixture
+def transcripts(tmp_path: Path) -> Path:
+    """Fisher without audio."""
+    root = tmp_path / "corpus"
+    for part, number in ((1, 1), (2, 5851)):
+        sound, _ = write_fisher_call(root, part, number, ["0.5 1.5 A: at&t (( maybe )) [laugh]", "1.6 2 B: well (( ))"])
+        sound.unlink()
+    return root
+
+
+def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "My web.text").write_text("Hello, World!\nroom 42\n\nuh-huh th- [noise]\n")
+    names = ["fisher", str(tmp_path / "My web.text")]
+    write_extra_texts(transcripts, tmp_path / "text", names)
+    written = {path.name: path.read_text() for path in (tmp_path / "text").glob("[!.]*")}
+    assert written == {
+        "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
+        "2.My_web.txt": "hello world\nuh-huh th- [noise]\n",
+    }
+    command = ["text", str(transcripts), str(tmp_path / "text"), "--set", f"lm.extra_text=[{','.join(names)}]"]
+    assert CliRunner().invoke(prepare_command, [*command, "--set", "data.text_rules=unicode"]).exit_code == 0
+    assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\nuh huh th [noise]\n"
+    assert (tmp_path / "text" / "1.fisher.txt").read_text() == written["1.fisher.txt"]
+    write_extra_texts(transcripts, tmp_path / "text", names[:1])
+    assert [path.name for path in (tmp_path / "text").glob("[!.]*")] == ["1.fisher.txt"]
+
+
+def test_what_cannot_be_read_of_the_transcripts_is_a_warning(
+    transcripts: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = sorted(transcripts.rglob("fe_03_*.txt"))
+    first.write_text("# a comment\n\n0.5 1.5 A: yes\n1.5 hello\n")
+    second.write_text("\n")
+    write_extra_texts(transcripts, tmp_path / "text", ["fisher"])
+    assert (tmp_path / "text" / "1.fisher.txt").read_text() == "yes\n"
+    assert "2 transcripts or lines cannot be read and are left out of the text" in caplog.text
+    assert "the first is fe_03_00001:4: broken line: 1.5" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("nowhere.txt", r"nowhere.txt: cannot be read, No such file"),
+        ("swbd", r"lm.extra_text names swbd, whose transcripts are not read alone; name a file of its sentences"),
+        ("42.txt", r"lm.extra_text: 42.txt has no line of words; name another text"),
+    ],
+)
+def test_a_text_that_gives_nothing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "42.txt").write_text("42\n")
+    with pytest.raises(AsrtoolError, match=found):
+        write_extra_texts(tmp_path, tmp_path / "text", [name])

@@ -16,6 +16,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import ROLES, known_releases, named_corpora, open_corpus, prepare_all
 from asrtool.local.releases.releases import collect_corpora
 from asrtool.settings import registry
+from asrtool.settings.config import check_conflicts
 from asrtool.settings.toml_files import load_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -98,6 +99,23 @@ def test_an_own_class_without_a_part_is_refused_with_its_name(own: str) -> None:
 def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
     with pytest.raises(AsrtoolError, match=r"data.dev names hub5, which has no dev set but test"):
         named_corpora(make_data(dev=("hub5",)))
+
+
+@pytest.mark.parametrize(
+    ("train", "extra", "fault"),
+    [
+        ("swbd,fisher_swbd", "", "data.train has speech twice, in swbd and fisher_swbd, expected one of"),
+        ("swbd,fisher", "fisher", "both name fisher, expected one of them"),
+        ("fisher_swbd", "fisher", "both name fisher, the second as part of fisher_swbd"),
+        ("asrtool.local.corpora.fisher:Corpus", "fisher", "both name fisher, the second as part of asrtool.local"),
+        ("swbd", "more.txt,fisher,more.txt", "lm.extra_text has a text twice, as more.txt and more.txt, expected one"),
+        ("swbd", "fisher,fisher", "lm.extra_text has a text twice, as fisher and fisher"),
+        ("swbd", "fisher,more.txt,fisher_swbd", "lm.extra_text has a text twice, as fisher and fisher_swbd"),
+    ],
+)
+def test_no_speech_and_no_text_is_taken_twice(train: str, extra: str, fault: str) -> None:
+    with pytest.raises(AsrtoolError, match=fault):
+        check_conflicts(load_config([], [f"data.train={train}", "data.test=hub5", f"lm.extra_text=[{extra}]"]))
 
 
 # The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,39 +18,28 @@ from asrtool.local.text.references import NO_RULES_GLM, format_reference
 from asrtool.score.align import align_words
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import score_all
+from asrtool.score.sctk import DEBIAN_FOLDER, run_hubscr
 from asrtool.score.segments import read_segments
 from asrtool.score.utterances import file_of
 
-SCTK = Path("/usr/lib/sctk/bin")
 
-
-@pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="Debian's package sctk is not installed")
+@pytest.mark.skipif(not Path(DEBIAN_FOLDER).exists(), reason="Debian's package sctk is not installed")
 def test_nist_scores_a_perfect_hypothesis_without_error_by_an_empty_set_of_rules(tmp_path: Path) -> None:
     segments = [
         SupervisionSegment("c1-1", "c1", 0.0, 4.0, 0, "uh i watch t v th- [noise] okay", speaker="s1"),
         SupervisionSegment("c1-2", "c1", 0.5, 2.0, 1, "uh-huh", speaker="s2"),
     ]
-    (tmp_path / "ref.stm").write_text(format_reference((s.to_dict() for s in segments), {"c1": "swbd"}))
-    (tmp_path / "ref.glm").write_text(NO_RULES_GLM)
-    words = [("A", i * 0.5, word) for i, word in enumerate(["i", "watch", "t", "v", "okay"], start=1)] + [
-        ("B", 1.0, "uh-huh")
+    ref, hyp, glm = (tmp_path / name for name in ("ref.stm", "hyp.ctm", "ref.glm"))
+    ref.write_text(format_reference((s.to_dict() for s in segments), {"c1": "swbd"}))
+    glm.write_text(NO_RULES_GLM)
+    lines = [
+        f"c1/c1-1 A {i * 0.5:.2f} 0.40 {word}\n" for i, word in enumerate(["i", "watch", "t", "v", "okay"], start=1)
     ]
-    (tmp_path / "hyp.ctm").write_text(
-        "".join(f"c1/c1-{'AB'.index(side) + 1} {side} {start:.2f} 0.40 {word}\n" for side, start, word in words)
-    )
-    perl = shutil.which("perl")
-    assert perl, "hubscr.pl needs perl"
-    subprocess.run(
-        [perl, SCTK / "hubscr.pl", *["-V", "-l", "english", "-h", "hub5", "-g", "ref.glm", "-r", "ref.stm", "hyp.ctm"]],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{SCTK}:{os.environ['PATH']}", "LC_ALL": "C"},
-        capture_output=True,
-        check=True,
-    )
-    (total,) = [line for line in (tmp_path / "hyp.ctm.filt.sys").read_text().splitlines() if "Sum/Avg" in line]
-    numbers = [float(number) for number in total.replace("|", " ").split()[1:]]
-    assert numbers[0] == 2  # segments
-    assert numbers[3:7] == [0.0, 0.0, 0.0, 0.0]  # substitutions, deletions, insertions, errors
+    hyp.write_text("".join([*lines, "c1/c1-2 B 1.00 0.40 uh-huh\n"]))
+    run_hubscr(tmp_path, ref, hyp, glm)
+    (total,) = [line for line in (tmp_path / "h.ctm.filt.sys").read_text().splitlines() if "Sum/Avg" in line]
+    num_segments, _, _, *errors = map(float, total.replace("|", " ").split()[1:8])
+    assert (num_segments, errors) == (2, [0.0] * 4)  # substitutions, deletions, insertions, errors
 
 
 NAMES = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs", "Cf", "Cc"]), max_size=8)
