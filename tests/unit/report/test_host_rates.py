@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from run_files import write_lines, write_training
+from report_work import write_lines, write_training
 
 from asrtool.cli.main import cli
 from asrtool.report.figures.training_figures import describe_training, figure_names

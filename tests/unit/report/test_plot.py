@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from run_files import write_lines, write_training
+from report_work import write_lines, write_training
 
 from asrtool.report.figures.training_figures import describe_training, plot_training, warn_of_overfitting
 from asrtool.report.training import read_training

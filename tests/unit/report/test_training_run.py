@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_files import write_training
+from report_work import write_training
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.draw_training import MAX_POINTS, smooth, step_spans, time_fractions, timeline_windows
