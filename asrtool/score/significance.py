@@ -191,7 +191,8 @@ def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed
     if not words.sum(axis=1).all():
         raise AsrtoolError(f"{what}: no reference words", "compare scores of a set that has some")
     wer_a, wer_b = 100 * errors.sum(axis=1) / words.sum(axis=1)
-    differences = draw_differences(errors, words, seed)
+    rates_a, rates_b = draw_rates(errors, words, seed)
+    differences = rates_a - rates_b
     return Comparison(
         num_segments=len(a),
         unit=unit,
@@ -203,12 +204,6 @@ def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed
         fraction_b_better=float(np.mean(differences > 0)),
         mapsswe=mapsswe((one.alignment.outcomes, other.alignment.outcomes) for one, other in zip(a, b, strict=True)),
     )
-
-
-def draw_differences(errors: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray:
-    """Draw differences of error rates in points, first row minus second."""
-    first, second = draw_rates(errors, words, seed)
-    return np.asarray(first - second)
 
 
 def format_comparison(comparison: Comparison) -> str:

@@ -29,7 +29,6 @@ from asrtool.score.sctk import run_hubscr
 from asrtool.score.significance import (
     compare_scores,
     count_stretches,
-    draw_differences,
     draw_rates,
     mapsswe,
     wer_interval,
@@ -117,12 +116,12 @@ def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.Mo
     rng = np.random.default_rng(4)
     errors, words = rng.integers(0, 9, (2, 2000)), np.tile(rng.integers(1, 30, 2000), (2, 1))
     tracemalloc.start()
-    drawn = draw_differences(errors, words, seed=3)
+    drawn = draw_rates(errors, words, seed=3)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6  # a count for each unit and sample would take 160 MB
     monkeypatch.setattr(significance, "MAX_DRAWS", 1 << 30)
-    assert np.array_equal(draw_differences(errors, words, seed=3), drawn)
+    assert np.array_equal(draw_rates(errors, words, seed=3), drawn)
 
 
 def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
