@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -31,10 +33,12 @@ from trainings import (
 
 from asrtool.distributed.launch.learner import learner
 from asrtool.distributed.members.members import LostLearner, Members
-from asrtool.distributed.world import init_collectives, join_learners, leave_world
+from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.torch_file import read_torch
+from asrtool.models.precision import choose_precision
 from asrtool.train.batches import shard_source
+from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint, save_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.ledger import read_assigned
@@ -298,6 +302,25 @@ def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(
     in_training = [entry["rows"] for entry in entries if entry["kind"] == "train"]
     assert in_training
     assert all(0.5 < value < 20 for value in in_training)
+
+
+def test_each_loss_is_divided_by_its_part_of_the_tokens_of_all(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """So the mean of the gradients is that of all their batches as one."""
+    overrides = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
+    overrides = (*overrides, "train.log_every_steps=1", "train.num_epochs=1")
+    together = ("distributed.strategy=allreduce", *overrides)
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", together, None)
+    first = next(entry for entry in metrics(tmp_path / "train") if entry["kind"] == "train")
+
+    components = prepare(toy_job(toy, tmp_path / "never", toy_config, overrides), World()).components
+    several = list(itertools.islice(components.train_set.plan(0, 0, {}), NUM_LEARNERS))
+    rows = [row for planned in several for row in planned.content[1]]
+    batch = components.train_set.read(Planned((0, rows), len(rows), sum(planned.normaliser for planned in several)))
+    (LossModule(components.model, choose_precision("fp32"))(batch) / batch.normaliser).backward()
+    squares = [float(parameter.grad.square().sum()) for parameter in components.model.parameters()]
+    assert first["grad_norm"] == pytest.approx(math.sqrt(sum(squares)), rel=1e-4)
 
 
 NODES = [[0, 1], [2, 3], [4, 5]]
