@@ -1,7 +1,7 @@
 """Every strategy in processes of learners: weights and statistics by its equations, copies and messages of a step.
 
 There is no GPU: memory of the host is taken for one, and copies are counted (tests/fake_gpu.py).
-tests/unit/distributed/test_hogwild.py has the strategy with shared memory.
+tests/unit/distributed/test_baselines.py has the strategy with shared memory.
 """
 
 from __future__ import annotations
