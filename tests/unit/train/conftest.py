@@ -11,6 +11,7 @@ import torch
 from command import Start, starting, write_config
 from learners import MANY_BATCHES, Learners
 from toy_task import TOY_CONFIG, last_weights, write_toy
+from trainings import components_of, run_training
 
 from asrtool.decode.align.frame_targets import targets_run
 from asrtool.models.acoustic import save_model
@@ -19,8 +20,6 @@ from asrtool.settings.decode import Decode
 from asrtool.settings.models import Tree
 from asrtool.settings.toml_files import load_config
 from asrtool.train.batches import shard_source
-from asrtool.train.run import train
-from asrtool.train.train import acoustic_job, build_components
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def aligner(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tmp_path_factory.mktemp("aligner") / "toy.toml"
     config.write_text(TOY_CONFIG, encoding="utf-8")
     torch.manual_seed(4)
-    components = build_components(toy / "features", toy / "tokenizer", load_config([config]))
+    components = components_of(toy, config)
     save_model(config.with_name("model.pt"), components.model, components.info)
     return config.with_name("model.pt")
 
@@ -98,9 +97,9 @@ def train_toy(toy: Path, toy_config: Path, request: pytest.FixtureRequest) -> Ca
     """Train the toy task in a directory, with settings as ``train.seed=2``; returns the last weights."""
 
     def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        config = load_config([toy_config], overrides)
-        targets = request.getfixturevalue("targets") if uses_tree(config.model.objective) else None
-        train(acoustic_job(toy / "features", toy / "tokenizer", out, config, targets=targets))
+        objective = load_config([toy_config], overrides).model.objective
+        targets = request.getfixturevalue("targets") if uses_tree(objective) else None
+        run_training(toy, toy_config, out, overrides, targets)
         return last_weights(out)
 
     return train_there

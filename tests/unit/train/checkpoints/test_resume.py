@@ -27,7 +27,7 @@ def test_a_training_killed_at_any_change_to_its_files_ends_in_the_same_files(
     toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     toy_config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))  # and still it removes checkpoints
-    run_apart(train_killed_at_changes, (toy / "features", toy / "tokenizer", toy_config), tmp_path / "train")
+    run_apart(train_killed_at_changes, (toy, toy_config), tmp_path / "train")
     *killed, undisturbed = sorted((tmp_path / "train").iterdir(), key=lambda out: int(out.name))
     num_checkpoints = len(list((undisturbed / "checkpoints").iterdir()))
     assert len(killed) > 2 * num_checkpoints

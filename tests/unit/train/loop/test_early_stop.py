@@ -125,7 +125,7 @@ def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
     )
     toy_config.write_text(text.replace("0.02", "0.3") + "\n[train.plateau]\npatience = 1\nwarmup_fraction = 0\n")
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    killed = run_apart(train_killed, (toy / "features", toy / "tokenizer", toy_config), undisturbed, out, 3)
+    killed = run_apart(train_killed, (toy, toy_config), undisturbed, out, 3)
     assert len(killed) >= 2
     assert_same_training(out, undisturbed)
     losses = [line["loss"] for line in metrics(out, "dev")]

@@ -194,9 +194,8 @@ def test_weights_are_trained_as_without_an_average(undisturbed) -> None:
     assert_same_bits({name: value for name, value in found.items() if not name.startswith("ema ")}, expected)
 
 
-def test_the_model_file_is_made_of_averages(train_toy, tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    train_toy(out, ON)
+def test_the_model_file_is_made_of_averages(undisturbed, tmp_path: Path) -> None:
+    out = undisturbed(ON)
     steps = [entry["step"] for entry in summary(out)["checkpoints"]][-2:]
     contents = [load_checkpoint(checkpoint_path(out / "checkpoints", step))[0] for step in steps]
     average_checkpoints(out, tmp_path / "model.pt", "last", 2)

@@ -96,9 +96,8 @@ def test_a_finished_training_reports_how_it_ended_and_is_left_as_it_is(train_toy
     assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
-def test_metrics_are_in_the_file_and_in_tensorboard(train_toy, tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    train_toy(out)
+def test_metrics_are_in_the_file_and_in_tensorboard(undisturbed) -> None:
+    out = undisturbed()
     steps = metric_steps(out)
     num_steps = steps[-1][1]
     assert [step for kind, step in steps if kind == "train"] == list(range(2, num_steps + 1, 2))

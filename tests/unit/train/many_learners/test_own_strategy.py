@@ -31,25 +31,29 @@ def test_strategies_of_the_toolkit_say_of_themselves_what_learners_can_do(name: 
     assert joinable_strategies() == list(GOSSIP)
 
 
-def test_nodes_survive_where_they_wait_for_nobody() -> None:
-    assert not distributed("h-adpsgd", "distributed.h-adpsgd.outer=adpsgd-d1").survives
-    assert distributed("h-adpsgd", "distributed.h-adpsgd.node_size=2").node_size(4) == 2
-
-
-def test_an_own_strategy_says_so_of_itself_too() -> None:
-    enduring = distributed("own_strategies:Gossiping")
-    assert (enduring.survives, enduring.joinable, enduring.node_size(4)) == (True, True, 1)
-    nodes = distributed("own_strategies:InNodes")
-    assert (nodes.survives, nodes.joinable, nodes.node_size(4)) == (False, False, 4)
-    assert distributed("own_strategies:InNodes", "distributed.InNodes.node_size=2").node_size(4) == 2
+@pytest.mark.parametrize(
+    ("name", "setting", "expected"),
+    [
+        ("h-adpsgd", "h-adpsgd.outer=adpsgd-d1", (False, False, 4)),  # they wait for others
+        ("h-adpsgd", "h-adpsgd.node_size=2", (True, False, 2)),
+        ("own_components:Gossiping", "lr_scale=1", (True, True, 1)),
+        ("own_components:InNodes", "lr_scale=1", (False, False, 4)),
+        ("own_components:InNodes", "InNodes.node_size=2", (False, False, 2)),
+    ],
+)
+def test_settings_say_it_too_and_those_of_an_own_strategy(
+    name: str, setting: str, expected: tuple[bool, bool, int]
+) -> None:
+    found = distributed(name, f"distributed.{setting}")
+    assert (found.survives, found.joinable, found.node_size(4)) == expected
 
 
 def test_one_that_says_nothing_can_do_nothing() -> None:
-    silent = distributed("own_strategies:silent")
+    silent = distributed("own_components:silent")
     assert (silent.survives, silent.joinable, silent.node_size(4)) == (False, False, 1)
 
 
-@pytest.mark.parametrize("name", ["own_strategies:StepEach", "ps-async", "hogwild"])
+@pytest.mark.parametrize("name", ["own_components:StepEach", "ps-async", "hogwild"])
 def test_the_rate_follows_no_batch_of_all_where_each_is_a_step(name: str) -> None:
     batch = ("distributed.reference_batch_s=20", "distributed.global_batch_s=40")
     config = load_config([], [f"distributed.strategy={name}", *batch])
@@ -60,14 +64,14 @@ def test_the_rate_follows_no_batch_of_all_where_each_is_a_step(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("forgetful", r"= own_strategies:forgetful returned NoneType, expected asrtool\.\S*:Strategy; return one"),
-        ("Claiming", r"= own_strategies:Claiming says that its learners survive others, but they wait .*; leave out"),
+        ("forgetful", r"= own_components:forgetful returned NoneType, expected asrtool\.\S*:Strategy; return one"),
+        ("Claiming", r"= own_components:Claiming says that its learners survive others, but they wait .*; leave out"),
     ],
 )
 def test_what_is_no_strategy_is_refused_in_one_line(
     name: str, message: str, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    job = toy_job(toy, tmp_path / "train", toy_config, [f"distributed.strategy=own_strategies:{name}"])
+    job = toy_job(toy, tmp_path / "train", toy_config, [f"distributed.strategy=own_components:{name}"])
     with pytest.raises(AsrtoolError, match=message) as caught:
         prepare(job, World())
     assert "\n" not in str(caught.value)
