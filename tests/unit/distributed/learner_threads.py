@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -175,27 +176,13 @@ def train_alone(name: str, optimizer: str) -> np.ndarray:
     return values
 
 
-@dataclass
-class Wishes:
-    """What a learner wants of the others."""
-
-    stops: Callable[[], bool] = lambda: False
-    saves: Callable[[int], bool] = lambda number: False
-    every_rounds: int = 0
-    leaves: Callable[[], bool] = lambda: False
-    may_leave: bool = False
-
-    def stop(self) -> bool:
-        return self.stops()
-
-    def leave(self) -> bool:
-        return self.leaves()
-
-    def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
-        return self.saves(number)
-
-    def every(self, number: int) -> bool:
-        return self.every_rounds > 0 and number > 0 and number % self.every_rounds == 0
+def wishes(
+    stop: Callable[[], bool] = lambda: False,
+    save: Callable[[int, Callable[[int], bool]], bool] = lambda number, ends_within: False,
+    every: Callable[[int], bool] = lambda number: False,
+) -> Any:
+    """What a learner wants of the others, who never leave."""
+    return SimpleNamespace(stop=stop, save=save, every=every, leave=lambda: False, may_leave=False)
 
 
 class InRounds:

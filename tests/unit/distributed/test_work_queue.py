@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_threads import InRounds, Wishes
+from learner_threads import InRounds, wishes
 from torch.distributed import HashStore, Store
 
 from asrtool.distributed.work.shard_claims import ShardClaims
@@ -40,8 +40,15 @@ def assign_to_all(
     plan = InRounds(lengths, together, window)
     waiting = [threading.Barrier(together) for _ in range(0, size, together)]
     assigned: list[list[Assignment]] = [[] for _ in range(size)]
-    wishes = [Wishes(lambda rank=rank: stop_requested(rank, len(assigned[rank])), saves) for rank in range(size)]
-    queues = [WorkQueue(World(rank, size, size, store), rule, plan, wishes[rank]) for rank in range(size)]
+    queues = [
+        WorkQueue(
+            World(rank, size, size, store),
+            rule,
+            plan,
+            wishes(lambda rank=rank: stop_requested(rank, len(assigned[rank])), lambda number, _: saves(number)),
+        )
+        for rank in range(size)
+    ]
 
     def learn(rank: int) -> None:
         mine = assigned[rank]
@@ -77,13 +84,12 @@ def all_of(lengths: Sequence[int]) -> list[tuple[int, int]]:
 def test_where_an_epoch_ends_is_known_in_steps_of_all_sync_groups() -> None:
     ends: list[bool] = []
 
-    class Asked(Wishes):
-        def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
-            ends.append(ends_within(2))
-            return False
+    def save(number: int, ends_within: Callable[[int], bool]) -> bool:
+        ends.append(ends_within(2))
+        return False
 
     plan = InRounds([20, 21], 1)
-    queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(), plan, Asked())
+    queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(), plan, wishes(save=save))
     drawn = [assignment.number for assignment in queue.assign()]  # by one of four, whose step counts as one of each
     assert ends == [any(0 < end - number <= 8 for end in (20, 41)) for number in [0, *drawn]]
     assert 10 < sum(ends) < len(ends) - 10
@@ -170,7 +176,7 @@ def ends_in_virtual_time(
     store = store or HashStore()
     size = len(seconds) * group_size
     rule, plan = AssignmentRule(group_size), InRounds([num * group_size for num in num_rounds], group_size, window)
-    queues = [WorkQueue(World(rank, size, size, store), rule, plan, Wishes()) for rank in range(0, size, group_size)]
+    queues = [WorkQueue(World(rank, size, size, store), rule, plan, wishes()) for rank in range(0, size, group_size)]
     assigned = [queue.assign() for queue in queues]
     drawn = [[*itertools.islice(one, 1)] for one in assigned]
     ends = [0.0] * len(seconds)
@@ -227,7 +233,7 @@ def test_learners_that_all_seem_slow_leave_one_that_draws_the_rest() -> None:
     """Each finds that the counter has moved far since its last ticket, as after a pause of all."""
     store, num = HashStore(), 3
     plan = InRounds([1000], 1)
-    queues = [WorkQueue(World(rank, num, num, store), AssignmentRule(), plan, Wishes()) for rank in range(num)]
+    queues = [WorkQueue(World(rank, num, num, store), AssignmentRule(), plan, wishes()) for rank in range(num)]
     assigned = [queue.assign() for queue in queues]
     for one in assigned:
         next(one)
@@ -238,7 +244,7 @@ def test_learners_that_all_seem_slow_leave_one_that_draws_the_rest() -> None:
 
 
 def test_a_learner_alone_is_assigned_all_in_order() -> None:
-    queue = WorkQueue(World(), AssignmentRule(), InRounds([3, 2], 1), Wishes(every_rounds=2))
+    queue = WorkQueue(World(), AssignmentRule(), InRounds([3, 2], 1), wishes(every=lambda number: number in (2, 4)))
     found = list(queue.assign())
     assert [one.batch for one in found] == all_of([3, 2])
     assert [one.round for one in found] == [(epoch, range(i, i + 1)) for epoch, i in all_of([3, 2])]
