@@ -6,7 +6,6 @@ tests/unit/distributed/test_baselines.py has the strategy with shared memory.
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import equations
@@ -16,23 +15,24 @@ from learners import Learners
 
 pytestmark = pytest.mark.slow
 
+NUM_PROCESSES = 10  # of learners
 every_strategy = pytest.mark.parametrize("name", equations.STATISTICS)
 
 
 @pytest.mark.parametrize("name", equations.RULES)
-def test_a_strategy_in_lock_step_is_its_equation(name: str) -> None:
+def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) -> None:
     num_learners = equations.num_learners_of(name)
-    with contextlib.closing(Learners(num_learners)) as learners:
-        found = learners.run(equations.train, name, 8)
+    found = learners.run(equations.train, name, 8, num=num_learners)
     expected = equations.by_equations(name, num_learners, 8)
     np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-6)
 
 
 @every_strategy
-def test_statistics_follow_the_equations_of_the_strategy_and_their_mean_stands_for_all(name: str) -> None:
+def test_statistics_follow_the_equations_of_the_strategy_and_their_mean_stands_for_all(
+    learners: Learners, name: str
+) -> None:
     num_learners = equations.num_learners_of(name)
-    with contextlib.closing(Learners(num_learners)) as learners:
-        found = learners.run(equations.train_normalised, name, 8)
+    found = learners.run(equations.train_normalised, name, 8, num=num_learners)
     expected = equations.statistics_by_equations(name, num_learners, 8)
     np.testing.assert_allclose(np.stack([own for own, _, _ in found], axis=1), expected, atol=1e-6)
     for _, of_all, num_batches in found:
@@ -83,8 +83,8 @@ EXPECTED = {
 def test_on_a_gpu_a_strategy_ends_in_the_bits_of_the_host_and_copies_no_more_than_it_has_to(
     learners: Learners, name: str
 ) -> None:
-    on_host = learners.run(equations.train_counted, name, NUM_STEPS, False)
-    on_gpu = learners.run(equations.train_counted, name, NUM_STEPS, True)
+    on_host = learners.run(equations.train_counted, name, NUM_STEPS, False, num=NUM_LEARNERS)
+    on_gpu = learners.run(equations.train_counted, name, NUM_STEPS, True, num=NUM_LEARNERS)
     for (here, counted_here), (there, counted_there) in zip(on_host, on_gpu, strict=True):
         np.testing.assert_array_equal(there, here)
         assert counted_there == EXPECTED[name]
@@ -96,7 +96,7 @@ def test_on_a_gpu_a_strategy_ends_in_the_bits_of_the_host_and_copies_no_more_tha
 )
 def test_messages_of_bf16_round_what_changed_and_not_the_weights(learners: Learners, name: str) -> None:
     """Each of the learners' terms, and each sum on its way, by 2^-8 of it at most."""
-    found = np.stack(learners.run(equations.train, name, NUM_STEPS), axis=1)
+    found = np.stack(learners.run(equations.train, name, NUM_STEPS, num=NUM_LEARNERS), axis=1)
     exact = equations.by_equations(name, NUM_LEARNERS, NUM_STEPS)
     changes = np.abs(exact - equations.start_weights()).max()
     error = np.abs(found - exact).max()
@@ -105,7 +105,7 @@ def test_messages_of_bf16_round_what_changed_and_not_the_weights(learners: Learn
 
 @pytest.mark.parametrize("name", ["adpsgd-d1 in bf16", "bmuf in bf16", "h-adpsgd by adpsgd-d1 in bf16"])
 def test_what_no_learner_changes_keeps_its_bits_with_messages_of_bf16(learners: Learners, name: str) -> None:
-    for weights in learners.run(equations.train, name, NUM_STEPS, 0.0):
+    for weights in learners.run(equations.train, name, NUM_STEPS, 0.0, num=NUM_LEARNERS):
         np.testing.assert_array_equal(weights, np.stack([equations.start_weights().astype(np.float32)] * NUM_STEPS))
 
 
@@ -113,7 +113,7 @@ def test_what_no_learner_changes_keeps_its_bits_with_messages_of_bf16(learners: 
 def test_with_messages_of_bf16_a_resumed_training_ends_in_the_same_bits(
     learners: Learners, name: str, tmp_path: Path
 ) -> None:
-    undisturbed = learners.run(equations.train_and_resume, name, tmp_path / "one", False)
-    resumed = learners.run(equations.train_and_resume, name, tmp_path / "two", True)
+    undisturbed = learners.run(equations.train_and_resume, name, tmp_path / "one", False, num=NUM_LEARNERS)
+    resumed = learners.run(equations.train_and_resume, name, tmp_path / "two", True, num=NUM_LEARNERS)
     for (here, _), (there, _) in zip(undisturbed, resumed, strict=True):
         np.testing.assert_array_equal(there, here)
