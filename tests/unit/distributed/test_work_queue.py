@@ -132,25 +132,28 @@ def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from([2, 4, 6]),
-    rules,
-    st.sampled_from([1, 2, 3, 50]),
-    st.integers(0, 5),
-    st.integers(0, 5),
-    st.booleans(),
-)
+@given(st.sampled_from([2, 4, 6]), rules, st.sampled_from([1, 2, 3, 50]), st.integers(0, 5), st.integers(0, 5))
 def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
-    size: int, rule: AssignmentRule, period: int, who: int, when: int, saves: bool
+    size: int, rule: AssignmentRule, period: int, who: int, when: int
 ) -> None:
-    """Also where checkpoints are asked for at the same steps."""
-    stops = lambda rank, num_steps: rank == who % size and num_steps >= when  # noqa: E731
-    assigned, _ = assign_to_all(size, rule, [7, 200], stops, lambda number: saves and number >= when, period)
+    assigned, _ = assign_to_all(
+        size, rule, [7, 200], lambda rank, num_steps: rank == who % size and num_steps >= when, period=period
+    )
     trained = positions(assigned)
     assert trained == all_of([7, 200])[: len(trained)]
     if rule.lockstep:
         assert len({len(mine) for mine in assigned}) == 1
-        assert len(assigned[0]) <= when + 2 + period + 5 * saves
+        assert len(assigned[0]) <= when + 2 + period
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_a_stop_beside_a_save_is_not_lost(lockstep: bool) -> None:
+    """Both are asked for at the same step."""
+    rule = AssignmentRule(lockstep=lockstep)
+    assigned, _ = assign_to_all(2, rule, [500], lambda _, num_steps: num_steps >= 4, saves=lambda number: number >= 4)
+    trained = positions(assigned)
+    assert trained == all_of([500])[: len(trained)]
+    assert len(trained) < 60
 
 
 @pytest.mark.parametrize("rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
