@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from asrtool.data.manifests.manifest import Drop
@@ -161,15 +161,13 @@ def _read_call(sides: Mapping[str, Path], id_: str, sound: Sound, drops: list[Dr
     lines = {side: read_lines(sides[f"{id_[3:]}{side}"], id_, drops) for side in "AB"}
     if not all(lines.values()):
         return []
-    return [line for side in "AB" for line in _well_formed(lines[side], side, sound, drops)]
-
-
-def _well_formed(lines: list[str], side: str, sound: Sound, drops: list[Drop]) -> Iterator[Line]:
-    """Yield lines of id, start, end and words whose times run forward."""
-    for line in lines:
-        if match := LINE.match(line):
-            if times_run(match[1], match[2], match[3], sound, drops):
-                start_s = float(match[2])
-                yield Line(match[1], start_s, round(float(match[3]) - start_s, 8), side, " ".join(match[4].split()))
-        elif line.strip():
-            drops.append(Drop(line.split()[0], "broken line", line))
+    found = []
+    for side, of_side in lines.items():
+        for line in of_side:
+            if match := LINE.match(line):
+                if times_run(match[1], match[2], match[3], sound, drops):
+                    start_s, length_s = float(match[2]), round(float(match[3]) - float(match[2]), 8)
+                    found.append(Line(match[1], start_s, length_s, side, " ".join(match[4].split())))
+            elif line.strip():
+                drops.append(Drop(line.split()[0], "broken line", line))
+    return found

@@ -15,7 +15,7 @@ import math
 import re
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from asrtool.data.manifests.manifest import Drop
@@ -52,7 +52,10 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         _leave_out_copies(db, directory, drops)
         _load_places(db, directory / "segments")
         wanted = {name for (name,) in db.execute("SELECT DISTINCT recording FROM place")}
-        entries = _wanted(entries, wanted, drops)
+        unsaid = (id_ for id_ in entries if id_ not in wanted)
+        drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in unsaid]
+        drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
+        entries = {id_: entry for id_, entry in entries.items() if id_ in wanted}
         recordings = _usable_recordings(entries, out, drops)
         for id_, entry in entries.items():
             if found := recordings.get(entry.recording):
@@ -141,13 +144,6 @@ def _place(segments: Path, id_: str, value: str) -> tuple[str, str, float, float
         what = f"{segments}: {id_} {value!r}, expected recording, start and end in seconds"
         raise AsrtoolError(what, "fix the line") from None
     return id_, recording, start_s, end_s
-
-
-def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[Drop]) -> dict[str, Entry]:
-    """Return the entries that have an utterance; mismatches go to `drops`."""
-    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
-    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(set(wanted) - entries.keys())]
-    return {id_: entry for id_, entry in entries.items() if id_ in wanted}
 
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
