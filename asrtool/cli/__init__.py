@@ -2,6 +2,6 @@
 
 - main: the console script, the table of commands, errors as one line
 - command, options: the class of commands, options that several share
-- run, config: run a recipe, whose command lines are parsed without running them; print its settings
+- run: run a recipe, whose command lines are parsed without running them; print its settings
 - prepare, data, lang, training, decoding, results, theory, simulate: the commands by subject
 """

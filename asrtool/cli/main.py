@@ -24,7 +24,7 @@ DEBUG = "--debug"
 SPIN = "3000"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
-    "config": ("asrtool.cli.config:config", "Print the settings of a recipe, and what they mean."),
+    "config": ("asrtool.cli.run:config", "Print the settings of a recipe, and what they mean."),
     "corpus": ("asrtool.cli.data:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": (
         "asrtool.cli.prepare:prepare",

@@ -4,8 +4,7 @@
 - experiment: work folder -> scores, settings and training of an experiment
 - statistics: durations, words and speakers of a set
 - rates: word error rates with intervals, and over the LM weight
-- systems: several systems on one set
-- side_by_side: several experiments
+- side_by_side: several systems on one set, and several experiments
 - figures: figures of trainings, simulations and theory
 - results: RESULTS.md
 - page: RESULTS.html

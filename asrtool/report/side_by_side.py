@@ -1,16 +1,23 @@
-"""Several experiments side by side: RESULTS.md, and how they differ."""
+"""Systems side by side: methods of one or several experiments, and differences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import LINES, short
 from asrtool.report.markdown import Table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.results import SETTINGS, format_weight
-from asrtool.report.systems import System, comparison_table, systems_on
+from asrtool.score.result import Pair, Result, Segment
+from asrtool.score.significance import CONFIDENCE, Comparison, compare_segments
 from asrtool.score.tables import format_rate
 from asrtool.settings.config import select
 from asrtool.settings.values import flatten, format_value
@@ -18,10 +25,173 @@ from asrtool.settings.values import flatten, format_value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAX_SPEAKERS = 100  # in a table: those with most errors
+MAX_CONFUSIONS = 50  # likewise: the most frequent
+MAX_POINTS = 200  # of a curve
+FEW_STRETCHES = 50  # of fewer, the mean is not near enough to normal
+KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 CHANCE = (
     "p is that of one test: where many systems are compared, some differ by chance. The interval of A - B is by"
     " bootstrap, of the same samples for both."
 )
+
+
+@dataclass(frozen=True)
+class System:
+    """Result of a method of an experiment on a set."""
+
+    name: str
+    experiment: Experiment
+    method: str
+    score: Result
+
+
+def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
+    """Return the systems of all `experiments` on the set `name`, with short names."""
+    found = [
+        (experiment, method, score)
+        for experiment in experiments
+        for method, score in experiment.scores.get(name, {}).items()
+    ]
+    alone = len({method for _, method, _ in found}) == 1
+
+    def name_of(experiment: Experiment, method: str) -> str:
+        if len(experiments) == 1:
+            return method
+        return experiment.name if alone else f"{experiment.name}, {method}"
+
+    return [System(name_of(experiment, method), experiment, method, score) for experiment, method, score in found]
+
+
+def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
+    """Return the pairs to test: each method with the first experiment's.
+
+    Of one experiment, all methods with one another.
+    """
+    if len({system.experiment.name for system in systems}) == 1:
+        return list(itertools.combinations(systems, 2))
+    firsts: dict[str, System] = {}
+    pairs = [(firsts.setdefault(system.method, system), system) for system in systems]
+    return [(first, system) for first, system in pairs if first is not system]
+
+
+def comparison_table(systems: Sequence[System]) -> Table | None:
+    """Return a row a pair of `compared`; None without pairs."""
+    rows = [[one.name, other.name, *_compare(one, other)] for one, other in compared(systems)]
+    interval = f"{100 * CONFIDENCE:g} % interval"
+    head = ["A", "B", "WER of A", "WER of B", "A - B", interval, "p (MAPSSWE)", "remark"]
+    return Table(head, rows, text=(0, 1, 7)) if rows else None
+
+
+def _compare(one: System, other: System) -> list[str]:
+    try:
+        found = compare_segments(one.score.segments, other.score.segments, f"{one.name} and {other.name}")
+    except AsrtoolError as error:
+        return ["-"] * 5 + [error.what.partition(": ")[2].partition(", the first")[0]]
+    low, high = found.interval
+    rates = [f"{found.wer_a:.1f}", f"{found.wer_b:.1f}", f"{found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"]
+    return [*rates, f"{found.mapsswe.p_value:.2g}", _verdict(found)]
+
+
+def _verdict(found: Comparison) -> str:
+    if found.mapsswe.p_value >= 1 - CONFIDENCE:
+        return "may be chance"
+    better, num = "B" if found.difference > 0 else "A", found.mapsswe.num_stretches
+    return f"{better} is better" + (f", by {num} stretches of errors, which are few" if num < FEW_STRETCHES else "")
+
+
+def speaker_table(systems: Sequence[System]) -> Table:
+    """Return a row for each of the MAX_SPEAKERS speakers with most errors."""
+    return _part_table("speaker", systems, lambda segment: (segment.speaker,), {})
+
+
+def label_table(systems: Sequence[System], titles: Mapping[str, str]) -> Table:
+    """Return a row for each label except the one of all segments."""
+    return _part_table("label", systems, shown_labels, titles)
+
+
+def shown_labels(segment: Segment) -> tuple[str, ...]:
+    """Return the labels of a segment except the one of all."""
+    return tuple(label for label in segment.labels if label.upper() != "O")
+
+
+def _part_table(
+    what: str,
+    systems: Sequence[System],
+    names: Callable[[Segment], tuple[str, ...]],
+    titles: Mapping[str, str],
+) -> Table:
+    scores = [system.score.parts(names) for system in systems]
+    errors: Counter[str] = Counter()
+    for score in scores:
+        errors.update({name: part.overall.err for name, part in score.items()})
+    shown = [name for name, _ in errors.most_common(MAX_SPEAKERS)]
+    rows = []
+    for name in sorted(shown):
+        first = next(score[name] for score in scores if name in score).overall
+        found = [score.get(name) for score in scores]
+        cells = [f"{format_wer(part.overall)} ({format_interval(part)})" if part else "-" for part in found]
+        rows.append([titles.get(name, name), f"{first.segments:,}", f"{first.num_words:,}", *cells])
+    heads = [f"WER of {system.name} (interval)" for system in systems]
+    rest = f"{len(shown)} of {len(errors)} {what}s, those with most errors" if len(errors) > len(shown) else ""
+    return Table([what, "segments", "words", *heads], rows, text=(0,), note=rest)
+
+
+def confusion_table(systems: Sequence[System]) -> Table:
+    """Return the MAX_CONFUSIONS most frequent errors with counts by system."""
+    counts = [_confusions(system.score) for system in systems]
+    summed = sum(counts, Counter[Pair]())
+    pairs = sorted(summed, key=lambda pair: (-summed[pair], pair))
+    rows = [
+        [KINDS[pair.kind], pair.ref, pair.hyp, *(f"{found[pair]:,}" for found in counts)]
+        for pair in pairs[:MAX_CONFUSIONS]
+    ]
+    rest = f"{MAX_CONFUSIONS} of {len(pairs):,} different errors, the most frequent" if len(pairs) > len(rows) else ""
+    return Table(["error", "reference", "recognised", *(system.name for system in systems)], rows, (0, 1, 2), rest)
+
+
+def _confusions(score: Result) -> Counter[Pair]:
+    return Counter(pair for segment in score.segments for pair in segment.alignment.pairs if pair.kind != "C")
+
+
+def speaker_rates(system: System) -> list[float]:
+    """Return sorted word error rates in percent of speakers with reference words."""
+    return sorted(part.overall.wer for part in system.score.speakers.values() if part.overall.wer is not None)
+
+
+def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
+    """Draw the rates of the speakers of each system, from lowest to highest."""
+    axes = figure.subplots()
+    for system, colour in zip(systems, LINES * len(systems), strict=False):
+        rates = speaker_rates(system)
+        places = np.unique(np.linspace(0, len(rates) - 1, min(len(rates), MAX_POINTS)).round().astype(int))
+        style = ".-" if len(rates) <= MAX_POINTS else "-"
+        axes.plot(places + 1, [rates[place] for place in places], style, color=colour, label=short(system.name))
+    axes.set(xlabel="speakers, from the lowest rate to the highest", ylabel="word error rate, %")
+    axes.set_ylim(bottom=0)
+    axes.locator_params("x", integer=True)
+    axes.legend()
+
+
+def describe_speakers(systems: Sequence[System]) -> str:
+    """Describe errors by speaker in words."""
+    texts = [
+        f"{system.name}: {rates[0]:.1f} to {rates[-1]:.1f} %, median {rates[len(rates) // 2]:.1f} %"
+        for system in systems
+        if (rates := speaker_rates(system))
+    ]
+    return f"Word error rate of each speaker. {'; '.join(texts)}."
+
+
+def describe_rates(systems: Sequence[System]) -> str:
+    """Describe error rates in words."""
+    texts = [
+        f"{system.name}: {format_wer(system.score.overall)} %, {format_interval(system.score)}" for system in systems
+    ]
+    return f"Word error rate with its interval. {'; '.join(texts)}."
+
+
+# Several experiments
 
 
 def format_comparison(experiments: Sequence[Experiment]) -> str:

@@ -15,18 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from asrtool.score.lines import (
-    Location,
-    Side,
-    check_end,
-    lower,
-    read_lines,
-    read_text,
-    split,
-    to_lines,
-    to_number,
-    upper,
-)
+from asrtool.score.lines import Location, Side, check_end, lower, read_text, split, to_lines, to_number, upper
 
 ALT_BEGIN, ALT, ALT_END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 
@@ -110,12 +99,12 @@ def read_titles(path: Path | str) -> dict[str, str]:
     Raises AsrtoolError for a malformed line.
     """
     titles: dict[str, str] = {}
-    for location, line in read_lines(path):
+    for number, line in enumerate(to_lines(read_text(path)), 1):
         line = line.strip(" \t")
         if line.startswith(_LABEL_PREFIX):
             match = _LABEL.match(line)
             if not match:
-                location.fail("malformed LABEL", ';; LABEL "ID" "TITLE" "DESCRIPTION"')
+                Location(Path(path), number).fail("malformed LABEL", ';; LABEL "ID" "TITLE" "DESCRIPTION"')
             titles.setdefault(match[1], match[2].strip())
     return titles
 

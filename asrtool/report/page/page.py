@@ -32,11 +32,21 @@ from asrtool.report.rates import (
 from asrtool.report.results import DATA_COLUMNS, data_rows, explain_words, format_settings, list_facts
 from asrtool.report.side_by_side import (
     CHANCE,
+    System,
+    comparison_table,
+    confusion_table,
     describe_dev_losses,
+    describe_rates,
+    describe_speakers,
     draw_dev_losses,
+    draw_speakers,
+    label_table,
     rate_table,
     scored_sets,
     setting_table,
+    speaker_rates,
+    speaker_table,
+    systems_on,
 )
 from asrtool.report.statistics import (
     HISTOGRAMS,
@@ -45,18 +55,6 @@ from asrtool.report.statistics import (
     read_statistics,
     shown_histograms,
     unheard,
-)
-from asrtool.report.systems import (
-    System,
-    comparison_table,
-    confusion_table,
-    describe_rates,
-    describe_speakers,
-    draw_speakers,
-    label_table,
-    speaker_rates,
-    speaker_table,
-    systems_on,
 )
 from asrtool.score.html import format_words
 

@@ -14,7 +14,7 @@ import numpy as np
 import soundfile
 
 from asrtool.data.audio.excerpts import Clips
-from asrtool.report.systems import KINDS, System, shown_labels
+from asrtool.report.side_by_side import KINDS, System, shown_labels
 from asrtool.score.result import Pair, Segment
 
 MAX_CLIP_S = 15.0  # of a longer utterance this much is heard
