@@ -15,8 +15,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 from learners import Learners
-from toy_task import TOY_CONFIG
-from trainings import toy_job
+from trainings import run_training
 
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -31,8 +30,8 @@ from asrtool.train.checkpoints.merge import Cut
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.loop.stop import Stop
-from asrtool.train.run import train as train_job
 
+NUM_PROCESSES = 2  # of learners
 MINUTE = "train.save_every_minutes=1"
 
 
@@ -91,7 +90,7 @@ def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str,
 
     never_busy = patch.object(Checkpointer, "busy", False)  # else a slow disk leaves some out
     with patch.object(pace_module, "time", Clock()), patch.object(Checkpointer, "write_whole", noted), never_busy:
-        train_job(toy_job(toy, out, config, overrides))
+        run_training(toy, config, out, overrides)
     return saved
 
 
@@ -111,15 +110,11 @@ def test_those_kept_are_the_same_with_and_without_checkpoints_by_time(
 
 
 @pytest.mark.parametrize("strategy", ["none", "ps-async"])
-def test_those_by_time_of_learners_that_wait_for_nobody_are_not_kept(toy: Path, tmp_path: Path, strategy: str) -> None:
-    config = tmp_path / "toy.toml"
-    config.write_text(TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9"))
+def test_those_by_time_of_learners_that_wait_for_nobody_are_not_kept(
+    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, strategy: str
+) -> None:
     overrides = (MINUTE, "train.save_every_steps=0", f"distributed.strategy={strategy}")
-    learners = Learners(2)
-    try:
-        first, _ = learners.run(save_by_the_minute, toy, config, tmp_path / "out", overrides)
-    finally:
-        learners.close()
+    first, _ = learners.run(save_by_the_minute, toy, small_batches_config, tmp_path / "out", overrides)
     ends = [step for step in first if load_epoch_end(tmp_path / "out", step)]
     assert steps_of(tmp_path / "out") == ends
     assert len(ends) == 3
