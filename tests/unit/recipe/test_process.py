@@ -57,8 +57,8 @@ def test_a_child_left_behind_does_not_hold_up_the_run(monkeypatch: pytest.Monkey
     assert exit_code == 0
 
 
-def test_what_a_command_writes_as_it_ends_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    poll, quiet = select.poll, [True]
+def test_what_a_command_writes_as_it_ends_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poll, quiet, looked_at = select.poll, [True], tmp_path / "looked at"
 
     class Late:
         """Nothing is there at first; before that is looked at, the command has written and ended."""
@@ -72,12 +72,15 @@ def test_what_a_command_writes_as_it_ends_is_in_the_log(monkeypatch: pytest.Monk
             if not quiet:
                 return self.found.poll(timeout_ms)
             quiet.clear()
+            looked_at.touch()
             assert self.hang_up.poll(1000 * ENDED_S)
             time.sleep(0.1)
             return []
 
     monkeypatch.setattr(select, "poll", Late)
-    assert run_code("print('why it failed'); raise SystemExit(3)", monkeypatch) == (3, "why it failed\n")
+    code = f"import pathlib, time\nwhile not pathlib.Path({str(looked_at)!r}).exists(): time.sleep(0.01)\n"
+    code += "print('why it failed'); raise SystemExit(3)"
+    assert run_code(code, monkeypatch) == (3, "why it failed\n")
     assert not quiet
 
 
