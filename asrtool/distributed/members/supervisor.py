@@ -23,7 +23,6 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
 POLL_S = 0.5
+WATCH_S = 0.1  # while the learner trains
 END_S = 60.0  # for a supervisor to end its learner
 RETURN_S = 300.0  # for a host that was cut off to reach the store again
 NUM_RETURNS = 10  # of a learner
@@ -217,13 +217,17 @@ def _stay(out: Path, final: Path, code: int) -> int:
 
 def _wait(out: Path, rank: int, child: int) -> int:
     """Return the exit code of `child`, which is killed if others take it for lost."""
-    ended = threading.Event()
-    killing = threading.Thread(target=_kill_when_lost, args=(out, rank, child, ended), daemon=True)
-    killing.start()
-    _, status = os.waitpid(child, 0)
-    ended.set()  # from here on another process may have its number
-    killing.join(POLL_S)  # a fork should copy no other thread
-    return os.waitstatus_to_exitcode(status)
+    looked = time.monotonic()
+    while True:
+        # Not a wait in the kernel: a signal that comes right before that would wait as well.
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() - looked >= POLL_S:
+            looked = time.monotonic()
+            if lost_path(out, rank).exists() and why_lost(out, rank) != LEFT:
+                _send(child, signal.SIGKILL)
+        time.sleep(WATCH_S)
 
 
 def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
@@ -243,13 +247,6 @@ def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
 def _signal_for_child(number: int, launcher: int) -> int:
     is_lost = os.getppid() != launcher and os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
     return signal.SIGKILL if is_lost else number
-
-
-def _kill_when_lost(out: Path, rank: int, child: int, ended: threading.Event) -> None:
-    while not ended.wait(POLL_S):
-        if lost_path(out, rank).exists() and why_lost(out, rank) != LEFT:
-            _send(child, signal.SIGKILL)
-            break
 
 
 def end_joined(out: Path, size: int) -> None:
