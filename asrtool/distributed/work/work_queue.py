@@ -217,12 +217,17 @@ class WorkQueue:
         return node_of(self.world.rank, self.rule.group_size)
 
     def _reassign(self, left: Sequence[LostBatch]) -> Iterator[Assignment]:
-        """Yield steps of this sync group with these batches, one for each epoch."""
+        """Yield steps of this sync group with these batches, one for each epoch.
+
+        A step counts for the last of their rounds, so that learners know at the end how far all have come.
+        """
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
         for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
-            rounds, numbers, group = zip(*of_epoch, strict=True)
+            step = list(of_epoch)
+            last, number, _ = max(step, key=lambda one: one[1])
+            group = tuple(batch for *_, batch in step)
             member = self._sync_group.member
-            yield Assignment(rounds[0], group[member] if member < len(group) else None, group, numbers[0], None)
+            yield Assignment(last, group[member] if member < len(group) else None, group, number, None)
 
     def _round(self, number: int) -> Round:
         found = self.plan.round(number)

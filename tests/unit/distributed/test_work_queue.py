@@ -8,6 +8,8 @@ import random as random_module
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,6 +278,17 @@ def test_each_batch_is_claimed_once_whoever_comes_when(
     groups = claims_of(windows, num_groups, group_size)
     claimed = [random.choice(groups).claim(random.randrange(group_size)) for _ in range(sum(lengths))]
     assert sorted(claimed) == list(range(sum(lengths)))
+
+
+def test_a_step_with_batches_of_several_rounds_counts_as_the_last_of_them() -> None:
+    """If a lost learner had the last round, the others know by this step that all have been assigned."""
+    left: Any = SimpleNamespace(
+        take=lambda _: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
+    )
+    queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(2), InRounds([6, 6], 2), wishes(), left)
+    list(queue.assign())
+    found = [(step.round.epoch, step.number, step.group) for step in queue.assign_lost_batches()]
+    assert found == [(0, 2, ((0, 5), (0, 0))), (0, 1, ((0, 2),)), (1, 3, ((1, 0),))]
 
 
 def test_who_finds_no_window_helps_where_most_is_left_for_each_from_the_last_batch_on_and_stays_there() -> None:
