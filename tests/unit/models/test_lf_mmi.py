@@ -205,9 +205,9 @@ def test_histories_and_leak_are_those_of_the_settings() -> None:
 
 def make_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[tuple[list[int], list[int]]]]:
     """Rows of three utterances of training, their lengths, the leaf of each row, and tokens with their first rows."""
-    hidden_NTC = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(seed))
-    lens, aligned = [6, 4, 5], [(SEQUENCES[0], [0, 1, 3, 5]), (SEQUENCES[2], [0, 1, 2, 3]), (SEQUENCES[1], [0, 2, 3])]
-    targets_NU = torch.zeros(3, 6, dtype=torch.int64)
+    hidden_NTC = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(seed))
+    lens, aligned = [8, 4, 5], [(SEQUENCES[0], [0, 1, 3, 5]), (SEQUENCES[2], [0, 1, 2, 3]), (SEQUENCES[1], [0, 2, 3])]
+    targets_NU = torch.zeros(3, 8, dtype=torch.int64)
     for n, (tokens, begins) in enumerate(aligned):
         targets_NU[n, : lens[n]] = torch.tensor(leaves_of(tokens, begins, lens[n]))
     return hidden_NTC, torch.tensor(lens), targets_NU, aligned
@@ -235,7 +235,7 @@ def test_the_loss_is_that_of_all_alignments_near_the_given_one(ce_scale: float) 
     loss = objective.loss(hidden_NTC, lens_N, targets_NU, lens_N)
     assert loss.total.item() == pytest.approx(expected + ce_scale * of_frames.total.item(), rel=1e-5)
     assert expected > 0  # the denominator has what the numerator has
-    assert loss.normaliser == of_frames.normaliser == 15
+    assert loss.normaliser == of_frames.normaliser == 17
     assert loss.figures == {**of_frames.figures, "cross_entropy": of_frames.total.item()}
     hidden_NTC[1, 4:], targets_NU[1, 4:] = 1e4, 7
     padded = objective.loss(hidden_NTC, lens_N, targets_NU, lens_N)
