@@ -147,7 +147,7 @@ def test_all_parameters_get_a_gradient_and_bf16_gives_nearly_the_same_loss(
     model.loss(*batch).total.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
     model.eval()
-    if name == "conformer" and IS_TORCH_1:
+    if IS_TORCH_1 and any(isinstance(module, torch.nn.LayerNorm) for module in model.modules()):
         return  # the layer normalisation of torch 1.13 takes no bf16 beside weights of fp32
     with in_bf16():
         found = model.loss(*batch).total.item()
