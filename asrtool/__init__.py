@@ -8,7 +8,7 @@ Rooms, in the order of the data:
 - `cli` commands; `recipe` stages and their engine; `settings` all settings, TOML files, registry
 - `local` corpora, layouts and text rules; `data` manifests, audio, features and their storage
 - `lang` tokens, n-grams, decoding graphs; `models` encoders, objectives, language models
-- `distributed` strategies and learners; `train` loop, batches, checkpoints
+- `distributed` strategies and learners; `train` loop, batches, checkpoints; `jobs` trainings on Slurm and Kubernetes
 - `decode` search, alignment, tuning; `score` NIST's scoring; `report` results as pages and figures
 - `transcribe` audio files to transcripts; `bundle` a recogniser as one file; `predict` theory, simulation, estimates
 """

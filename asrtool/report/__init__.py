@@ -10,5 +10,6 @@
 - page: RESULTS.html
 - write: the files of a report
 - data_check: page of what is wrong with data
+- watch: a training on any machine in a terminal
 - markdown: tables
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,3 +178,11 @@ def test_recipes_reach_the_rest_through_command_lines_only() -> None:
 def test_recipes_cannot_be_imported() -> None:
     with pytest.raises(ImportError, match="asrtool run --recipe"):
         importlib.import_module("recipes")
+
+
+def test_the_map_of_a_room_has_all_that_is_in_it() -> None:
+    for path in ALL:
+        if path.name == "__init__.py" and path.parent != ROOT / "asrtool":
+            inside = [*path.parent.glob("[!_]*.py"), *(other.parent for other in path.parent.glob("*/__init__.py"))]
+            named = re.findall(r"\w+", path.read_text(encoding="utf-8"))
+            assert not inside or {other.stem for other in inside} <= {*named}, path

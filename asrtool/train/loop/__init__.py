@@ -5,7 +5,7 @@
 - gradient_accumulation: a batch in parts that fit in memory
 - loss: the loss of a batch and of a set; pipeline: the same with one model on several devices
 - straggler: emulated slow learners
-- step_records, metrics, profile: what is written of the steps
+- step_records, metrics, host_rates, profile: what is written of the steps
 - evaluation: the loss on dev, and early stopping
 - stop: SIGINT and SIGTERM between two steps
 """
