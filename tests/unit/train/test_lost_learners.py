@@ -44,7 +44,7 @@ from asrtool.train.ledger import (
 )
 from asrtool.train.loop import joining
 from asrtool.train.loop.loop import Training
-from asrtool.train.loop.step_records import Step, record_of
+from asrtool.train.loop.step_records import Records, Step, record_of
 from asrtool.train.loop.stop import Stop
 
 NUM_REQUESTS = 250  # about as many as a learner makes
@@ -318,6 +318,17 @@ def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: P
     path.write_text(path.read_text() + ", 9]]}")  # killed before it cut off what was there before
     assert examine_lost(tmp_path, 1, KILLED) == LostLearner(1, KILLED, end, [(9, 0, 7)], 10)
     assert examine_lost(tmp_path, 2, "is silent") == LostLearner(2, "is silent", 0, [], 0)
+
+
+def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_alone(tmp_path: Path) -> None:
+    """One that was lost as it began has no file."""
+    end = write(tmp_path, 1, [1, 2])
+    write(tmp_path, 1, [1, 2, 3], torn='{"ep')
+    before = records_path(tmp_path, 1).read_bytes()
+    losses = {1: LostLearner(1, "was silent", end), 3: LostLearner(3, "was silent", 0)}
+    for rank, expected in ((2, before), (0, before[:end])):
+        Records(tmp_path, World(rank, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
+        assert records_path(tmp_path, 1).read_bytes() == expected
 
 
 class Newcomer:
