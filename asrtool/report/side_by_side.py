@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_SPEAKERS = 100  # in a table: those with most errors
-MAX_CONFUSIONS = 50  # likewise: the most frequent
+MAX_CONFUSIONS = 50  # in the page, the most frequent ones
 MAX_POINTS = 200  # of a curve
 FEW_STRETCHES = 50  # of fewer, the mean is not near enough to normal
 KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}

@@ -1,4 +1,4 @@
-"""Long utterances of which is known when each word is said, cut at pauses by a model that hears them."""
+"""Cut long utterances with word times at pauses, or by the alignment of a model."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class BigramLm:
         return float(np.log(np.random.default_rng(key).uniform(0.01, 0.99))), word
 
 
-# Pieces, each of which is a letter or a byte, what each of them is, and words
+# Pieces, the letter or byte of each, and words
 IN_LETTERS = (PIECES, (b"", b" a", b"b", b" c"), WORDS)
 IN_BYTES = (("<blk>", "\u2581a", "<0xC3>", "<0xA9>"), (b"", b" a", b"\xc3", b"\xa9"), ("a", "a\u00e9", "a\u00e9\u00e9"))
 Language = tuple[tuple[str, ...], tuple[bytes, ...], tuple[str, ...]]

@@ -181,7 +181,7 @@ def wishes(
     save: Callable[[int, Callable[[int], bool]], bool] = lambda number, ends_within: False,
     every: Callable[[int], bool] = lambda number: False,
 ) -> Any:
-    """What a learner wants of the others, who never leave."""
+    """Requests of a learner to the others; none is to leave."""
     return SimpleNamespace(stop=stop, save=save, every=every, leave=lambda: False, may_leave=False)
 
 

@@ -1,4 +1,4 @@
-"""Where a learner is: the environment variables that say so, those of srun, and the address of its host."""
+"""Environment variables of learners, also of srun, and the address of their host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How learners start and end: forked from a launcher, which gives them their environment, or by themselves."""
+"""Start and end of learners, forked by a launcher with their environment or started alone."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) ->
 
 
 def lost_one(left: Sequence[LostBatch], rank: int = 0, world: World | None = None) -> World:
-    """What a learner sees after learner 2 of three is lost, with batches that it had `left`."""
+    """World of a learner after the loss of learner 2 of three, which `left` these batches."""
     store, members = world.store if world else HashStore(), Members(3)
     members.lose(store, LostLearner(2, "was ended by SIGKILL", 0, left))
     return World(rank, 3, 3, store, members=members)

@@ -1,4 +1,4 @@
-"""What holds for all strategies, or for all whose learners have weights of their own; clipping and scaling by torch."""
+"""Properties of all strategies, or of those whose learners have their own weights; clipping and scaling by torch."""
 
 from __future__ import annotations
 

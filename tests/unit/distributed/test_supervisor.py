@@ -276,7 +276,7 @@ BY_DRAWING = "supervise(out, 1, out / 'train.json', (1,), lambda: int((out / 'dr
 def test_one_that_was_cut_off_joins_if_the_others_train_on(
     address: str, listens: bool, returns: bool, act: str, tmp_path: Path
 ) -> None:
-    """Whether its supervisor killed it, or it exited by itself."""
+    """Killed by its supervisor, or exited by itself."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("", 0)))
         place = {"address": address, "port": listening.getsockname()[1]}

@@ -1,4 +1,4 @@
-"""What every corpus keeps to, a person's own class beside those of the toolkit, and that no other code names one."""
+"""Interface of corpora, for those of the toolkit and a custom one; no other code names a corpus."""
 
 from __future__ import annotations
 
