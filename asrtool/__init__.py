@@ -1,7 +1,7 @@
 """Speech recognition for conversational telephone speech.
 
-`load` opens a trained recogniser, `prepare` makes manifests of data, `score_hub5`, `score_wer`, `word_errors` and
-`character_errors` count errors; see docs/guide/python.md. Everything else is internal.
+`load` opens a trained recogniser, `load_lm` a language model, `prepare` makes manifests of data, `wer`, `cer`,
+`score_wer` and `score_hub5` count errors; see docs/guide/python.md. Everything else is internal.
 
 Rooms, in the order of the data:
 
@@ -19,33 +19,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asrtool.api import Recogniser, character_errors, load, prepare, word_errors
+    from asrtool.api import Recogniser, load, load_lm, prepare
     from asrtool.errors import AsrtoolError
     from asrtool.score.hub5 import score_hub5
-    from asrtool.score.wer import score_wer
+    from asrtool.score.wer import cer, score_wer, wer
     from asrtool.version import __version__
 
 __all__ = [
     "AsrtoolError",
     "Recogniser",
     "__version__",
-    "character_errors",
+    "cer",
     "load",
+    "load_lm",
     "prepare",
     "score_hub5",
     "score_wer",
-    "word_errors",
+    "wer",
 ]
 _PLACES = {
     "__version__": "asrtool.version",
     "AsrtoolError": "asrtool.errors",
     "Recogniser": "asrtool.api",
-    "character_errors": "asrtool.api",
+    "cer": "asrtool.score.wer",
     "load": "asrtool.api",
+    "load_lm": "asrtool.api",
     "prepare": "asrtool.api",
     "score_hub5": "asrtool.score.hub5",
     "score_wer": "asrtool.score.wer",
-    "word_errors": "asrtool.api",
+    "wer": "asrtool.score.wer",
 }
 
 

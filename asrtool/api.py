@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.align import align_words
-from asrtool.score.result import Characters, Counts, edit_distance
 from asrtool.url import as_url
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from asrtool.decode.words import Word
+    from asrtool.lang.ngram.model import NgramLm
+    from asrtool.lang.tokenizer import Tokenizer
+    from asrtool.models.acoustic import AcousticModel
+    from asrtool.transcribe.audio import AudioInput
     from asrtool.transcribe.recogniser import Recogniser as Opened
     from asrtool.transcribe.transcript import Transcript
 
 
 class Recogniser:
-    """Recogniser that `load` returns; close it, or use it as a context manager."""
+    """Recogniser that `load` returns; close it, or use it as a context manager.
+
+    Audio is the path of a file, samples with their rate in Hz as in ``(samples, 8000)``, or a cut of lhotse. Samples
+    are an array or a tensor, (S,) or (channels, S), in [-1, 1] or whole numbers of 16 or 32 bits. Raises AsrtoolError
+    if audio cannot be read.
+    """
 
     def __init__(self, path: str | Path, method: str | None = None, num_jobs: int = 1) -> None:
         """Open a recogniser; see `load`."""
@@ -35,25 +45,39 @@ class Recogniser:
             self._stack = stack.pop_all()
         self._is_open = True
 
-    def transcribe(self, audio: str | Path, channels: str | int = "each") -> Transcript:
-        """Transcribe a file; the result has `text`, `words` and `lines`.
+    def transcribe(self, audio: AudioInput, channels: str | int = "each") -> Transcript:
+        """Transcribe a recording; the result has `text`, `words` and `lines`.
 
-        Times are in seconds. `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError if
-        the file cannot be read.
+        Times are in seconds. `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``.
         """
         from asrtool.transcribe.transcribe import transcribe
 
-        return transcribe(self._opened(), _path(audio), str(channels))
+        return transcribe(self._opened(), audio, str(channels))
 
-    def align(self, audio: str | Path, text: str, channel: int = 1) -> list[Word]:
-        """Align `text` to a channel of a file; returns words with times in seconds.
+    def transcribe_all(self, audio: Iterable[AudioInput], channels: str | int = "each") -> Iterator[Transcript]:
+        """Yield the transcript of each recording in order; short ones share batches."""
+        from asrtool.transcribe.transcribe import transcribe_several
 
-        The text is normalised by data.text_rules of the training. Raises AsrtoolError if the file cannot be read, or
-        the text does not fit it.
+        return transcribe_several(self._opened(), audio, str(channels))
+
+    def transcribe_cuts(self, cuts: Iterable[Any]) -> Iterator[Any]:
+        """Yield lhotse cuts with recognised supervisions and their word alignments."""
+        from asrtool.data.manifests.manifest import with_supervisions
+        from asrtool.transcribe.transcript import supervisions
+
+        cuts, audio = itertools.tee(cuts)
+        for cut, transcript in zip(cuts, self.transcribe_all(audio), strict=True):
+            yield with_supervisions(cut, supervisions(transcript))
+
+    def align(self, audio: AudioInput, text: str, channel: int = 1) -> list[Word]:
+        """Align `text` to a channel of a recording; returns words with times in seconds.
+
+        The text is normalised by data.text_rules of the training. Raises AsrtoolError if the text does not fit the
+        recording.
         """
         return self.align_transcript(audio, text, channel).words
 
-    def align_transcript(self, audio: str | Path, text: str, channel: int = 1) -> Transcript:
+    def align_transcript(self, audio: AudioInput, text: str, channel: int = 1) -> Transcript:
         """Align as `align`, and return a transcript, which has many output forms."""
         from asrtool.local.text.own_text import text_rule
         from asrtool.local.text.text_rules import Unusable
@@ -66,7 +90,26 @@ class Recogniser:
             words = text_rule(self._trained.config.data)(text)
         except Unusable as error:
             raise AsrtoolError(f"{text!r}: {error.reason}: {error.detail}", "write it as it is said") from error
-        return align(opened, _path(audio), words, channel)
+        return align(opened, audio, words, channel)
+
+    @property
+    def model(self) -> AcousticModel:
+        """Acoustic model, a torch.nn.Module: features (N, T, F) and lengths (N,), int64.
+
+        It returns the scores of tokens, (N, T', V), and their lengths.
+        """
+        return self._opened().acoustic.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the model: `encode` of a text, and `pieces` by token."""
+        return self._opened().tokenizer
+
+    def features(self, audio: AudioInput, channel: int = 1) -> np.ndarray:
+        """Return the model's input for a channel, (T, F) float32, normalised."""
+        from asrtool.transcribe.transcribe import features_of
+
+        return features_of(self._opened(), audio, channel)
 
     def close(self) -> None:
         """Remove what a bundle was unpacked to."""
@@ -85,15 +128,6 @@ class Recogniser:
         self.close()
 
 
-def _path(audio: object) -> str | Path:
-    if isinstance(audio, str | Path):
-        return audio
-    raise AsrtoolError(
-        f"audio is of type {type(audio).__name__}, expected the path of a file",
-        "write samples to a file, as with soundfile.write(path, samples, rate)",
-    )
-
-
 def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Recogniser:
     """Open a bundle of `asrtool export`, or the work folder of a run.
 
@@ -101,6 +135,17 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
     process. Raises AsrtoolError where it is damaged or not finished, and for a method that it does not have.
     """
     return Recogniser(path, method, num_jobs)
+
+
+def load_lm(path: str | Path) -> NgramLm:
+    """Open an n-gram language model in ARPA format, such as ``lm/G.arpa`` of a run.
+
+    It has `log_prob` of a sentence and `perplexity` of sentences. Raises AsrtoolError for a malformed file.
+    """
+    from asrtool.lang.ngram.arpa import read_arpa
+    from asrtool.lang.ngram.model import NgramLm
+
+    return NgramLm(read_arpa(Path(path)))
 
 
 def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> Path:
@@ -122,33 +167,3 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
         raise AsrtoolError(str(error), "see data.text_rules in docs/guide/settings.md") from error
     prepare_any(Path(data), Path(out), settings, Path(out).name)
     return Path(out)
-
-
-def character_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Characters:
-    """Count character errors of texts as for `word_errors`, without blanks.
-
-    Its `cer` is in percent.
-    """
-    pairs = (("".join(ref.split()), "".join(hyp.split())) for ref, hyp in _paired(reference, hypothesis))
-    return sum((Characters(len(ref), edit_distance(ref, hyp)) for ref, hyp in pairs), Characters())
-
-
-def word_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Counts:
-    """Count word errors of a sentence, or of a list of sentences.
-
-    Words are compared as they are. The result's `wer` is in percent. Raises AsrtoolError for anything else.
-    """
-    pairs = _paired(reference, hypothesis)
-    return sum((align_words(ref.split(), hyp.split()).counts for ref, hyp in pairs), Counts())
-
-
-def _paired(reference: object, hypothesis: object) -> list[tuple[str, str]]:
-    both = reference, hypothesis
-    one, other = ([each] if isinstance(each, str) or not isinstance(each, Sequence) else list(each) for each in both)
-    if isinstance(reference, str) != isinstance(hypothesis, str) or not all(isinstance(s, str) for s in one + other):
-        kinds = " and ".join(type(each).__name__ for each in both)
-        raise AsrtoolError(f"reference and hypothesis are {kinds}", "give two texts, or two lists of sentences")
-    if len(one) != len(other):
-        what = f"{len(one)} sentences of reference, {len(other)} of hypothesis"
-        raise AsrtoolError(what, "give one for each, empty if nothing was recognised")
-    return list(zip(one, other, strict=True))

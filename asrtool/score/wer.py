@@ -1,6 +1,6 @@
-"""Word error rate between two plain texts; words are compared as they are.
+"""Error rates between two plain texts, as files or in Python.
 
-A text is one of these:
+Words are compared as they are. A file is one of these:
 
 - lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``)
 - trn: more than half of the lines end in ``(ID)``
@@ -15,14 +15,14 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
 from asrtool.score.lines import Location, read_lines, split
-from asrtool.score.result import BY_LINE, BY_UTTERANCE, Result, Segment
+from asrtool.score.result import BY_LINE, BY_UTTERANCE, Result, Segment, edit_distance
 
 # An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.
 _KALDI = re.compile(r"[ \t]*([^ \t]+[-_][^ \t]+|(?=[^ \t]*\d)[^\W\d][^ \t]*|0\d+|\d{4,})([ \t].*|)")
@@ -36,11 +36,55 @@ class Utterance(NamedTuple):
     text: str
 
 
-def score_wer(ref: Path | str, hyp: Path | str) -> Result:
-    """Align each utterance of `ref` with the one of the same id in `hyp`.
+def wer(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> float:
+    """Word error rate of a text, or of a list of sentences, as a fraction.
 
-    Raises AsrtoolError for a malformed file, and for an id that only one file has.
+    Raises AsrtoolError for lists of different lengths, and if the reference has no words.
     """
+    counts = _score_texts(reference, hypothesis).overall
+    return _rate(counts.err, counts.num_words, "words")
+
+
+def cer(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> float:
+    """Character error rate without blanks, of texts as for `wer`, as a fraction."""
+    pairs = [("".join(ref.split()), "".join(hyp.split())) for ref, hyp in _paired(reference, hypothesis)]
+    return _rate(sum(edit_distance(*pair) for pair in pairs), sum(len(ref) for ref, _ in pairs), "characters")
+
+
+def _rate(errors: int, num: int, unit: str) -> float:
+    if not num:
+        raise AsrtoolError(f"the reference has no {unit}", "count a whole test set at once, not each sentence")
+    return errors / num
+
+
+def _score_texts(reference: object, hypothesis: object) -> Result:
+    pairs = enumerate(_paired(reference, hypothesis), 1)
+    segments = [
+        Segment(f"{_LINE}{n}", "all", (), ref, align_words(ref.split(), hyp.split())) for n, (ref, hyp) in pairs
+    ]
+    return Result(tuple(segments), {}, BY_LINE)
+
+
+def _paired(reference: object, hypothesis: object) -> list[tuple[str, str]]:
+    both = reference, hypothesis
+    one, other = ([each] if isinstance(each, str) or not isinstance(each, Sequence) else list(each) for each in both)
+    if isinstance(reference, str) != isinstance(hypothesis, str) or not all(isinstance(s, str) for s in one + other):
+        kinds = " and ".join(type(each).__name__ for each in both)
+        raise AsrtoolError(f"reference and hypothesis are {kinds}", "give two texts, or two lists of sentences")
+    if len(one) != len(other):
+        what = f"{len(one)} sentences of reference, {len(other)} of hypothesis"
+        raise AsrtoolError(what, "give one for each, empty if nothing was recognised")
+    return list(zip(one, other, strict=True))
+
+
+def score_wer(ref: Path | str | Sequence[str], hyp: Path | str | Sequence[str]) -> Result:
+    """Align each utterance of a file with the one of the same id in another.
+
+    Or each sentence of a list with the one of the same place. Raises AsrtoolError for a malformed file, for an id that
+    only one file has, and for lists of different lengths.
+    """
+    if not (isinstance(ref, Path | str) and isinstance(hyp, Path | str)):
+        return _score_texts(ref, hyp)
     references, hypotheses = read_utterances(ref), read_utterances(hyp)
     by_word = [_by_first_word(utterances) for utterances in (references, hypotheses)]
     if by_word[0].keys() == by_word[1].keys() and [*by_word[0]] != [*by_word[1]]:

@@ -1,4 +1,4 @@
-"""Read audio of any length block by block.
+"""Read audio of any length block by block: files, pipes, samples in memory.
 
 libsndfile reads most formats; SPHERE with shorten, pipes, and joined files are read here, and ffmpeg reads the rest.
 """
@@ -14,10 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import soundfile
@@ -26,6 +26,9 @@ from asrtool.data.audio.joined import Part, kind_of, open_parts, parts_of, why_n
 from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.url import refuse_address
+
+if TYPE_CHECKING:
+    import torch
 
 INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
@@ -55,6 +58,24 @@ SUFFIXES = (
 )
 
 
+class Cut(Protocol):
+    """Cut or recording of lhotse."""
+
+    id: str
+
+    @property
+    def sampling_rate(self) -> int:
+        """Sampling rate in Hz."""
+
+    def load_audio(self) -> Any:
+        """Samples (channels, S)."""
+
+
+# Path of a file, samples and their rate in Hz, or what lhotse has. Samples are (S,) or (channels, S), in [-1, 1] or
+# whole numbers of 16 or 32 bits.
+AudioInput: TypeAlias = "str | Path | tuple[np.ndarray | torch.Tensor, int] | Cut"
+
+
 @dataclass(frozen=True)
 class Sound:
     """An open recording. Blocks are float32 (channels, samples) in [-1, 1]."""
@@ -64,6 +85,7 @@ class Sound:
     num_channels: int
     duration_s: float | None  # None where only the end shows it, as of a pipe
     blocks: Iterator[np.ndarray]
+    path: str = ""  # as it was given; empty for samples
 
 
 @dataclass(frozen=True)
@@ -76,12 +98,16 @@ class _Source:
 
 
 @contextlib.contextmanager
-def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -> Iterator[Sound]:
-    """Open a file, a pipe, or standard input for ``-``; blocks have `block_s`.
+def open_sound(audio: AudioInput, block_s: float = BLOCK_S, live: bool = False) -> Iterator[Sound]:
+    """Open a file, pipe, standard input for ``-``, or samples; blocks have `block_s`.
 
     A pipe with WAV is read as it comes, any other format to its end first; with `live` each is read as it comes.
     Raises AsrtoolError if it cannot be read, also while blocks are read.
     """
+    if not isinstance(audio, str | Path):
+        yield _of_memory(audio, block_s)
+        return
+    path = audio
     if str(path) in STANDARD_INPUT:
         source = _Source(INPUT, "standard input", name_of(path))
     else:
@@ -92,7 +118,7 @@ def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -
     else:
         opened = _live(source, block_s) if live else _of_pipe(source, block_s)
     with opened as sound:
-        yield sound
+        yield replace(sound, path=str(path))
 
 
 def is_pipe(path: str | Path) -> bool:
@@ -113,6 +139,30 @@ def name_of(path: str | Path) -> str:
 def readable(path: str | Path) -> str:
     r"""A name that can be written as UTF-8: bytes that are not are written as \xe9."""
     return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _of_memory(audio: Any, block_s: float) -> Sound:
+    name, samples, rate_hz = "audio", audio, None
+    if isinstance(audio, tuple) and len(audio) == 2:
+        samples, rate_hz = audio
+    elif hasattr(audio, "load_audio"):
+        name, samples, rate_hz = audio.id, audio.load_audio(), audio.sampling_rate
+    samples = samples.detach().cpu().numpy() if hasattr(samples, "detach") else samples
+    if not isinstance(samples, np.ndarray) or not isinstance(rate_hz, int) or rate_hz < 1:
+        what = f"audio is of type {type(audio).__name__}, expected a path, (samples, sampling rate) or a lhotse cut"
+        raise AsrtoolError(what, "give an array or a tensor with its rate, as in (samples, 8000)")
+    samples_CS = np.atleast_2d(samples)
+    if samples_CS.ndim > 2 or len(samples_CS) > max(1, samples_CS.shape[1]):
+        what = f"{name}: samples of shape {samples.shape}, expected (samples,) or (channels, samples)"
+        raise AsrtoolError(what, "transpose them, as in samples.T")
+    if not (samples.dtype.kind == "f" or samples.dtype in (np.int16, np.int32)):
+        raise AsrtoolError(f"{name}: samples of type {samples.dtype}, expected float or int16", "convert them")
+    scale = 1.0 if samples.dtype.kind == "f" else -float(np.iinfo(samples.dtype).min)
+    size = round(block_s * rate_hz)
+    num_samples = samples_CS.shape[1]
+    blocks = (samples_CS[:, begin : begin + size].astype(np.float32) for begin in range(0, num_samples, size))
+    scaled = (block_CS / np.float32(scale) for block_CS in blocks)
+    return Sound(name, rate_hz, len(samples_CS), num_samples / rate_hz, _silenced(name, scaled))
 
 
 @contextlib.contextmanager
@@ -260,23 +310,31 @@ def _of_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], bloc
 
 def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
     size = round(block_s * file.samplerate)
-    num_bad = num_read = 0
-    try:
+
+    def blocks() -> Iterator[np.ndarray]:
+        num_read = 0
         # No more than the file has: libsndfile would take the rest of a block from what follows it in a pipe.
         while len(block_SC := file.read(min(size, file.frames - num_read or 1), dtype="float32", always_2d=True)):
             num_read += len(block_SC)
-            is_bad = ~(np.abs(block_SC) < LOUDEST)
-            num_bad += int(is_bad.sum())
-            block_SC[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
             yield np.ascontiguousarray(block_SC.T)
+
+    try:
+        yield from _silenced(source.title, blocks())
     except soundfile.SoundFileError as error:
         raise AsrtoolError(f"{source.title}: audio breaks off: {_reason(error)}", "replace the file") from error
+
+
+def _silenced(title: str, blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Pass new arrays on, with silence in place of what is no sound, and a warning."""
+    num_bad = 0
+    for block_CS in blocks:
+        is_bad = ~(np.abs(block_CS) < LOUDEST)
+        num_bad += int(is_bad.sum())
+        block_CS[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
+        yield block_CS
     if num_bad:
-        logging.warning(
-            "%s: %d samples are NaN or too large for sound, and were read as silence; see what wrote the file",
-            source.title,
-            num_bad,
-        )
+        what = "%s: %d samples are NaN or too large for sound, and were read as silence; see what wrote them"
+        logging.warning(what, title, num_bad)
 
 
 def _is_shortened(source: _Source) -> bool:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 from asrtool.settings.data import Features
@@ -58,6 +60,13 @@ class Recogniser:
     features: Features
     decoder: LocalDecoder
     parameters: DecodingParameters
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the model."""
+        folder = self.origin.folders["tokenizer"]
+        assert folder is not None, "every search has read it"
+        return Tokenizer.load(folder)
 
     def words(self, pieces: Iterable[Piece], duration_s: float | None) -> list[tuple[Piece, tuple[Word, ...]]]:
         """Each piece with its words, whose times count from its beginning; in order.

@@ -182,6 +182,7 @@ class Listener:
     sound: Sound
     features: Features
     channels: Sequence[int]  # from 0 on; none where all are mixed into one
+    label: str = ""  # before its name, where several recordings are transcribed together
     heard_s: float = 0.0
 
     def pieces(self) -> Iterator[Piece]:
@@ -198,7 +199,7 @@ class Listener:
 
     def speaker(self, number: int) -> str:
         """The name of the channel that is number `number` of those listened to."""
-        return f"{self.sound.name}-{self.channels[number] + 1 if self.channels else 1}"
+        return f"{self.label}{self.sound.name}-{self.channels[number] + 1 if self.channels else 1}"
 
     def _made(self, number: int, segments: Iterator[Segment], extractor: FeatureType) -> Iterator[Piece]:
         for segment in segments:

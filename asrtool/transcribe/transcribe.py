@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import math
 import os
 import tempfile
 import time
@@ -14,22 +16,23 @@ from pathlib import Path
 
 import numpy as np
 
+from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.features.feature_type import frames_of
 from asrtool.decode.align.align import align_utterance, tokenize
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, make_folder_of, mark_files, write_text
-from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
-from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
-from asrtool.transcribe.recogniser import Recogniser
+from asrtool.transcribe.audio import SUFFIXES, AudioInput, is_pipe, name_of, open_sound, readable
+from asrtool.transcribe.recogniser import GROUP_S, Recogniser, SpeakerNormaliser
 from asrtool.transcribe.segments import EACH, Listener, Piece, choose_channels
 from asrtool.transcribe.stitch import Heard, moved, stitch
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
 Tried = tuple[Transcript | AsrtoolError, float]
+TOGETHER_S = 0.4 * GROUP_S  # twice this and overlaps are normalised as one group, so each recording as if alone
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,51 @@ class Audio:
         return out / f"{self.name}{FORMATS[form][0]}"
 
 
-def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -> Transcript:
-    """Transcribe a file, or standard input for ``-``.
+def transcribe(recogniser: Recogniser, audio: AudioInput, channels: str = EACH) -> Transcript:
+    """Transcribe a file, standard input for ``-``, or samples.
 
     `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError if it cannot be read.
     """
-    with open_sound(path) as sound:
-        chosen = choose_channels(sound, channels)
-        listener = Listener(sound, recogniser.features, chosen)
-        found = recogniser.words(listener.pieces(), sound.duration_s)
-    names = [listener.speaker(number) for number in range(len(chosen) or 1)]
-    lines = [line for number, name in enumerate(names) for line in _lines(found, name, chosen[number] if chosen else 0)]
-    lines.sort(key=lambda line: line.begin_s)
-    return Transcript(sound.name, listener.heard_s, len(names), tuple(lines))
+    with open_sound(audio) as sound:
+        listener = Listener(sound, recogniser.features, choose_channels(sound, channels))
+        (found,) = _transcripts(recogniser, [(listener, listener.pieces())])
+    return found
+
+
+def transcribe_several(
+    recogniser: Recogniser, audio: Iterable[AudioInput], channels: str = EACH
+) -> Iterator[Transcript]:
+    """Yield transcripts in order, as of `transcribe`; short recordings share batches."""
+    short: list[tuple[Listener, list[Piece]]] = []
+    for number, each in enumerate(audio, 1):
+        with open_sound(each) as sound:
+            chosen = choose_channels(sound, channels)
+            listener = Listener(sound, recogniser.features, chosen, f"{number}:")
+            if (sound.duration_s or math.inf) * (len(chosen) or 1) > TOGETHER_S:
+                yield from _transcripts(recogniser, short)
+                short = []
+                yield from _transcripts(recogniser, [(listener, listener.pieces())])
+                continue
+            short.append((listener, list(listener.pieces())))
+        if sum(piece.duration_s for _, pieces in short for piece in pieces) >= TOGETHER_S:
+            yield from _transcripts(recogniser, short)
+            short = []
+    yield from _transcripts(recogniser, short)
+
+
+def _transcripts(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterable[Piece]]]) -> Iterator[Transcript]:
+    """Yield the transcript of each recording; all of their pieces are searched first."""
+    if not heard:
+        return
+    durations = [listener.sound.duration_s for listener, _ in heard]
+    total_s = None if None in durations else sum(duration_s or 0.0 for duration_s in durations)
+    found = recogniser.words(itertools.chain.from_iterable(pieces for _, pieces in heard), total_s)
+    for listener, _ in heard:
+        channels = listener.channels or (0,)
+        names = [listener.speaker(number) for number in range(len(channels))]
+        lines = [line for name, channel in zip(names, channels, strict=True) for line in _lines(found, name, channel)]
+        lines.sort(key=lambda line: line.begin_s)
+        yield Transcript(listener.sound.name, listener.heard_s, len(channels), tuple(lines))
 
 
 def transcribe_all(
@@ -198,25 +233,36 @@ def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channe
     return [Line(channel + 1, heard.begin_s, heard.end_s, heard.words) for heard in stitch(pieces)]
 
 
-def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> Transcript:
+def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Piece:
+    """Read a channel, from 1 on, as one piece, so memory grows with its length."""
+    with open_sound(audio) as sound:
+        (row,) = choose_channels(sound, str(channel))
+        samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
+        feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
+    return Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
+
+
+def features_of(recogniser: Recogniser, audio: AudioInput, channel: int) -> np.ndarray:
+    """Return frames (T, F) of a channel, from 1 on, normalised as its only speaker."""
+    piece = whole_channel(recogniser, audio, channel)
+    voices = SpeakerNormaliser(Cmvn(recogniser.origin.sums, recogniser.features.cmvn))
+    voices.hear([piece])
+    return voices.sums.normalise(piece.speaker, piece.feats_TF)
+
+
+def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) -> Transcript:
     """Align `text` to a channel, from 1 on; returns one line with times of words.
 
     The channel is computed at once, so memory grows with its length. Raises AsrtoolError if the file cannot be read,
     a word has no tokens, or the recording is too short for the text.
     """
-    folder = recogniser.origin.folders["tokenizer"]
-    assert folder is not None, "every search has read it"
-    tokenizer = Tokenizer.load(folder)
-    with open_sound(path) as sound:
-        (row,) = choose_channels(sound, str(channel))
-        samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
-        feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
-    piece = Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
+    piece = whole_channel(recogniser, audio, channel)
     (scored,) = recogniser.scored([piece])
-    acoustic, item = recogniser.acoustic, (scored.scores_TV, tokenize(text, tokenizer))
-    found = align_utterance(acoustic.topology, tokenizer.pieces, acoustic.frame_s, item)
+    acoustic, item = recogniser.acoustic, (scored.scores_TV, tokenize(text, recogniser.tokenizer))
+    found = align_utterance(acoustic.topology, recogniser.tokenizer.pieces, acoustic.frame_s, item)
     if isinstance(found, str):
-        raise AsrtoolError(f"{path}: cannot be aligned: {found}", "check that text and recording belong together")
+        name = readable(audio) if isinstance(audio, str | Path) else piece.speaker
+        raise AsrtoolError(f"{name}: cannot be aligned: {found}", "check that text and recording belong together")
     words = tuple(found.words)
     line = Line(channel, words[0].begin_s, words[-1].end_s, words)
     return Transcript(piece.speaker, piece.end_s, 1, (line,))

@@ -1,4 +1,4 @@
-"""Transcript of a recording, and its output forms: text, ctm, srt, vtt, json."""
+"""Transcript of a recording, and its output forms, a function for each."""
 
 from __future__ import annotations
 
@@ -125,6 +125,23 @@ def to_textgrid(transcript: Transcript) -> str:
     return text
 
 
+def supervisions(transcript: Transcript) -> list[dict[str, Any]]:
+    """Return a supervision of lhotse for each line, as lhotse stores it."""
+    return [
+        {
+            "id": f"{transcript.name}-{number}",
+            "recording_id": transcript.name,
+            "start": round(line.begin_s, 3),
+            "duration": round(line.end_s - line.begin_s, 3),
+            "channel": line.channel - 1,
+            "text": line.text,
+            "alignment": {"word": [_aligned(word) for word in line.words]},
+        }
+        for number, line in enumerate(transcript.lines)
+        if line.words
+    ]
+
+
 def channel_name(channel: int) -> str:
     """A for the first one, as in a ctm."""
     return chr(ord("A") + channel - 1) if channel <= 26 else str(channel)
@@ -143,6 +160,10 @@ FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffi
 def _word(word: Word) -> dict[str, Any]:
     times = {"begin_s": round(word.begin_s, 3), "end_s": round(word.end_s, 3)}
     return {"word": word.text, **times, "confidence": round(word.confidence, 4)}
+
+
+def _aligned(word: Word) -> list[str | float]:
+    return [word.text, round(word.begin_s, 3), round(word.end_s - word.begin_s, 3), round(word.confidence, 4)]
 
 
 def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:

@@ -99,6 +99,7 @@ def test_the_wheel_holds_all_code_and_recipes_and_nothing_of_a_site(wheel: Path)
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
     assert {name for name in names if name.endswith((".py", ".toml", ".sh"))} == expected
+    assert "asrtool/py.typed" in names
     assert {name.split("/")[0] for name in names} == {"asrtool", f"asrtool-{version(wheel)}.dist-info"}
 
 

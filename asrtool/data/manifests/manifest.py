@@ -124,6 +124,25 @@ def write_counted(
     logging.info("%s: %s", Path(*out.parts[-2:]), _summary(report))
 
 
+def with_supervisions(cut: Any, supervisions: Iterable[Mapping[str, Any]]) -> Any:
+    """Return a lhotse cut with these supervisions, as stored, in place of its own.
+
+    Their times count from its start, their channels are rows of its audio. Raises AsrtoolError for what is no cut of
+    one recording.
+    """
+    from lhotse import SupervisionSegment
+    from lhotse.cut.data import DataCut
+    from lhotse.utils import fastcopy
+
+    if not isinstance(cut, DataCut):
+        what = f"{getattr(cut, 'id', 'cuts')}: is a {type(cut).__name__}, expected a cut of one recording"
+        raise AsrtoolError(what, "make one of it, as by recording.to_cut() or cuts.save_audios(folder)")
+    channels = [cut.channel] if isinstance(cut.channel, int) else cut.channel
+    own = {"recording_id": cut.recording_id}
+    made = [{**each, **own, "channel": channels[each["channel"]]} for each in supervisions]
+    return fastcopy(cut, supervisions=[SupervisionSegment.from_dict(each) for each in made])
+
+
 def check_place(out: Path) -> list[Path]:
     """Return the files of the folder `out`; AsrtoolError if one is not asrtool's."""
     if out.exists() and not out.is_dir():

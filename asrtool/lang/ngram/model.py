@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asrtool.errors import AsrtoolError
 from asrtool.lang.text import BOS, EOS, UNK
 
 Ints = NDArray[np.int64]
@@ -103,7 +105,7 @@ def empty_ngrams(words: list[str]) -> Ngrams:
 
 
 class NgramLm:
-    """Scores one word at a time, for search.
+    """Back-off model that scores one word at a time, or sentences.
 
     States are small integers: two histories the model cannot tell apart have the same one.
     """
@@ -132,13 +134,20 @@ class NgramLm:
             result = self._steps[state, word] = self._step(state, word)
         return result
 
-    def log_prob(self, words: list[str]) -> float:
-        """Natural log probability of a sentence, its end included."""
+    def log_prob(self, sentence: str | Sequence[str]) -> float:
+        """Natural log probability of a sentence or its words, its end included."""
         total, state = 0.0, self.start()
-        for word in (*words, EOS):
+        for word in (*(sentence.split() if isinstance(sentence, str) else sentence), EOS):
             log_prob, state = self.step(state, word)
             total += log_prob
         return total
+
+    def perplexity(self, sentences: Iterable[str]) -> float:
+        """Perplexity of a text by sentences, whose ends count as words."""
+        split = [sentence.split() for sentence in sentences]
+        if not split:
+            raise AsrtoolError("a text without sentences has no perplexity", "give at least one")
+        return math.exp(-sum(map(self.log_prob, split)) / sum(len(words) + 1 for words in split))
 
     def _step(self, state: int, word: str) -> tuple[float, int]:
         number = self._ids.get(word, self._ids.get(UNK))

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ngram_oracle import estimate, in_memory
 
+import asrtool
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.arpa import read_arpa, write_arpa
 from asrtool.lang.ngram.disk_arrays import Scratch
@@ -183,7 +184,16 @@ def lm(tmp_path: Path) -> NgramLm:
 )
 def test_back_off_weights_are_added_on_the_way_down(lm: NgramLm, words: list[str], log10: float) -> None:
     assert lm.log_prob(words) == pytest.approx(log10 * math.log(10))
-    assert lm.log_prob(words) == pytest.approx(log10 * math.log(10)), "the second time, from memory"
+    assert lm.log_prob(" ".join(words)) == pytest.approx(log10 * math.log(10)), "the second time, from memory"
+
+
+def test_the_perplexity_of_sentences_counts_their_ends(tmp_path: Path) -> None:
+    (tmp_path / "G.arpa").write_text(ARPA)
+    lm = asrtool.load_lm(tmp_path / "G.arpa")
+    log10 = -0.1 - 0.05 - 0.7 - 1.0 + -0.4 - 1.5 - 1.0  # of both sentences, as above
+    assert lm.perplexity(["a b", "never"]) == pytest.approx(10 ** (-log10 / 5))
+    with pytest.raises(AsrtoolError, match="a text without sentences has no perplexity"):
+        lm.perplexity([])
 
 
 def test_histories_that_predict_the_same_are_one_state(lm: NgramLm) -> None:

@@ -70,8 +70,8 @@ def test_what_a_word_is_forgiven_its_characters_are(
 
 
 def test_the_function_of_the_package_leaves_out_blanks() -> None:
-    assert asrtool.character_errors(" 今天 天 气 ", "今天气") == (4, 1)
-    assert asrtool.character_errors("", "a b") == (0, 2)
+    assert asrtool.cer(" 今天 天 气 ", "今天气") == 1 / 4
+    assert asrtool.cer(["ab", ""], ["a b", "c"]) == 1 / 2
 
 
 def test_parentheses_of_plain_text_are_characters(tmp_path: Path) -> None:

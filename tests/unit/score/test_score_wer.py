@@ -167,21 +167,37 @@ def test_random_trn_score_as_with_sclite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ref", "hyp", "wer", "segments"),
+    ("ref", "hyp", "wer"),
     [
-        ("so what did you do", "so what do you do", 20.0, 1),
-        (["call home now", "play music"], ["call home", "play the music"], 40.0, 2),  # as jiwer counts
-        (["a", ""], ["", ""], 100.0, 2),
-        ([], [], None, 0),
+        ("so what did you do", "so what do you do", 1 / 5),
+        (["call home now", "play music"], ["call home", "play the music"], 2 / 5),  # as jiwer counts
+        (["a", ""], ["", ""], 1.0),
+        ([" a  b\n"], ("a b c d e",), 3 / 2),
     ],
 )
-def test_sentences_pair_up(ref: Texts, hyp: Texts, wer: float | None, segments: int) -> None:
-    counts = asrtool.word_errors(ref, hyp)
-    assert (counts.wer, counts.segments) == (wer, segments)
-    assert asrtool.character_errors(ref, ref).char_err == 0
+def test_sentences_pair_up(ref: Texts, hyp: Texts, wer: float) -> None:
+    assert asrtool.wer(ref, hyp) == wer
+    assert asrtool.wer(ref, ref) == asrtool.cer(ref, ref) == 0
 
 
-@pytest.mark.parametrize("count", [asrtool.word_errors, asrtool.character_errors])
+def test_lists_of_sentences_are_scored_as_files_with_a_line_each(tmp_path: Path) -> None:
+    texts = {"ref": ["so what", "ah"], "hyp": ["so", "ah well"]}
+    files = [write_lines(tmp_path / name, lines) for name, lines in texts.items()]
+    result, expected = score_wer(texts["ref"], tuple(texts["hyp"])), score_wer(*files)
+    assert result.to_dict() == expected.to_dict()
+    assert [each.alignment.pairs for each in result.segments] == [each.alignment.pairs for each in expected.segments]
+    with pytest.raises(AsrtoolError, match="reference and hypothesis are PosixPath and list; give two texts"):
+        score_wer(files[0], texts["hyp"])
+
+
+@pytest.mark.parametrize("rate", [asrtool.wer, asrtool.cer])
+@pytest.mark.parametrize("ref", ["", [], ["", " "]])
+def test_a_reference_without_words_has_no_rate(rate: Any, ref: Texts) -> None:
+    with pytest.raises(AsrtoolError, match=r"the reference has no (words|characters); count a whole test set"):
+        rate(ref, ref)
+
+
+@pytest.mark.parametrize("count", [asrtool.wer, asrtool.cer])
 @pytest.mark.parametrize(
     ("ref", "hyp", "message"),
     [

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 from click.testing import CliRunner
+from lhotse import CutSet, MonoCut, MultiCut, Recording, validate
 from toy_work import FEATURES, make_work
 
 import asrtool
@@ -169,13 +171,107 @@ def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
             recogniser.align(call, "7 seas")
 
 
+def test_samples_in_memory_are_transcribed_as_their_file_is(work: Path, call: Path) -> None:
+    samples, _ = soundfile.read(call, dtype="float32")
+    original = samples.copy()
+    original[:100] = np.nan
+    with asrtool.load(work) as recogniser:
+        expected = recogniser.transcribe(call).lines
+        assert len(expected) > 3
+        for both in (samples.T, torch.from_numpy(samples.T).requires_grad_(), samples.T.astype(np.float64)):
+            found = recogniser.transcribe((both, RATE))
+            assert (found.name, found.duration_s, found.lines) == ("audio", 30.0, expected)
+        whole = np.round(samples[:, 0] * 2**15).astype(np.int16)
+        as_float = recogniser.transcribe((whole.astype(np.float32) / 2**15, RATE)).words
+        assert recogniser.transcribe((whole, RATE)).words == as_float
+        assert recogniser.align((samples[:, 1], RATE), "so what") == recogniser.align(call, "so what", 2)
+        with pytest.raises(AsrtoolError, match=r"^audio: cannot be aligned"):
+            recogniser.align((samples[:, 0], RATE), "so " * 3000)
+        before = original.copy()
+        recogniser.transcribe((original[:, 0], RATE))
+        assert np.array_equal(original, before, equal_nan=True)
+
+
+def test_several_recordings_are_transcribed_together_as_each_alone(
+    work: Path, call: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short ones share batches, a long one between them has its own."""
+    from asrtool.transcribe import transcribe as module
+
+    monkeypatch.setattr(module, "TOGETHER_S", 20.0)
+    paths = [tmp_path / f"{number}.wav" for number in range(7)]
+    for number, path in enumerate(paths):
+        soundfile.write(path, (1 + number) * voice(6.0 + number, number) / 9, RATE)
+    audio = [*paths[:4], call, (voice(6.0, 8), RATE), *paths[4:], call]
+    with asrtool.load(work) as recogniser:
+        batches = []
+        words = recogniser._recogniser.words
+        monkeypatch.setattr(
+            type(recogniser._recogniser),
+            "words",
+            lambda self, pieces, total_s: batches.append(total_s) or words(pieces, total_s),
+        )
+        together = list(recogniser.transcribe_all(iter(audio)))
+        assert batches == [6 + 7 + 8 + 9, 30, 6 + 10 + 11, 12, 30]
+        for each, found in zip(audio, together, strict=True):
+            alone = recogniser.transcribe(each)
+            assert len(alone.words) > 1
+            assert (found.name, found.duration_s, found.text) == (alone.name, alone.duration_s, alone.text)
+            assert [w.begin_s for w in found.words] == pytest.approx([w.begin_s for w in alone.words])
+        (one,) = recogniser.transcribe_all([call], 2)
+        assert one.text == recogniser.transcribe(call, 2).text
+        assert list(recogniser.transcribe_all([])) == []
+
+
+def test_cuts_of_lhotse_get_what_is_said_in_them_and_when(work: Path, call: Path) -> None:
+    cut = MonoCut("part", 5.0, 20.0, 1, recording=Recording.from_file(call))
+    stereo = MultiCut("both", 0.0, 10.0, [0, 1], recording=cut.recording)
+    with asrtool.load(work) as recogniser:
+        found, both = recogniser.transcribe_cuts(CutSet.from_cuts([cut, stereo]))
+        alone = recogniser.transcribe(cut)
+        with pytest.raises(AsrtoolError, match="is a MixedCut, expected a cut of one recording; make one of it"):
+            list(recogniser.transcribe_cuts([cut.pad(30.0)]))
+    validate(found)
+    validate(both)
+    assert (alone.name, alone.duration_s) == ("part", 20.0)
+    assert (found.id, found.start, found.duration) == ("part", 5.0, 20.0)
+    assert [each.text for each in found.supervisions] == alone.text.splitlines()
+    assert {(each.channel, each.recording_id) for each in found.supervisions} == {(1, "call")}
+    items = [item for each in found.supervisions for item in each.alignment["word"]]
+    assert [item.symbol for item in items] == [word.text for word in alone.words]
+    assert [item.start for item in items] == pytest.approx([word.begin_s for word in alone.words], abs=0.001)
+    assert {each.channel for each in both.supervisions} == {0, 1}
+
+
+def test_the_model_alone_gives_what_the_recogniser_searches(work: Path, call: Path) -> None:
+    with asrtool.load(work) as recogniser:
+        feats_TF = recogniser.features(call, 2)
+        assert feats_TF.dtype == np.float32
+        assert feats_TF.mean(axis=0) == pytest.approx(0, abs=1e-3)
+        with torch.inference_mode():
+            scores_1TV, lens = recogniser.model(torch.from_numpy(feats_TF)[None], torch.tensor([len(feats_TF)]))
+        assert isinstance(recogniser.model, torch.nn.Module)
+        assert scores_1TV.shape == (1, lens[0], recogniser.tokenizer.num_tokens)
+        (expected,) = recogniser._recogniser._scores([feats_TF])
+        assert np.allclose(scores_1TV[0], expected, atol=1e-5)
+        assert recogniser.tokenizer.pieces[recogniser.tokenizer.encode("so")[0]].startswith("▁")
+
+
 def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match="num_jobs is -3, expected 1 or more"):
         asrtool.load(work, num_jobs=-3)
     with asrtool.load(work) as recogniser:
         assert recogniser.transcribe(call, channels=1).text == recogniser.transcribe(call, channels="1").text
-        with pytest.raises(AsrtoolError, match="audio is of type ndarray, expected the path of a file; write samples"):
-            recogniser.transcribe(np.zeros(9))  # type: ignore[arg-type]
+        for wrong, message in (
+            (np.zeros(9), "audio is of type ndarray, expected a path, .*; give an array or a tensor with its rate"),
+            ((np.zeros(9), "8000"), "audio is of type tuple, expected a path"),
+            ((np.zeros(9), 0), "audio is of type tuple, expected a path"),
+            ((np.zeros((9, 2)), RATE), r"samples of shape \(9, 2\), expected \(samples,\) or .*; transpose them"),
+            ((np.zeros((1, 1, 9)), RATE), r"samples of shape \(1, 1, 9\), expected"),
+            ((np.zeros(9, np.int8), RATE), "samples of type int8, expected float or int16; convert them"),
+        ):
+            with pytest.raises(AsrtoolError, match=message):
+                recogniser.transcribe(wrong)  # type: ignore[arg-type]
         with pytest.raises(AsrtoolError, match="the text is of type list, expected str; join its words by blanks"):
             recogniser.align(call, ["so"])  # type: ignore[arg-type]
     for use in (lambda: recogniser.transcribe(call), lambda: recogniser.align(call, "so")):
