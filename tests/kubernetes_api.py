@@ -79,19 +79,24 @@ class Cluster:
         assert self.job
         self.pods.append(Pod(self.job["spec"]["trainer"], index, self._port, self.folder))
 
-    def evict(self, index: int) -> None:
-        """End the pod of a node as the kubelet does, then start another one in its place."""
+    def evict(self, index: int, warns: bool = True) -> None:
+        """Stop the first process of a node's pod and end all, as the kubelet does; start another pod in its place."""
         pod = self._newest(index)
-        os.killpg(pod.process.pid, signal.SIGTERM)
-        pod.process.wait()
+        if warns:
+            pod.process.terminate()
+            pod.process.wait()
+        self._end(pod)
         self._start(index)
+
+    def _end(self, pod: Pod) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pod.process.pid, signal.SIGKILL)
+        pod.process.wait()
 
     def delete(self) -> None:
         self.job = None
         for pod in self.pods:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pod.process.pid, signal.SIGKILL)
-            pod.process.wait()
+            self._end(pod)
 
     def _newest(self, index: int) -> Pod:
         return [pod for pod in self.pods if pod.index == index][-1]

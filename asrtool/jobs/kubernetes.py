@@ -1,7 +1,7 @@
 """Train as a TrainJob of Kubeflow Trainer v2: manifest, submission, and log.
 
-A pod is a node, in which torchrun starts the learners. When a pod is evicted or lost, Kubernetes makes another one, and
-torchrun starts all learners again, which resume. The volume of the work folder is mounted at the same place here and in
+A pod is a node, whose launcher starts its learners. When a pod is evicted or lost, Kubernetes makes another one, whose
+learners join the others, or all resume. The volume of the work folder is mounted at the same place here and in
 the pods. The folder OUT.job has the manifest `job.yaml`, the name of the last job in `name`, and its log `NAME.log`.
 """
 
@@ -185,7 +185,6 @@ def make_manifest(settings: Kubernetes, job: TrainingJob) -> dict[str, Any]:
                 f"{folder} is outside of launch.kubernetes.mount={settings.mount}, so the pods do not see it",
                 "run the command in a folder of that volume, or name the folder where it is mounted",
             )
-    there = ["torchrun", "--no-python", *job.words_there]
     num_learners = settings.num_learners_per_node
     resources = {"cpu": str(num_learners * settings.cpus_per_learner)}
     if settings.memory_per_node:
@@ -224,11 +223,11 @@ def make_manifest(settings: Kubernetes, job: TrainingJob) -> dict[str, Any]:
             "runtimeRef": {"name": settings.runtime},
             "trainer": {
                 "image": settings.image,
-                "command": ["bash", "-c", f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(there)}"],
+                "command": ["bash", "-c", f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(job.words_there)}"],
                 "numNodes": settings.nodes,
                 "numProcPerNode": num_learners,
                 "resourcesPerNode": {"requests": resources, "limits": resources},
-                "env": [{"name": "PET_MAX_RESTARTS", "value": str(settings.max_restarts)}, *secrets],
+                "env": secrets,
             },
             "runtimePatches": [
                 {

@@ -56,11 +56,10 @@ class Kubernetes:
     cpus_per_learner: int = 1  # cores of a learner
     memory_per_node: str = ""  # of a pod, such as 16Gi; empty is no limit
     s3_secret: str = ""  # name of a secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; empty is no secret
-    max_restarts: int = 100  # of all learners, after a pod is evicted or lost
 
     def __post_init__(self) -> None:
         at_least(1, "launch.kubernetes", self, "nodes", "cpus_per_learner")
-        at_least(0, "launch.kubernetes", self, "learners_per_node", "gpus_per_node", "max_restarts")
+        at_least(0, "launch.kubernetes", self, "learners_per_node", "gpus_per_node")
 
     @property
     def num_learners_per_node(self) -> int:

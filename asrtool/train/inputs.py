@@ -46,7 +46,7 @@ NO_EFFECT_TRAINING = (
 NO_EFFECT = {
     "train": (*NO_EFFECT_TRAINING, "shards", "loader_processes", "max_batch_s", "pipeline_stages", "micro_batches"),
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
-    "distributed": ("num_learners", "interface", "timeout_s"),
+    "distributed": ("num_learners", "interface", "timeout_s", "on_stop"),
 }
 IF_THERE = tuple(f"{name}/{TRANSCRIPTS}" for name in ("train", "dev"))
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
@@ -171,7 +171,7 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
     """
     _check_place(out)
     with contextlib.ExitStack() as stack:
-        finished = inputs.are_those_of(out / INPUTS) and (out / FINAL).exists()
+        finished = is_finished(out, inputs)
         if not finished:
             stack.enter_context(locked(out, *TRAINING))
             if not inputs.are_those_of(out / INPUTS):
@@ -181,6 +181,11 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
                 write_text(out / INPUTS, inputs.to_json(num_learners))
             finished = (out / FINAL).exists()
         yield finished
+
+
+def is_finished(out: Path, inputs: Inputs) -> bool:
+    """Return whether `out` has a finished training of these `inputs`."""
+    return inputs.are_those_of(out / INPUTS) and (out / FINAL).exists()
 
 
 def _check_place(out: Path) -> None:

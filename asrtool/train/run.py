@@ -19,14 +19,21 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.launch.environment import adopt_task, become_torchrun, check_environment, is_learner
-from asrtool.distributed.members.joining import join_training, rendezvous_path
+from asrtool.distributed.launch.environment import SERVED, Pod, adopt_task, check_environment, find_pod, is_learner
+from asrtool.distributed.members.joining import find_store, join_training, rendezvous_path
 from asrtool.distributed.members.members import Survival, TrainingEnded, node_of
-from asrtool.distributed.members.supervisor import end_joined, forget_lost, holding_lock, supervise, supervise_joining
+from asrtool.distributed.members.supervisor import (
+    end_joined,
+    forget_lost,
+    holding_lock,
+    serve_aside,
+    supervise,
+    supervise_joining,
+)
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.settings.distributed import Distributed, joinable_strategies
-from asrtool.train.inputs import FINAL, INPUTS, begun_with, open_training
+from asrtool.train.inputs import FINAL, INPUTS, begun_with, is_finished, open_training
 from asrtool.train.job import Job
 from asrtool.train.ledger import describe_assigned, examine_lost, forget_assigned
 from asrtool.train.loop.stop import Left, Stopped
@@ -78,26 +85,38 @@ def start(job: Job) -> None:
 
     Raises AsrtoolError as `train`, and here if a learner ends early.
     """
-    become_torchrun(job.distributed.num_learners)
+    pod = find_pod(job.distributed.num_learners)
     adopt_task(job.distributed.num_learners)
     check_environment(job.distributed.num_learners)
-    num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed, job.num_stages)
+    if is_learner():
+        num_learners = int(os.environ["WORLD_SIZE"])
+    else:
+        num_learners = pod.size if pod else count_learners(job.distributed, job.num_stages)
     for rank in job.injection.slow:
         if rank >= num_learners:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
-    if num_learners > 1 and not (is_learner() or _launch(job, num_learners)):
+    if pod:  # another one joins the others in its place; all need the store of the first one
+        on_stop = "leave" if pod.index and job.distributed.joinable else "all"
+        job = dataclasses.replace(job, distributed=dataclasses.replace(job.distributed, on_stop=on_stop))
+    if num_learners > 1 and not (is_learner() or _launch(job, num_learners, pod)):
         return
-    if num_learners > 1 and job.distributed.survives:
+    draw_number = functools.partial(join_training, job.out) if job.distributed.joinable else None
+    if num_learners > 1 and not is_learner():
+        assert draw_number
+        supervise_joining(job.out, draw_number, job.out / FINAL, stays=True)
+    elif num_learners > 1 and job.distributed.survives:
         rank = int(os.environ["RANK"])
-        draw_number = functools.partial(join_training, job.out) if job.distributed.joinable else None
         supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)), draw_number)
     train(job)
 
 
-def _launch(job: Job, num_learners: int) -> bool:
+def _launch(job: Job, num_learners: int, pod: Pod | None) -> bool:
     """Start the learners; return True in each of them, False here once they end."""
-    with open_training(job.out, job.inputs, num_learners) as finished:
-        pass  # learner 0 opens it again
+    if pod:
+        finished = is_finished(job.out, job.inputs)
+    else:
+        with open_training(job.out, job.inputs, num_learners) as finished:
+            pass  # learner 0 opens it again
     if finished:
         logging.info(FINISHED, job.out)
         return False
@@ -107,10 +126,31 @@ def _launch(job: Job, num_learners: int) -> bool:
     for name in PRELOADED:
         importlib.import_module(name)
     job.distributed.strategy.load()
-    from asrtool.distributed.launch.launcher import launch_learners
+    from asrtool.distributed.launch.launcher import launch_in_pod, launch_learners
 
+    describe_untrained = functools.partial(describe_assigned, job.out)
+    if pod:
+        return launch_in_pod(pod, describe_untrained, _comes_back(job, pod))
     forget_assigned(job.out)
-    return launch_learners(num_learners, functools.partial(describe_assigned, job.out))
+    return launch_learners(num_learners, describe_untrained)
+
+
+def _comes_back(job: Job, pod: Pod) -> bool:
+    """Return whether a pod is in the place of another, and its learners can join.
+
+    If they cannot, the others are asked to stop, and all resume. The first pod serves the store.
+    """
+    if SERVED in os.environ:  # it starts again, and so do the others
+        return False
+    if not pod.index:
+        serve_aside(int(os.environ["PET_MASTER_PORT"]))
+    os.environ[SERVED] = "1"
+    store = find_store(job.out) if pod.index and job.distributed.survives else None
+    if store and not job.distributed.joinable:
+        from asrtool.distributed.work.work_queue import COUNTER, END
+
+        store.add(COUNTER, END)
+    return store is not None and job.distributed.joinable
 
 
 def train(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Environment variables of a learner, set by torchrun, srun, or the launcher here.
+"""Environment variables of a learner, set by torchrun, srun, or a launcher here.
 
 Needs no torch.
 """
@@ -9,14 +9,16 @@ import os
 import re
 import socket
 import subprocess
-import sys
-from pathlib import Path
+from dataclasses import dataclass
 
 from asrtool.errors import AsrtoolError
 
+POD_SIZE = ("PET_NNODES", "PET_NPROC_PER_NODE")  # of a pod of Kubeflow Trainer, as for torchrun
 JOINED = "ASRTOOL_JOINED_GENERATION"  # token of the running generation that this process joins
-SERVED = "ASRTOOL_STORE_SERVED"  # set if the supervisor of learner 0 serves the rendezvous store
-FIRST_PORT, NUM_PORTS = 15_000, 15_000  # of the rendezvous of a step of srun, below those that systems give out
+SERVED = "ASRTOOL_STORE_SERVED"  # set if another process than a learner serves the rendezvous store
+# Ports of the rendezvous of a step, below those that systems give out. It follows from the port of its srun, which
+# another job on this host does not have, be it of another Slurm.
+FIRST_PORT, NUM_PORTS = 15_000, 15_000
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
@@ -56,34 +58,61 @@ def adopt_task(num_learners: int) -> None:
             "which is a learner (SLURM_STEP_NUM_TASKS)",
             f"leave out --num-learners, or start {num_learners} tasks",
         )
-    job, step = (int(os.environ[name]) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     os.environ |= {
         "RANK": os.environ["SLURM_PROCID"],
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": os.environ["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": str(_tasks_of_node()),
         "MASTER_ADDR": _address_of(first_host(os.environ["SLURM_STEP_NODELIST"])),
-        "MASTER_PORT": str(FIRST_PORT + (31 * job + step) % NUM_PORTS),
+        "MASTER_PORT": str(FIRST_PORT + int(os.environ["SLURM_STEP_LAUNCHER_PORT"]) % NUM_PORTS),
     }
 
 
-def become_torchrun(num_learners: int) -> None:
-    """Replace this process by torchrun in a pod of a TrainJob.
+@dataclass(frozen=True)
+class Pod:
+    """A pod of a TrainJob, whose launcher starts its share of the learners."""
 
-    torchrun reads the PET_* variables there. Does nothing elsewhere, and in a learner. Raises AsrtoolError if
-    `num_learners` contradicts.
+    index: int
+    num_pods: int
+    num_learners: int  # of each pod
+
+    @property
+    def size(self) -> int:
+        """Number of learners of all pods."""
+        return self.num_pods * self.num_learners
+
+    def environment(self, place: int, joins: bool) -> dict[str, str]:
+        """Return the variables of its learner `place`, as torchrun sets them.
+
+        One that is to join a training that runs gets the others there.
+        """
+        local = {"LOCAL_RANK": str(place), "LOCAL_WORLD_SIZE": str(self.num_learners)}
+        if joins:
+            return local
+        return {
+            **local,
+            "RANK": str(self.index * self.num_learners + place),
+            "WORLD_SIZE": str(self.size),
+            "MASTER_ADDR": os.environ["PET_MASTER_ADDR"],
+            "MASTER_PORT": os.environ["PET_MASTER_PORT"],
+        }
+
+
+def find_pod(num_learners: int) -> Pod | None:
+    """Return the pod of this process; None elsewhere, and in a learner.
+
+    It is known by the PET_* variables. Raises AsrtoolError if `num_learners` contradicts.
     """
-    nodes, local = os.environ.get("PET_NNODES", ""), os.environ.get("PET_NPROC_PER_NODE", "")
-    if not nodes or "RANK" in os.environ:
-        return
-    if num_learners and nodes.isdecimal() and local.isdecimal() and num_learners != int(nodes) * int(local):
+    if "PET_NNODES" not in os.environ or "RANK" in os.environ:
+        return None
+    pod = Pod(_number("PET_NODE_RANK", 0, 2**31), *(_number(name, 1, 2**31) for name in POD_SIZE))
+    if num_learners not in (0, pod.size):
         raise AsrtoolError(
-            f"distributed.num_learners (--num-learners) is {num_learners}, but this pod is one of {nodes} with {local} "
-            "learners each (PET_NNODES, PET_NPROC_PER_NODE)",
+            f"distributed.num_learners (--num-learners) is {num_learners}, but this pod is one of {pod.num_pods} with "
+            f"{pod.num_learners} learners each (PET_NNODES, PET_NPROC_PER_NODE)",
             "leave out --num-learners, or change numNodes and numProcPerNode of the TrainJob",
         )
-    command = [str(Path(sys.executable).with_name("asrtool")), *sys.argv[1:]]
-    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--no-python", *command])
+    return pod
 
 
 def first_host(node_list: str) -> str:
@@ -137,5 +166,5 @@ def _number(name: str, first: int, end: int) -> int:
         return int(text)
     raise AsrtoolError(
         f"{name} is {text!r} in the environment of a learner, expected {first} to {end - 1}",
-        "start learners with torchrun, or unset RANK and MASTER_ADDR to start them here",
+        "start learners with torchrun, which sets it, or unset RANK, MASTER_ADDR and PET_NNODES to start them here",
     )

@@ -5,11 +5,16 @@ thread: a child must not inherit threads and sockets. A connection of one learne
 another stays open after the launcher is killed. The port of the rendezvous is taken before the
 fork; the store of this process, which has threads, serves it after the fork, and learners wait for
 that. Once one has failed, all are ended.
+
+A pod of a TrainJob has the same launcher for its share of the learners. They meet at the store of the
+first pod, and start again if another pod has ended them. For that the launcher is executed anew, since
+by then it may have threads.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -24,7 +29,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from asrtool.child_processes import STOPS, fork_child, name_process, on_stop
-from asrtool.distributed.launch.environment import LOST
+from asrtool.distributed.launch.environment import LOST, Pod
 from asrtool.errors import AsrtoolError
 
 HOST = "localhost"
@@ -45,57 +50,80 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     also if this process has other threads, and in a learner if this process had used CUDA. `ps`
     shows learners as `learner R`; they end with this process.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
-    _check_threads()
     try:  # on all interfaces: learners of other machines may join
         listening = socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     except (OSError, ValueError):  # no IPv6 here
         listening = socket.create_server(("", 0), backlog=BACKLOG)
     port = listening.getsockname()[1]
-    processes = _fork(num_learners)
+    processes = _fork(num_learners, lambda rank: _environment(rank, num_learners, port))
     if not processes:
         listening.close()
-        rank = int(os.environ["RANK"])
-        os.environ.update(_environment(rank, num_learners, port))
-        name_process(f"learner {rank}")
-        if torch.cuda._is_in_bad_fork():
-            raise AsrtoolError(
-                "CUDA was used before learners were forked; expected that no module uses it at its import",
-                "use the GPU in functions of your components, or set PYTORCH_NVML_BASED_CUDA_CHECK=1",
-            )
         return True
-    before = {number: signal.getsignal(number) for number in STOPS}
-    stops: list[int] = []
-    on_stop(stops.append)
     store = TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
-    failed = _watch(processes, stops)
+    failed = _wait(processes)
     del store  # which has served until here
-    if stops:
-        signal.signal(stops[0], before[signal.Signals(stops[0])])  # the command line's handler shows how to resume
-        signal.raise_signal(stops[0])
     if failed:
         raise _describe_failure(failed, num_learners, describe_untrained)
     return False
 
 
-def _fork(num_learners: int) -> list[int]:
-    """Return the process numbers of learners; an empty list in each, with its rank.
+def launch_in_pod(pod: Pod, describe_untrained: Callable[[int], str], joins: bool) -> bool:
+    """Fork the learners of a pod as `launch_learners` does.
+
+    They have no ranks if they are to join a training that runs. If all were ended by another pod,
+    this process is executed anew, and they resume.
+    """
+    first = pod.index * pod.num_learners
+    processes = _fork(pod.num_learners, lambda place: pod.environment(place, joins))
+    if not processes:
+        return True
+    failed = [(first + place, code) for place, code in _wait(processes)]
+    if failed and {code for _, code in failed} <= {LOST, *STOPPED}:
+        logging.warning("the learners of this pod start again, since another pod has stopped or is lost")
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # another fork needs a process without threads
+    if failed:
+        raise _describe_failure(failed, pod.size, describe_untrained)
+    return False
+
+
+def _fork(num_learners: int, environment: Callable[[int], dict[str, str]]) -> list[int]:
+    """Return the process numbers of learners; an empty list in each of them.
 
     Here signals to stop wait until `on_stop`.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a process that ignores it, as under some schedulers, cannot wait
+    _check_threads()
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Ctrl-C before it trains ends a learner silently; the launcher reports it.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     processes = []
-    for rank in range(num_learners):
+    for place in range(num_learners):
         process = fork_child()
         if process == 0:
-            os.environ["RANK"] = str(rank)
+            os.environ.update(environment(place))
+            name_process(f"learner {os.environ.get('RANK', '')}")
+            if torch.cuda._is_in_bad_fork():
+                raise AsrtoolError(
+                    "CUDA was used before learners were forked; expected that no module uses it at its import",
+                    "use the GPU in functions of your components, or set PYTORCH_NVML_BASED_CUDA_CHECK=1",
+                )
             return []
         processes.append(process)
     return processes
+
+
+def _wait(processes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return what `_watch` does; a signal to stop takes effect here after it."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    stops: list[int] = []
+    on_stop(stops.append)
+    failed = _watch(processes, stops)
+    if stops:
+        signal.signal(stops[0], before[signal.Signals(stops[0])])  # the command line's handler shows how to resume
+        signal.raise_signal(stops[0])
+    return failed
 
 
 def _check_threads() -> None:

@@ -100,7 +100,7 @@ def join_training(out: Path) -> int:
             f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
         )
     try:
-        number = _draw_number(place["address"], place["port"], place["attempt"], place["num_learners"])
+        number = place["num_learners"] + int(_open_store(place).add(NUMBER, 1)) - 1
     except (OSError, RuntimeError):  # the generation has ended
         raise not_running from None
     environment = {
@@ -117,17 +117,29 @@ def join_training(out: Path) -> int:
     return number
 
 
-def _draw_number(address: str, port: int, generation: str, num_learners: int) -> int:
-    """Draw a number that no learner has from the store at `address`."""
+def find_store(out: Path) -> Store | None:
+    """Return the store of the training that runs in `out`; None if none runs."""
+    try:
+        return _open_store(json.loads(rendezvous_path(out).read_bytes()))
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _open_store(place: Mapping[str, Any]) -> Store:
+    """Return the store of a training in which learners train.
+
+    OSError or RuntimeError if `place` has no such store.
+    """
     from datetime import timedelta
 
     from torch._C._distributed_c10d import TCPStore
 
     from asrtool.distributed.launch.generation import generation_store
 
+    address, port = place["address"], place["port"]
     socket.create_connection((address, port), ANSWER_S).close()  # torch tries again if nothing listens
     whole = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=ANSWER_S))
-    store = generation_store(generation, whole)
+    store = generation_store(place["attempt"], whole)
     if not store.check([BEGIN]):
         raise RuntimeError("another store")
-    return num_learners + int(store.add(NUMBER, 1)) - 1
+    return store

@@ -108,7 +108,7 @@ def supervise(
             os.environ[SERVED] = "1"
         return
     on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
-    store = _serve() if serves else None
+    store = _serve(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])) if serves else None
     code = _wait(out, rank, child)
     if draw_number and not serves and _can_return(out, rank, code, final):
         supervise_joining(out, draw_number, final, stays=True)
@@ -123,14 +123,25 @@ def supervise(
     _exit(code)
 
 
-def _serve() -> object:
+def serve_aside(port: int) -> None:
+    """Serve the rendezvous store in a child, until this process ends.
+
+    That is to be its only child so far. AsrtoolError in the child if the port is taken.
+    """
+    if fork_child() == 0:
+        on_stop(signal.SIG_DFL)
+        store = _serve("localhost", port)
+        while store:
+            signal.pause()
+
+
+def _serve(host: str, port: int) -> object:
     """Serve the rendezvous store until the result is deleted.
 
     AsrtoolError if the port is taken.
     """
     from torch._C._distributed_c10d import TCPStore
 
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         return TCPStore(host, port, is_master=True, wait_for_workers=False)
     except RuntimeError as error:

@@ -112,7 +112,7 @@ class Training:
         self.strategy.synchronise()  # the mean that updates are added to
         self.cuts.evaluate_what_is_left()
         self.cuts.look_for_the_end()
-        if self.job.distributed.joinable and self.world.members and self.world.is_first:
+        if self.world.members and self.world.is_first:
             publish_rendezvous(self.checkpointer, self.state)
 
     def train_steps(self) -> None:

@@ -17,7 +17,7 @@ import yaml
 from kubernetes_api import Cluster, cluster_at
 from toy_task import TOY_CONFIG, write_toy
 
-from asrtool.distributed.launch.environment import become_torchrun
+from asrtool.distributed.launch.environment import find_pod
 from asrtool.errors import AsrtoolError
 from asrtool.jobs.job import TrainingJob
 from asrtool.jobs.kubernetes import make_manifest
@@ -26,7 +26,7 @@ from asrtool.settings.launch import Kubernetes
 Start = Callable[..., subprocess.Popen[str]]
 ENDED_S = 480  # bounds a hang, however slow the machine
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-TORCHRUN = """#!/bin/sh
+FAKE = """#!/bin/sh
 echo "pod $PET_NODE_RANK of $PET_NNODES: $*"
 """
 
@@ -46,7 +46,7 @@ def manifest_of(here: Path, **settings: object) -> dict:
 
 def test_an_image_and_a_claim_are_all_that_a_trainjob_needs(here: Path) -> None:
     trainer = manifest_of(here)["spec"]["trainer"]
-    command = f"cd {here} && exec torchrun --no-python asrtool train 'f f' out --set launch.place=local"
+    command = f"cd {here} && exec asrtool train 'f f' out --set launch.place=local"
     assert trainer["command"] == ["bash", "-c", command]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (1, 1)
     assert trainer["resourcesPerNode"]["limits"] == {"cpu": "1"}
@@ -68,9 +68,7 @@ def test_settings_become_resources_and_secrets(here: Path) -> None:
     trainer = manifest["spec"]["trainer"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (4, 8)
     assert trainer["resourcesPerNode"]["limits"] == {"cpu": "48", "memory": "64Gi", "nvidia.com/gpu": "8"}
-    assert {entry["name"] for entry in trainer["env"]} == {
-        "PET_MAX_RESTARTS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
-    }  # fmt: skip
+    assert {entry["name"] for entry in trainer["env"]} == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
 
 @pytest.mark.parametrize(
@@ -86,21 +84,24 @@ def test_a_manifest_that_cannot_work_is_refused(settings: dict, message: str, he
         manifest_of(here, **settings)
 
 
-def test_a_pod_without_torchrun_becomes_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda _, words: became.append(words))
-    monkeypatch.setattr(sys, "argv", ["asrtool", "train", "out"])
-    become_torchrun(0)
-    assert not became
-    monkeypatch.setenv("PET_NNODES", "2")
-    monkeypatch.setenv("PET_NPROC_PER_NODE", "4")
-    become_torchrun(8)
-    assert became == [[sys.executable, "-m", "torch.distributed.run", "--no-python", str(ASRTOOL), "train", "out"]]
+def test_a_pod_has_its_share_of_the_learners(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_pod(0) is None
+    values = {"NNODES": "2", "NPROC_PER_NODE": "4", "NODE_RANK": "1", "MASTER_ADDR": "h0", "MASTER_PORT": "29500"}
+    for name, value in values.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    pod = find_pod(8)
+    assert pod
+    local = {"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}
+    others = {"RANK": "7", "WORLD_SIZE": "8", "MASTER_ADDR": "h0", "MASTER_PORT": "29500"}
+    assert pod.environment(3, joins=False) == {**local, **others}
+    assert pod.environment(3, joins=True) == local
     with pytest.raises(AsrtoolError, match=r"num_learners .* is 3, but this pod is one of 2 with 4 learners each"):
-        become_torchrun(3)
+        find_pod(3)
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "auto")
+    with pytest.raises(AsrtoolError, match=r"PET_NPROC_PER_NODE is .auto."):
+        find_pod(0)
     monkeypatch.setenv("RANK", "0")  # a learner, under torchrun
-    become_torchrun(3)
-    assert len(became) == 1
+    assert find_pod(0) is None
 
 
 @pytest.fixture
@@ -114,11 +115,11 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 @pytest.fixture
-def fake_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> Path:
-    """Script in the place of torchrun."""
+def fake_asrtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> Path:
+    """Script in the place of asrtool in pods."""
     (tmp_path / "bin").mkdir()
-    path = tmp_path / "bin" / "torchrun"
-    path.write_text(TORCHRUN)
+    path = tmp_path / "bin" / "asrtool"
+    path.write_text(FAKE)
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
     return path
@@ -146,12 +147,12 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, log
 
 
-def test_the_command_submits_and_shows_the_log_of_the_first_pod(start: Start, here: Path, fake_torchrun: Path) -> None:
-    fake_torchrun.write_text(TORCHRUN + "[ $PET_NODE_RANK = 1 ] || { mkdir out; echo {} > out/train.json; }\n")
+def test_the_command_submits_and_shows_the_log_of_the_first_pod(start: Start, here: Path, fake_asrtool: Path) -> None:
+    fake_asrtool.write_text(FAKE + "[ $PET_NODE_RANK = 1 ] || { mkdir out; echo {} > out/train.json; }\n")
     code, log = end(start("f", "t", "out"))
     assert code == 0, log
     assert "submitted job asrtool-out-a1b2c" in log
-    assert "pod 0 of 2: --no-python asrtool train f t out" in log
+    assert "pod 0 of 2: train f t out" in log
     assert "pod 1" not in log
     assert "pod 0 of 2" in (here / "out.job" / "asrtool-out-a1b2c.log").read_text()
     manifest = yaml.safe_load((here / "out.job" / "job.yaml").read_text())
@@ -159,16 +160,16 @@ def test_the_command_submits_and_shows_the_log_of_the_first_pod(start: Start, he
 
 
 def test_a_log_whose_connection_is_lost_goes_on_where_it_was(
-    start: Start, fake_torchrun: Path, cluster: Cluster
+    start: Start, fake_asrtool: Path, cluster: Cluster
 ) -> None:
-    fake_torchrun.write_text(TORCHRUN + "sleep 2; echo later\nexit 3\n")
+    fake_asrtool.write_text(FAKE + "sleep 2; echo later\nexit 3\n")
     cluster.num_cut = 1
     _, log = end(start("f", "t", "out"))
     assert log.count("pod 0 of 2") == log.count("later") == 1
 
 
-def test_a_training_that_fails_is_one_line_with_the_condition(start: Start, here: Path, fake_torchrun: Path) -> None:
-    fake_torchrun.write_text(TORCHRUN + "exit 3\n")
+def test_a_training_that_fails_is_one_line_with_the_condition(start: Start, here: Path, fake_asrtool: Path) -> None:
+    fake_asrtool.write_text(FAKE + "exit 3\n")
     code, log = end(start("f", "t", "out"))
     assert code == 1
     assert log.splitlines()[-1].startswith("error: job asrtool-out-a1b2c ended (Failed: pods ended with [3, 3])")
@@ -183,9 +184,9 @@ def test_a_refused_trainjob_is_one_line(start: Start, cluster: Cluster) -> None:
 
 
 def test_a_running_job_is_followed_again_and_one_that_is_deleted_ends(
-    start: Start, fake_torchrun: Path, cluster: Cluster
+    start: Start, fake_asrtool: Path, cluster: Cluster
 ) -> None:
-    fake_torchrun.write_text(TORCHRUN + "while [ ! -e go ]; do sleep 0.1; done; echo went on\n")
+    fake_asrtool.write_text(FAKE + "while [ ! -e go ]; do sleep 0.1; done; echo went on\n")
     process = start("f", "t", "out")
     assert process.stderr
     while "pod 0 of 2" not in (line := process.stderr.readline()):
@@ -213,22 +214,55 @@ def test_a_dry_run_prints_the_trainjob_and_needs_no_cluster(start: Start, here: 
     assert not list(here.iterdir())
 
 
-@pytest.mark.slow
-def test_an_evicted_pod_is_replaced_and_all_resume(start: Start, here: Path, cluster: Cluster) -> None:
+def begin_training(start: Start, here: Path, strategy: str, compute_ms: int, *options: str) -> subprocess.Popen[str]:
+    """A training of some 430 batches, which has a checkpoint."""
     write_toy(here / "data", 240, 6)
     (here / "toy.toml").write_text(TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9"))
-    words = ("data/features", "data/tokenizer", "out", "--config", "toy.toml", "--strategy", "adpsgd-random")
-    process = start(*words, "--compute-ms", 50)
+    words = ("data/features", "data/tokenizer", "out", "--config", "toy.toml", "--strategy", strategy)
+    process = start(*words, "--compute-ms", compute_ms, *options)
+    wait_until(lambda: bool(list((here / "out" / "checkpoints").glob("step-*.pt"))))
+    return process
+
+
+def wait_until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + ENDED_S
-    while not list((here / "out" / "checkpoints").glob("step-*.pt")):
+    while not true():
         assert time.monotonic() < until
         time.sleep(0.1)
-    cluster.evict(1)
-    code, log = end(process)
-    assert code == 0, log
-    assert "resuming after step" in log
+
+
+def assert_all_trained(here: Path, num_records: int) -> None:
+    """Each batch once, by the learners of so many records."""
     records = [path.read_text().splitlines() for path in (here / "out" / "learners").glob("*.jsonl")]
     trained = Counter((entry["epoch"], entry["batch"]) for lines in records for entry in map(json.loads, lines))
-    assert len(records) == 2
+    assert len(records) == num_records
     assert set(trained.values()) == {1}
     assert json.loads((here / "out" / "train.json").read_text())["num_samples"] == 3 * 240
+
+
+@pytest.mark.slow
+def test_others_train_on_without_an_evicted_pod_and_all_resume_after_the_first_one(
+    start: Start, here: Path, cluster: Cluster
+) -> None:
+    process = begin_training(start, here, "adpsgd-random", 150)
+    first = cluster.pods[0]
+    cluster.evict(1)
+    wait_until(lambda: "learner 2 joined: 2 train" in first.log.read_text())
+    assert "learner 1 left: 1 train without it" in first.log.read_text()
+    cluster.evict(0)
+    code, log = end(process)
+    assert code == 0, log
+    assert log.count("resuming after step") == 1
+    assert_all_trained(here, 3)
+
+
+@pytest.mark.slow
+def test_learners_that_cannot_join_have_the_others_resume_with_them(start: Start, here: Path, cluster: Cluster) -> None:
+    """The pod is lost without a word, and the others train on until another one has come."""
+    more = ("--set", "launch.kubernetes.learners_per_node=2", "--set", "distributed.timeout_s=8")
+    process = begin_training(start, here, "h-adpsgd", 300, *more)
+    cluster.evict(1, warns=False)
+    code, log = end(process)
+    assert code == 0, log
+    assert log.count("resuming after step") == 1
+    assert_all_trained(here, 4)
