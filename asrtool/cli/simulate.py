@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="OUT.svg",
-    help="Draw hours and where they go; also as .png or .pdf.  [default: none]",
+    help="Draw times and where they go; also as .png or .pdf.  [default: none]",
 )
 @click.option(
     "--out",
@@ -119,7 +119,7 @@ def simulate(
     from asrtool.predict.simulate.calibrate import settings_of
     from asrtool.predict.simulate.records import write_records
     from asrtool.predict.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
-    from asrtool.predict.simulate.simulate import compare, describe
+    from asrtool.predict.simulate.simulate import compare, describe, title
     from asrtool.predict.virtual.training import train_cases
     from asrtool.report.figures.figure import check_suffix
     from asrtool.report.figures.simulated import draw_rows
@@ -152,7 +152,7 @@ def simulate(
     else:
         click.echo(describe(rows, scenario.uncertain))
     if plot:
-        draw_rows([row.to_dict() for row in rows], plot)
+        draw_rows([row.to_dict() for row in rows], title(scenario), plot)
     for path in write_records(scenario, out) if out else ():
         click.echo(path, err=True)
 

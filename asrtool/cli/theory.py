@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw bound, prediction and measurement on a quadratic, as SVG, PNG or PDF.  [default: none]",
+    help="Draw prediction and measurement on a quadratic, and the bound where there is one, as SVG, PNG or PDF."
+    "  [default: none]",
 )
 @settings_options
 def theory(

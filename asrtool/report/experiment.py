@@ -42,6 +42,12 @@ class Experiment:
         """Names of the test sets, without the set that settings are tuned on."""
         return [item.name for item in self.sets.test]
 
+    @property
+    def best(self) -> str:
+        """Method with the lowest word error rate on dev, the first of equal ones."""
+        scores = self.scores[self.sets.dev]
+        return min(scores, key=lambda method: scores[method].overall.wer or 0.0)
+
     def evaluation(self, name: str) -> EvaluationSet:
         """Return the test set of this name, or dev as a set without title."""
         return next((item for item in self.sets.test if item.name == name), EvaluationSet(name))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.figures.figure import BLUE, LINES, short
+from asrtool.report.figures.figure import BLUE, add_legend, short
+from asrtool.report.markdown import Table
 from asrtool.score.result import Counts, Result
 from asrtool.score.significance import CONFIDENCE, NUM_SAMPLES, Interval, wer_interval
 from asrtool.score.tables import format_rate
@@ -18,6 +19,28 @@ if TYPE_CHECKING:
 
 FEW_WORDS = 1000  # with fewer, a word is more than the tenth of a point that is shown
 FEW_UNITS = 20  # of fewer, intervals hold the true rate too seldom (docs/guide/report.md)
+
+_HEAD = ("hours of training", "system", "WER %", "source")
+PUBLISHED = {  # test set -> a few rates on all of it
+    "Hub5'00": Table(
+        _HEAD,
+        (
+            ("300", "Kaldi, BLSTM by cross-entropy", "Switchboard 10.2, CallHome 19.4", "egs/swbd/s5c/RESULTS"),
+            ("300", "IBM, LSTM with attention", "Switchboard 6.4, CallHome 12.5", "arXiv 2001.07263"),
+            ("2,000", "IBM, hybrid BLSTM by AD-PSGD", "Switchboard 7.6, CallHome 13.1", "arXiv 1904.04956"),
+            ("2,000", "IBM, LSTM with attention", "Switchboard 4.7, CallHome 7.8", "arXiv 2001.07263"),
+        ),
+        text=(1, 2, 3),
+    ),
+    "RT-03": Table(
+        _HEAD,
+        (
+            ("300", "Kaldi, chain TDNN-F", "15.2", "egs/swbd/s5c/local/chain/tuning"),
+            ("2,000", "Kaldi, chain TDNN-OPGRU", "10.7", "egs/fisher_swbd/s5"),
+        ),
+        text=(1, 2, 3),
+    ),
+}
 
 
 def format_wer(counts: Counts) -> str:
@@ -70,7 +93,7 @@ def draw_rates(figure: Figure, rates: Sequence[tuple[str, Result]]) -> None:
         above = ("axes fraction", "data")
         axes.annotate(short(name), (0, row), xycoords=above, xytext=(4, 5), textcoords="offset points")
         if (interval := interval_of(score)) and score.overall.wer is not None:
-            axes.plot(interval[:2], [row, row], color=BLUE, linewidth=2, alpha=0.6)
+            axes.plot(interval[:2], [row, row], "-", color=BLUE, linewidth=2, alpha=0.6)
             axes.plot([score.overall.wer], [row], "o", color=BLUE)
     axes.set(xlabel="word error rate, %", ylim=(len(rates) - 0.7, -0.8), yticks=[])
     axes.set_xlim(left=0)
@@ -108,12 +131,12 @@ def read_weights(path: Path) -> dict[str, dict[float, float]]:
 def draw_weights(figure: Figure, curves: Curves) -> None:
     """Draw a line a method, and its lowest point."""
     axes = figure.subplots()
-    for (method, curve), colour in zip(curves.items(), LINES * len(curves), strict=False):
-        axes.plot(list(curve), list(curve.values()), ".-", color=colour, label=method)
+    for method, curve in curves.items():
+        (line,) = axes.plot(list(curve), list(curve.values()), marker=".", label=method)
         best = lowest(curve)
-        axes.plot([best], [curve[best]], "o", color=colour, markersize=9, markerfacecolor="none")
+        axes.plot([best], [curve[best]], "o", color=line.get_color(), markersize=9, markerfacecolor="none")
     axes.set(xlabel="LM weight", ylabel="word error rate on dev, %")
-    axes.legend()
+    add_legend(figure)
 
 
 def describe_weights(curves: Curves) -> str:

@@ -101,8 +101,9 @@ def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
         ("speech trained on", f"{sum(of['speech_hours'] for of in heard):.2f} h, before speed perturbation"),
         (
             "training",
-            f"{training['num_steps']} steps, {training['num_samples']} utterances, {training['seconds']:.0f} s",
+            f"{training['num_steps']:,} steps, {training['num_samples']:,} utterances, {training['seconds']:,.0f} s",
         ),
+        ("date", experiment.learners.day),
         ("padding", f"{100 * training['padding_fraction']:.1f} % of the frames"),
         ("chosen on dev", "; ".join(f"{method} {text}" for method, text in weights.items() if text) or "nothing"),
         *((f"real-time factor on {name}", _format_rtf(decoding["sets"][name])) for name in experiment.tested),

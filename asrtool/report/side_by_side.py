@@ -12,12 +12,12 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Experiment
-from asrtool.report.figures.figure import LINES, short
+from asrtool.report.figures.figure import add_legend, short
 from asrtool.report.markdown import Table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.score.result import Pair, Result, Segment
-from asrtool.score.significance import CONFIDENCE, Comparison, compare_segments
+from asrtool.score.significance import CONFIDENCE, FEW_STRETCHES, Comparison, compare_segments
 from asrtool.score.tables import format_rate
 from asrtool.settings.config import select
 from asrtool.settings.values import flatten, format_value
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 MAX_SPEAKERS = 100  # in a table: those with most errors
 MAX_CONFUSIONS = 50  # in the page, the most frequent ones
 MAX_POINTS = 200  # of a curve
-FEW_STRETCHES = 50  # of fewer, the mean is not near enough to normal
 KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 CHANCE = (
     "p is that of one test: where many systems are compared, some differ by chance. The interval of A - B is by"
@@ -36,7 +35,7 @@ CHANCE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class System:
     """Result of a method of an experiment on a set."""
 
@@ -64,15 +63,17 @@ def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
 
 
 def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
-    """Return the pairs to test: each method with the first experiment's.
+    """Return the pairs to test.
 
-    Of one experiment, all methods with one another.
+    Those are the best methods of the experiments with one another, and each method with the first experiment's. Of one
+    experiment, all methods with one another.
     """
     if len({system.experiment.name for system in systems}) == 1:
         return list(itertools.combinations(systems, 2))
     firsts: dict[str, System] = {}
-    pairs = [(firsts.setdefault(system.method, system), system) for system in systems]
-    return [(first, system) for first, system in pairs if first is not system]
+    pairs = list(itertools.combinations((system for system in systems if system.method == system.experiment.best), 2))
+    pairs += [(firsts.setdefault(system.method, system), system) for system in systems]
+    return [(one, other) for one, other in dict.fromkeys(pairs) if one is not other]
 
 
 def comparison_table(systems: Sequence[System]) -> Table | None:
@@ -90,14 +91,15 @@ def _compare(one: System, other: System) -> list[str]:
         return ["-"] * 5 + [error.what.partition(": ")[2].partition(", the first")[0]]
     low, high = found.interval
     rates = [f"{found.wer_a:.1f}", f"{found.wer_b:.1f}", f"{found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"]
-    return [*rates, f"{found.mapsswe.p_value:.2g}", _verdict(found)]
+    return [*rates, found.mapsswe.p_text, _verdict(found)]
 
 
 def _verdict(found: Comparison) -> str:
+    if found.mapsswe.num_stretches < FEW_STRETCHES:
+        return f"{found.mapsswe.num_stretches} stretches of errors, too few for the test"
     if found.mapsswe.p_value >= 1 - CONFIDENCE:
         return "may be chance"
-    better, num = "B" if found.difference > 0 else "A", found.mapsswe.num_stretches
-    return f"{better} is better" + (f", by {num} stretches of errors, which are few" if num < FEW_STRETCHES else "")
+    return f"{'B' if found.difference > 0 else 'A'} is better"
 
 
 def speaker_table(systems: Sequence[System]) -> Table:
@@ -162,15 +164,15 @@ def speaker_rates(system: System) -> list[float]:
 def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
     """Draw the rates of the speakers of each system, from lowest to highest."""
     axes = figure.subplots()
-    for system, colour in zip(systems, LINES * len(systems), strict=False):
+    for system in systems:
         rates = speaker_rates(system)
         places = np.unique(np.linspace(0, len(rates) - 1, min(len(rates), MAX_POINTS)).round().astype(int))
-        style = ".-" if len(rates) <= MAX_POINTS else "-"
-        axes.plot(places + 1, [rates[place] for place in places], style, color=colour, label=short(system.name))
+        marker = "." if len(rates) <= MAX_POINTS else ""
+        axes.plot(places + 1, [rates[place] for place in places], marker=marker, label=short(system.name))
     axes.set(xlabel="speakers, from the lowest rate to the highest", ylabel="word error rate, %")
     axes.set_ylim(bottom=0)
     axes.locator_params("x", integer=True)
-    axes.legend()
+    add_legend(figure)
 
 
 def describe_speakers(systems: Sequence[System]) -> str:
@@ -241,12 +243,12 @@ def setting_table(experiments: Sequence[Experiment]) -> Table:
 def draw_dev_losses(figure: Figure, experiments: Sequence[Experiment]) -> None:
     """Draw the dev loss of each training against utterances."""
     axes = figure.subplots()
-    for experiment, colour in zip(experiments, LINES * len(experiments), strict=False):
+    for experiment in experiments:
         dev = experiment.learners.dev
-        axes.plot(dev[:, 0], dev[:, 1], ".-", color=colour, label=short(experiment.name))
+        axes.plot(dev[:, 0], dev[:, 1], marker=".", label=short(experiment.name))
     axes.set(xlabel="utterances trained", ylabel="loss on dev, nats a token")
     axes.set_ylim(bottom=0)
-    axes.legend()
+    add_legend(figure)
 
 
 def describe_dev_losses(experiments: Sequence[Experiment]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.data.manifests.manifest import parse_line, read_again
-from asrtool.report.figures.figure import LINES
+from asrtool.report.figures.figure import add_legend
 from asrtool.report.training import Floats
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ def draw_histogram(figure: Figure, name: str, sets: Mapping[str, Statistics]) ->
     found = {key: values(item) for key, item in sets.items()}
     edges = bin_edges(np.concatenate(list(found.values())))
     axes = figure.subplots()
-    for (key, some), colour in zip(found.items(), LINES * len(found), strict=False):
+    for key, some in found.items():
         if len(some):
             heights, _ = np.histogram(np.minimum(some, edges[-1]), edges)
-            axes.stairs(100 * heights / len(some), edges, color=colour, label=key, linewidth=1.5)
+            axes.step(edges, [*(100 * heights / len(some)), 0], where="post", label=key)
     axes.set(xlabel=unit, ylabel=f"% of the {counted}", xlim=(edges[0], edges[-1]))
     axes.set_ylim(bottom=0)
-    axes.legend()
+    add_legend(figure)
 
 
 def bin_edges(values: Floats) -> Floats:

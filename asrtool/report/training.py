@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class TrainingRun:
     joined: list[int]  # learners that came later
     host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
-    dev: Floats  # (.., 2): samples, loss
+    dev: Floats  # (.., 3): samples, loss, fraction of targets that are wrong (NaN where not known)
     dev_epochs: list[int]  # of these: epochs that had ended
     stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
@@ -58,6 +59,11 @@ class TrainingRun:
     def best(self) -> int:
         """Row of `dev` with the lowest loss, the first of equal ones; NaN is not lower."""
         return int(np.where(np.isnan(self.dev[:, 1]), np.inf, self.dev[:, 1]).argmin())
+
+    @property
+    def day(self) -> str:
+        """Day of the last step, in UTC."""
+        return f"{datetime.fromtimestamp(float(self.all_steps()['begin'].max()), timezone.utc):%Y-%m-%d}"
 
     @property
     def num_steps(self) -> int:
@@ -112,7 +118,7 @@ def read_training(train: Path) -> TrainingRun:
         joined=final.get("joined", [rank for rank in learners if rank >= num_learners]),
         host_rates=_read_host_rates(lines),
         clock=np.array(clock),
-        dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
+        dev=np.array(_columns(lines, "dev", "samples", "loss", "errors")).reshape(-1, 3),
         dev_epochs=[line["epoch"] for line in lines if line.get("kind") == "dev"],
         stopped_early=final.get("stopped_early", False),
         num_overflows=int(max((line.get("skipped_steps", 0) for line in lines), default=0)),

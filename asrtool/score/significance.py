@@ -25,6 +25,8 @@ NUM_SAMPLES = 10_000
 MAX_DRAWS = 1 << 20  # held at a time
 CONFIDENCE = 0.95
 SEED = 1
+FEW_STRETCHES = 50  # of fewer, the mean of MAPSSWE is not near enough to normal for a p-value
+SMALLEST_P = 0.001  # that is told from smaller ones in text
 NUM_GOOD = 2  # words in a row that are correct in both scores end a stretch of errors of MAPSSWE
 
 
@@ -97,6 +99,13 @@ class Mapsswe(NamedTuple):
     std_dev: float
     z: float
     p_value: float  # two-sided
+
+    @property
+    def p_text(self) -> str:
+        """The p-value as it can be trusted; a dash for few stretches."""
+        if self.num_stretches < FEW_STRETCHES:
+            return "-"
+        return f"< {SMALLEST_P:g}" if self.p_value < SMALLEST_P else f"{self.p_value:.2g}"
 
 
 def mapsswe(pairs: Iterable[tuple[str, str]]) -> Mapsswe:
@@ -209,13 +218,14 @@ def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed
 def format_comparison(comparison: Comparison) -> str:
     """The comparison as text."""
     test, (low, high) = comparison.mapsswe, comparison.interval
+    few = f", since fewer than {FEW_STRETCHES} stretches say nothing" if test.num_stretches < FEW_STRETCHES else ""
     return (
         f"{comparison.num_segments} segments, {comparison.num_units} {comparison.unit}s\n"
         f"WER of A {comparison.wer_a:.2f} %, of B {comparison.wer_b:.2f} %, A - B {comparison.difference:+.2f} points\n"
         f"{CONFIDENCE:.0%} interval of A - B by bootstrap over {comparison.unit}s: {low:+.2f} to {high:+.2f};"
         f" B is better in {comparison.fraction_b_better:.1%} of the samples\n"
         f"matched pairs (MAPSSWE): {test.num_stretches} stretches, mean {test.mean:+.3f}, Z {test.z:+.3f},"
-        f" p {test.p_value:.2g}\n"
+        f" p {test.p_text}{few}\n"
     )
 
 

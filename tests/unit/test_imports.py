@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "report": {*PARTS, "train", "decode", "predict"},
     "recipe": set(),
     **{part: set() for part in sorted(PARTS)},
+    "models": {"score"},  # the distance of a guess from the targets
     "settings": set(),
 }
 LATE = [

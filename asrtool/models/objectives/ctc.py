@@ -8,6 +8,8 @@ Letters in names: N utterances, T rows, C channels of a row, U tokens of an utte
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.objectives.targets import Targets
 from asrtool.models.objectives.topology import BLANK
+from asrtool.score.result import edit_distance
 from asrtool.settings.models import Ctc as CtcSettings
 
 
@@ -32,10 +35,14 @@ class Ctc(Objective):
         return np.maximum(targets.lens + targets.repeats(), 1)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """Return the loss in nats a token, of utterances that fit."""
+        """Return the loss in nats a token, of utterances that fit.
+
+        Not in training `errors` counts wrong tokens of the best paths, which would take time in every step.
+        """
         scores_TNV = self.scores(hidden_NTC).transpose(0, 1)
         total = nn.functional.ctc_loss(scores_TNV, targets_NU, lens_N, target_lens_N, blank=BLANK, reduction="sum")
-        return Loss(total, int(target_lens_N.sum()))
+        figures = {} if self.training else {"errors": count_errors(scores_TNV, lens_N, targets_NU, target_lens_N)}
+        return Loss(total, int(target_lens_N.sum()), figures)
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the mean loss of both copies plus `consistency` times their divergence."""
@@ -49,6 +56,16 @@ class Ctc(Objective):
         """Natural logarithms of the posteriors of tokens, (N, T, V)."""
         logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
+
+
+def count_errors(scores_TNV: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> float:
+    """Return the summed edit distance of best paths from the targets."""
+    lens, targets = zip(lens_N.tolist(), target_lens_N.tolist(), strict=True), targets_NU.tolist()
+    total = 0
+    for path, wanted, (num_rows, num) in zip(scores_TNV.argmax(dim=2).T.tolist(), targets, lens, strict=True):
+        found = [token for token, _ in itertools.groupby(path[:num_rows]) if token != BLANK]
+        total += edit_distance("".join(map(chr, wanted[:num])), "".join(map(chr, found)))
+    return float(total)
 
 
 def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:

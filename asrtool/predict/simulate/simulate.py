@@ -155,6 +155,17 @@ def without_trouble(scenario: Scenario) -> Scenario:
     )
 
 
+def title(scenario: Scenario) -> str:
+    """Describe in two lines what is trained and on which cluster."""
+    job, network, learners = scenario.job, scenario.network, scenario.distributed.num_learners
+    batch = f"{job.global_batch} of all learners" if job.global_batch else str(job.batch)
+    trained = f"{job.parameters_m:g} million parameters, {job.num_epochs} x {job.num_samples:,} samples, batch {batch}"
+    nodes = f"{network.learners_per_node} a node, {network.gbit_per_s:g} Gbit/s between nodes"
+    where = nodes if 0 < network.learners_per_node < max(learners) else f"one node, {network.inner_gbit_per_s:g} Gbit/s"
+    slow = "".join(f"; learner {learner} {factor:g}x slower" for learner, factor in scenario.slow.factors().items())
+    return f"{trained}\n{', '.join(map(str, learners))} learners, {where}{slow}"
+
+
 SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.report.figures.figure import BETWEEN, BLUE, DARK, GREY, LINES, ORANGE, PARTS, WIDE_INCHES, panels
+from asrtool.report.figures.figure import (
+    BETWEEN,
+    BLUE,
+    DARK,
+    GREY,
+    ORANGE,
+    PARTS,
+    WIDE_INCHES,
+    add_legend,
+    panels,
+    short,
+)
 from asrtool.report.training import Floats, TrainingRun
 
 if TYPE_CHECKING:
@@ -32,7 +43,16 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
     for axes, xlabel in ((by_samples, "utterances trained"), (by_seconds, "seconds of training")):
         place = axes.get_subplotspec()
         axes.set(xlabel=xlabel, ylabel="loss, nats a token" if place and place.is_first_col() else "")
-    by_samples.legend()
+    add_legend(figure)
+
+
+def draw_errors(figure: Figure, run: TrainingRun) -> None:
+    """Draw the percentage of wrong targets on dev by epoch."""
+    axes = figure.subplots()
+    axes.plot(run.dev_epochs, 100 * run.dev[:, 2], "o-", color=ORANGE, markersize=4)
+    axes.set(xlabel="epoch", ylabel="wrong targets on dev, %")
+    axes.set_ylim(bottom=0)
+    axes.locator_params("x", integer=True)
 
 
 def draw_consensus(figure: Figure, run: TrainingRun) -> None:
@@ -51,11 +71,11 @@ def draw_consensus(figure: Figure, run: TrainingRun) -> None:
 def draw_hosts(figure: Figure, run: TrainingRun) -> None:
     """Draw steps a second and staleness of each host over the seconds of training."""
     for axes, column, label in zip(panels(figure, 2), (1, 2), ("steps a second", "mean staleness"), strict=True):
-        for number, (host, rates) in enumerate(run.host_rates.items()):
-            axes.plot(rates[:, 0], rates[:, column], color=LINES[number % len(LINES)], label=host)
+        for host, rates in run.host_rates.items():
+            axes.plot(rates[:, 0], rates[:, column], label=short(host))
         axes.set(xlabel="seconds of training", ylabel=label)
         axes.set_ylim(bottom=0)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    add_legend(figure)
 
 
 def smooth(steps: NDArray[np.void]) -> tuple[Floats, Floats]:

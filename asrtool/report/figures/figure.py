@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,18 +28,21 @@ COLOURS = {
     GREY: "var(--grey)",
     DARK: "var(--dark)",
 }
-LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves beside one another
+LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves beside one another, then again as other styles
 # What a step spends its time on, in the order in which it does.
 PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
 WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2
 MAX_NAME = 36  # letters
+LETTERS_PER_INCH, LINE_INCHES = 15, 0.18  # of a legend
 SUFFIXES = (".svg", ".png", ".pdf")  # of files that a user names
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
+    "legend.handlelength": 3.0,  # for dashes
+    "axes.prop_cycle": f"cycler(linestyle=['-', '--', ':']) * cycler(color={list(LINES)})",
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "asrtool",  # the names in the file depend on the content alone
 }
@@ -67,6 +71,15 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
         return list(figure.subplots(1, num, squeeze=False, sharey=share_y).flat)
     figure.set_figheight(figure.get_figheight() * (1 + 0.8 * (num - 1)))
     return list(figure.subplots(num, 1, squeeze=False, sharey=share_y).flat)
+
+
+def add_legend(figure: Figure) -> None:
+    """Put the legend of the first axes below the figure, where it hides no line."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    letters = figure.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 6)  # with the line before a name
+    num_columns = max(1, min(len(labels), int(letters)))
+    figure.set_figheight(figure.get_figheight() + LINE_INCHES * math.ceil(len(labels) / num_columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=num_columns)
 
 
 def short(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asrtool.files import writing
-from asrtool.report.figures.figure import BLUE, DARK, GREEN, GREY, LINES, ORANGE, PINK, panels, save_figure, short
+from asrtool.report.figures.figure import BLUE, DARK, GREEN, GREY, ORANGE, PINK, panels, save_figure, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,50 +18,59 @@ if TYPE_CHECKING:
 
 COLOURS = {"compute": BLUE, "exchange": ORANGE, "wait": PINK, "data": GREEN, "between": GREY}
 ROW_INCHES = 0.24
+UNITS = {"days": 24.0, "hours": 1.0, "minutes": 1 / 60, "seconds": 1 / 3600}  # in hours
+NO_MODEL = "none"  # the strategy whose learners train a model each
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def draw_rows(rows: Rows, path: Path) -> None:
+def draw_rows(rows: Rows, title: str, path: Path) -> None:
     """Draw `rows`, as asrtool.predict.simulate.compare gives them for --json."""
     with writing(path):
-        save_figure(functools.partial(_draw, rows=rows), path)
+        save_figure(functools.partial(_draw, rows=rows, title=title), path)
 
 
-def _draw(figure: Figure, rows: Rows) -> None:
+def _draw(figure: Figure, rows: Rows, title: str) -> None:
     numbers = sorted({row["num_learners"] for row in rows})
-    figure.set_figheight(1.6 + ROW_INCHES * len(rows))
-    hours, fractions = panels(figure, 2)
+    longest = max(max(row["hours_interval"]) for row in rows)
+    unit = next((unit for unit, hours in UNITS.items() if longest >= 2 * hours), "seconds")
+    figure.set_figheight(1.8 + ROW_INCHES * len(rows))
+    figure.suptitle(title, fontsize="medium")
+    times, fractions = panels(figure, 2)
     if len(numbers) > 1:
-        _draw_curves(hours, rows)
+        _draw_curves(times, rows, unit)
     else:
-        _draw_bars(hours, rows)
+        _draw_bars(times, rows, unit)
     _draw_fractions(fractions, rows)
-    figure.legend(*fractions.get_legend_handles_labels(), loc="outside upper center", ncols=len(COLOURS))
+    figure.legend(*fractions.get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS))
 
 
-def _draw_bars(axes: Axes, rows: Rows) -> None:
-    places = np.arange(len(rows))
-    intervals_R2 = np.array([row["hours_interval"] for row in rows])
-    hours = np.array([row["hours"] for row in rows])
+def _draw_bars(axes: Axes, rows: Rows, unit: str) -> None:
+    intervals_R2 = np.array([row["hours_interval"] for row in rows]) / UNITS[unit]
+    times = np.array([row["hours"] for row in rows]) / UNITS[unit]
     has_ends = (intervals_R2[:, 0] < intervals_R2[:, 1]).any()
-    axes.barh(places, hours, color=DARK, xerr=abs(intervals_R2.T - hours) if has_ends else None, ecolor=ORANGE)
+    colours = [GREY if row["strategy"] == NO_MODEL else DARK for row in rows]
+    ends = abs(intervals_R2.T - times) if has_ends else None
+    axes.barh(np.arange(len(rows)), times, color=colours, xerr=ends, ecolor=ORANGE)
     _name_rows(axes, rows)
-    axes.set(xlabel="hours")
+    axes.set(xlabel=unit)
 
 
-def _draw_curves(axes: Axes, rows: Rows) -> None:
-    """Draw hours by learners, a curve a strategy, and crosses for published values."""
-    for place, name in enumerate(dict.fromkeys(row["strategy"] for row in rows)):
+def _draw_curves(axes: Axes, rows: Rows, unit: str) -> None:
+    """Draw times by learners, a curve a strategy, and crosses for published values."""
+    for name in dict.fromkeys(row["strategy"] for row in rows):
         own = sorted((row for row in rows if row["strategy"] == name), key=lambda row: int(row["num_learners"]))
-        x, colour = [row["num_learners"] for row in own], LINES[place % len(LINES)]
-        style = ("-", "--", ":")[place // len(LINES) % 3]
-        axes.plot(x, [row["hours"] for row in own], style, marker=".", color=colour, label=short(name))
-        low, high = zip(*(row["hours_interval"] for row in own), strict=True)
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        known = [row for row in own if row["published_hours"]]
-        axes.plot([row["num_learners"] for row in known], [row["published_hours"] for row in known], "x", color=colour)
-    axes.set(xscale="log", yscale="log", xlabel="learners", ylabel="hours (x: published)")
+        x = [row["num_learners"] for row in own]
+        times = [row["hours"] / UNITS[unit] for row in own]
+        look: dict[str, Any] = {"color": "black", "linestyle": "-.", "linewidth": 1} if name == NO_MODEL else {}
+        (line,) = axes.plot(x, times, marker=".", label=_name(name), **look)
+        low, high = np.array([row["hours_interval"] for row in own]).T / UNITS[unit]
+        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        known = [(row["num_learners"], row["published_hours"] / UNITS[unit]) for row in own if row["published_hours"]]
+        for place in known:
+            axes.plot(*place, "x", color=line.get_color())
+    has_published = any(row["published_hours"] for row in rows)
+    axes.set(xscale="log", yscale="log", xlabel="learners", ylabel=f"{unit} (x: published)" if has_published else unit)
     numbers = sorted({row["num_learners"] for row in rows})
     axes.set_xticks(numbers, list(map(str, numbers)), minor=False)
     axes.minorticks_off()
@@ -69,7 +78,7 @@ def _draw_curves(axes: Axes, rows: Rows) -> None:
 
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
 def _draw_fractions(axes: Axes, rows: Rows) -> None:
@@ -82,8 +91,12 @@ def _draw_fractions(axes: Axes, rows: Rows) -> None:
     axes.set(xlabel="percent of the learners' time", xlim=(0, 100))
 
 
+def _name(strategy: str) -> str:
+    return "none (no joint model)" if strategy == NO_MODEL else short(strategy)
+
+
 def _name_rows(axes: Axes, rows: Rows) -> None:
     several = len({row["num_learners"] for row in rows}) > 1
-    names = [short(row["strategy"]) + (f", {row['num_learners']}" if several else "") for row in rows]
+    names = [_name(row["strategy"]) + (f", {row['num_learners']}" if several else "") for row in rows]
     axes.set_yticks(np.arange(len(rows)), names)
     axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -1,10 +1,10 @@
-"""Bound, prediction and measurement of a strategy in one figure."""
+"""Prediction, measurement and any bound of a strategy in one figure."""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,23 +45,31 @@ def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Cou
     predicted, drawn = courses
     rate, system = found.rate, found.system
     steps_K = np.arange(1, len(predicted.gradient_K) + 1)
+    figure.set_figheight(figure.get_figheight() + 0.4)
+    promise = "at most the bound is promised" if bound else "there is no bound"
+    if bound and rate > bound.largest_rate:
+        promise = f"no bound above rate {bound.largest_rate:.3g}"
+        bound = None
+    title = f"{system.name}, {system.num_learners} learners, rate {rate:g}; lower is better, {promise}"
+    figure.suptitle(title, fontsize="medium")
     left, right = panels(figure, 2)
-    if bound and rate <= bound.largest_rate:
+    if bound:
         values = [bound.value(rate, int(num)) for num in steps_K]
-        left.loglog(steps_K, values, color=DARK, linestyle="--", label=bound.theorem)
+        left.loglog(steps_K, values, color=DARK, linestyle="--", label=f"bound, {bound.theorem}")
     left.loglog(steps_K, predicted.mean_gradient_K(), color=BLUE, label="predicted, quadratic")
     shown = np.unique(np.geomspace(1, len(steps_K), NUM_DOTS).astype(int)) - 1
     left.loglog(steps_K[shown], drawn.mean_gradient_K()[shown], ".", color=ORANGE, label="measured, quadratic")
     step = "rounds" if in_rounds else "gradients of all"
-    left.set(xlabel=f"K, {step}", ylabel="mean |grad f(mean w)|^2 up to K", title=f"{system.name}, rate {rate:g}")
-    left.legend()
+    left.set(xlabel=f"K, {step}", ylabel="mean |grad f(mean w)|^2 up to K", title="How far from a minimum")
+    legend: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+    left.legend(**legend)
     if system.num_replicas == 1:
         right.set_axis_off()
         return
-    if bound and rate <= bound.largest_rate and bound.extra and in_rounds:
+    if bound and bound.extra and in_rounds:
         most = bound.extra * rate**2 / found.constants.smoothness**2
         right.axhline(most, color=DARK, linestyle="--", label="bound")
     right.loglog(steps_K[1:], predicted.distance_K[1:], color=BLUE, label="predicted")
     right.loglog(steps_K[shown[1:]], drawn.distance_K[shown[1:]], ".", color=ORANGE, label="measured")
-    right.set(xlabel=f"steps, {step}", ylabel="mean |w^i - mean w|^2", title="Consensus")
-    right.legend()
+    right.set(xlabel=f"steps, {step}", ylabel="mean |w^i - mean w|^2", title="How far learners differ")
+    right.legend(**legend)

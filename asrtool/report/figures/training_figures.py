@@ -12,6 +12,7 @@ import numpy as np
 from asrtool.files import write_folder, write_text
 from asrtool.report.figures.draw_training import (
     draw_consensus,
+    draw_errors,
     draw_hosts,
     draw_learners,
     draw_loss,
@@ -49,7 +50,7 @@ def describe_training(run: TrainingRun, folder: str) -> str:
 
     The figures are in `folder` ("" or "NAME/").
     """
-    figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in figure_names(run)]
+    figures = [f'![{FIGURES[name][2](run)}]({folder}{name}.svg "{FIGURES[name][0]}")' for name in figure_names(run)]
     tables = [table.to_markdown() for table in training_tables(run).values()]
     return "\n\n".join([" ".join(training_facts(run)), *tables, *figures])
 
@@ -92,6 +93,7 @@ def figure_names(run: TrainingRun) -> list[str]:
     alone = len(run.learners) == 1
     empty = {
         "loss": run.emulated,
+        "errors": run.emulated or bool(np.isnan(run.dev[:, 2]).all()),
         "learners": alone,
         "hosts": len(run.host_rates) < 2,
         "timeline": alone,
@@ -163,6 +165,12 @@ def _describe_loss(run: TrainingRun) -> str:
     return f"Loss in nats a token over {steps['samples'].max():,} utterances: {', '.join(parts)}."
 
 
+def _describe_errors(run: TrainingRun) -> str:
+    found = zip(run.dev_epochs, run.dev[:, 2], strict=True)
+    texts = (f"{'not known' if np.isnan(part) else f'{100 * part:.1f}'} after epoch {epoch}" for epoch, part in found)
+    return f"Percent of the targets on dev that are wrong: {', '.join(texts)}."
+
+
 def _describe_learners(run: TrainingRun) -> str:
     learners = []
     for rank, steps in run.learners.items():
@@ -194,6 +202,7 @@ def _describe_consensus(run: TrainingRun) -> str:
 # name -> title, what draws it on a figure with a `run`, what describes it in words
 FIGURES: dict[str, tuple[str, Callable[..., None], Callable[[TrainingRun], str]]] = {
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss, _describe_loss),
+    "errors": ("Wrong targets on dev (tokens, or frames of a hybrid model) by epoch", draw_errors, _describe_errors),
     "learners": ("Speed of the learners, and how they spend their time", draw_learners, _describe_learners),
     "hosts": ("Speed and staleness of the hosts", draw_hosts, _describe_hosts),
     "timeline": ("Steps at the start and in the middle", draw_timeline, _describe_timeline),
@@ -219,7 +228,7 @@ def warn_of_overfitting(run: TrainingRun) -> str:
     train = _train_losses(run)
     if last - best < OVERFITTING_PATIENCE or not train[last] < train[best]:
         return ""
-    (at, lowest), (_, now) = run.dev[best], run.dev[last]
+    (at, lowest, _), (_, now, _) = run.dev[best], run.dev[last]
     return (
         f"**Overfitting**: the loss on dev was lowest, {lowest:.3f}, after {at:,.0f} utterances and is {now:.3f} at the"
         f" end, while that of training fell from {train[best]:.3f} to {train[last]:.3f}. "

@@ -21,11 +21,14 @@ from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
 from asrtool.report.page.worst_utterances import describe_pairs, make_palette, read_clip, worst_cards
 from asrtool.report.rates import (
+    PUBLISHED,
     caution,
     describe_interval,
     describe_weights,
     draw_rates,
     draw_weights,
+    format_interval,
+    format_wer,
     plural,
     read_weights,
 )
@@ -59,6 +62,7 @@ from asrtool.report.statistics import (
 from asrtool.score.html import format_words
 
 MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
+HEADLINE = ("speech trained on", "parameters", "training", "date")  # facts of a run, for its card
 
 
 Part = dict[str, Any]  # of the page: name in TEMPLATE -> what it shows
@@ -78,6 +82,7 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
         "sets": sets,
         "runs": [_describe_run(each, f"run{number}") for number, each in enumerate(experiments, 1)],
         "data": _describe_data(experiments),
+        "published": {part["rates_of"]: PUBLISHED[part["rates_of"]] for part in sets if part["rates_of"] in PUBLISHED},
         "plots": _overlaid(experiments) if several else [],
         "settings": setting_table(experiments) if several else None,
         "chance": CHANCE,
@@ -122,10 +127,11 @@ def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> 
     systems = systems_on(name, experiments)
     first = systems[0]
     cards, num_utterances = worst_cards(systems)
+    title = first.experiment.title(name)
     return {
         "name": name,
-        "title": first.experiment.title(name)
-        + ("" if name in first.experiment.tested else ", where weights were chosen"),
+        "title": title + ("" if name in first.experiment.tested else ", where weights were chosen"),
+        "rates_of": title,
         "systems": [system.name for system in systems],
         "rates": rate_table(systems),
         "interval": describe_interval(first.score),
@@ -184,14 +190,31 @@ def _describe_run(experiment: Experiment, prefix: str) -> Part:
         title, draw, describe = FIGURES[name]
         drawn: Draw = functools.partial(draw, run=run)
         plots.append(_picture(f"{prefix}-{name}", title, describe(run), drawn))
+    facts = list_facts(experiment)
     return {
         "name": experiment.name,
+        "best": [_describe_best(experiment, name) for name in experiment.tested or [experiment.sets.dev]],
+        "headline": [fact for fact in facts if fact[0] in HEADLINE],
         "command": experiment.run["command"],
-        "facts": list_facts(experiment),
+        "facts": [fact for fact in facts if fact[0] not in HEADLINE],
         "training": training_facts(run),
         "tables": training_tables(run),
         "plots": plots,
         "settings": format_settings(experiment),
+    }
+
+
+def _describe_best(experiment: Experiment, name: str) -> Part:
+    """Return the rate on a set of the method that is best on dev."""
+    scores, titles = experiment.scores[name], experiment.evaluation(name).labels
+    score = scores[experiment.best]
+    parts = {title: score.labels[label] for label, title in titles.items() if label in score.labels}
+    return {
+        "title": experiment.title(name),
+        "wer": format_wer(score.overall),
+        "interval": format_interval(score),
+        "parts": "".join(f"; {title} {format_wer(part.overall)} %" for title, part in parts.items()),
+        "method": experiment.best + (", the best on dev" if len(scores) > 1 else ""),
     }
 
 

@@ -35,12 +35,12 @@ nav a { display: inline-block; padding: .25rem 0; }
 :focus-visible { outline: 3px solid var(--blue); outline-offset: 2px; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
 .tall { max-height: 26rem; overflow-y: auto; width: max-content; max-width: 100%; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: max-content; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { text-align: right; vertical-align: bottom; }
+th { text-align: right; vertical-align: bottom; max-width: 8rem; }
 td { white-space: nowrap; }
-th.text, td.text { text-align: left; overflow-wrap: normal; white-space: normal; min-width: 7rem; }
+th.text, td.text { text-align: left; white-space: normal; max-width: 24rem; }
 .tall th { position: sticky; top: 0; background: var(--page); }
 th button { font: inherit; font-weight: bold; text-align: inherit; color: inherit; background: none; border: 0;
   padding: .2rem 0; cursor: pointer; }
@@ -61,7 +61,10 @@ summary { cursor: pointer; padding: .25rem 0; }
 .controls label { display: inline-flex; gap: .4rem; align-items: center; max-width: 100%; }
 input, select { font: inherit; min-width: 0; padding: .2rem .4rem; }
 input[type=checkbox] { width: 1.2rem; height: 1.2rem; }
-.cards { list-style: none; padding: 0; }
+.headline p { font-size: 1.2rem; }
+.headline strong { font-size: 2.4rem; }
+.headline small { display: block; font-size: 1rem; }
+.cards { list-style: none; padding: 0; max-height: max(30rem, 80vh); overflow-y: auto; }
 .card { background: var(--card); border-radius: .4rem; padding: .6rem .8rem; margin: .75rem 0; }
 .card[hidden], .system[hidden] { display: none; }
 .clip { display: flex; gap: .6rem; align-items: center; margin: .4rem 0; }
@@ -77,7 +80,7 @@ input[type=checkbox] { width: 1.2rem; height: 1.2rem; }
   .clip { flex-wrap: wrap; }
   .clip div { flex-basis: 100%; }
 }
-@media print { .controls, .play, nav { display: none; } .tall { max-height: none; } }
+@media print { .controls, .play, nav { display: none; } .tall, .cards { max-height: none; } }
 """
     + WORD_STYLE
 )
@@ -223,12 +226,30 @@ TEMPLATE = """<!DOCTYPE html>
 <a class="skip" href="#main">Skip to the error rates</a>
 <header>
 <h1>{{ page.title }}</h1>
-<nav aria-label="Sections"><ul>
-{%- for part in page.sets %}<li><a href="#set-{{ loop.index }}">{{ part.name }}</a></li>{% endfor %}
-{%- for part in page.sets %}
-<li><a href="#utterances-{{ loop.index }}">utterances of {{ part.name }}</a></li>
+{%- for run in page.runs %}
+<section class="card headline" aria-label="Summary of {{ run.name }}">
+{%- if page.runs|length > 1 %}
+<h2>{{ run.name }}</h2>
+{%- endif %}
+{%- for best in run.best %}
+<p><strong>{{ best.wer }} %</strong> word error rate on {{ best.title }}
+<small>by {{ best.method }}; 95 % interval {{ best.interval }}{{ best.parts }}</small></p>
 {%- endfor %}
-<li><a href="#training">training</a></li><li><a href="#data">data</a></li><li><a href="#settings">settings</a></li>
+<dl>
+{%- for name, value in run.headline %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}
+</dl>
+</section>
+{%- endfor %}
+{%- for title, found in page.published.items() %}
+{{- table(found, "Published rates on " ~ title) }}
+{%- endfor %}
+<nav aria-label="Contents"><h2>Contents</h2><ul>
+{%- for part in page.sets %}<li><a href="#set-{{ loop.index }}">error rates on {{ part.name }}</a></li>{% endfor %}
+<li><a href="#training">training</a></li>
+{%- for part in page.sets %}
+<li><a href="#utterances-{{ loop.index }}">worst utterances of {{ part.name }}</a></li>
+{%- endfor %}
+<li><a href="#data">data</a></li><li><a href="#settings">settings</a></li>
 </ul></nav>
 </header>
 <main id="main">
@@ -253,6 +274,28 @@ TEMPLATE = """<!DOCTYPE html>
 {{- table(part.confusions, "Errors by frequency, " ~ part.name, true) }}
 {%- endif %}
 </section>
+{%- endfor %}
+<section aria-labelledby="training">
+<h2 id="training">Training</h2>
+{{- plots(page.plots) }}
+{%- for run in page.runs %}
+{%- if page.runs|length > 1 %}
+<h3>{{ run.name }}</h3>
+{%- endif %}
+{%- for fact in run.training %}
+<p{% if fact.startswith("**") %} class="caution" role="note"{% endif %}>{{ inline(fact) }}</p>
+{%- endfor %}
+{{- plots(run.plots) }}
+{%- for title, found in run.tables.items() %}
+{{- table(found, title ~ ", " ~ run.name) }}
+{%- endfor %}
+<dl>
+{%- for name, value in run.facts %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}
+</dl>
+<pre tabindex="0" aria-label="Command of {{ run.name }}">{{ run.command }}</pre>
+{%- endfor %}
+</section>
+{%- for part in page.sets %}
 <section class="utterances" aria-labelledby="utterances-{{ loop.index }}">
 <h2 id="utterances-{{ loop.index }}">Worst utterances of {{ part.name }}</h2>
 <p>{{ part.cards|length }} of {{ part.num_utterances }}, those with most errors. Reference over hypothesis:
@@ -272,7 +315,7 @@ TEMPLATE = """<!DOCTYPE html>
 {%- endif %}
 <span role="status"></span>
 </form>
-<ol class="cards">
+<ol class="cards" tabindex="0" aria-label="Worst utterances of {{ part.name }}">
 {%- for card in part.cards %}
 <li class="card" data-place="{{ card.place }}" data-seconds="{{ card.duration_s or 0 }}"
  data-speaker="{{ card.first.speaker }}">
@@ -303,26 +346,6 @@ data-wer="{{ '%.4f'|format(counts.err / (counts.num_words or 1)) }}">
 </ol>
 </section>
 {%- endfor %}
-<section aria-labelledby="training">
-<h2 id="training">Training</h2>
-{{- plots(page.plots) }}
-{%- for run in page.runs %}
-{%- if page.runs|length > 1 %}
-<h3>{{ run.name }}</h3>
-{%- endif %}
-{%- for fact in run.training %}
-<p{% if fact.startswith("**") %} class="caution" role="note"{% endif %}>{{ inline(fact) }}</p>
-{%- endfor %}
-{{- plots(run.plots) }}
-{%- for title, found in run.tables.items() %}
-{{- table(found, title ~ ", " ~ run.name) }}
-{%- endfor %}
-<dl>
-{%- for name, value in run.facts %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}
-</dl>
-<pre tabindex="0" aria-label="Command of {{ run.name }}">{{ run.command }}</pre>
-{%- endfor %}
-</section>
 <section aria-labelledby="data">
 <h2 id="data">Data</h2>
 {%- for data in page.data %}

@@ -22,11 +22,13 @@ from asrtool.settings.train import OVERFITTING_PATIENCE, OVERFITTING_RISE, Optim
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.source import Portion
 from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.inputs import INPUTS
 from asrtool.train.loop.host_rates import HOST, HostRates
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.step_records import Lines, Step
 
 CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
+NO_CURVES = ("epoch", "samples", "seconds")  # which only grow
 
 
 @dataclass
@@ -85,6 +87,8 @@ class Curves:
         self.begun = {line["epoch"] for line in kept if line["kind"].startswith(CORPUS)}  # epochs, from 1 on
         self._lines.open()
         self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
+        if (out / INPUTS).exists():
+            self._tensorboard.add_text("inputs", f"```\n{(out / INPUTS).read_text(encoding='utf-8')}\n```", step)
 
     def close(self) -> None:
         """Close both files."""
@@ -92,12 +96,18 @@ class Curves:
         self._tensorboard.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Write one line, and one curve `kind`/name a value; AsrtoolError on a full disk."""
+        """Write one line, and points of curves `kind`/name, or text on a corpus.
+
+        Raises AsrtoolError on a full disk.
+        """
+        curves = {} if kind.startswith(CORPUS) else {key: values[key] for key in values if key not in NO_CURVES}
         with self._lock:
             self._lines.write({"kind": kind, "step": step, **values})
             try:
-                for name, value in values.items():
+                for name, value in curves.items():
                     self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
+                if not curves:
+                    self._tensorboard.add_text(kind, json.dumps(values), step)
             except OSError as error:
                 raise disk_full(self._lines.path, error) from error
 
@@ -224,7 +234,8 @@ class Reports:
         """Report the evaluation at the end of an epoch; return the loss."""
         means = losses.means()
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
-        logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
+        errors = f", errors {100 * means['errors']:.1f} %" if "errors" in means else ""
+        logging.info("epoch %d/%d: loss on dev %.4f%s", state.epoch, self._settings.num_epochs, means["loss"], errors)
         if not math.isfinite(means["loss"]):
             logging.warning(
                 "the loss on dev is NaN or infinite: this checkpoint is not the best one; "

@@ -63,6 +63,14 @@ def test_the_loss_is_the_sum_over_all_paths_of_each_utterance() -> None:
     assert (loss.normaliser, loss.figures) == (5, {})
 
 
+def test_wrong_tokens_of_the_best_paths_are_counted_but_in_training() -> None:
+    paths, lens = [[1, 1, 0, 1, 2], [0, 2, 2, 1, 1], [0, 0, 2, 2, 2]], torch.tensor([5, 3, 2])
+    scores_NTV = torch.eye(NUM_TOKENS)[torch.tensor(paths)].log_softmax(-1)
+    tokens_NU, token_lens_N = torch.tensor([[1, 2, 0], [2, 2, 1], [1, 0, 0]]), torch.tensor([2, 2, 1])
+    loss = GivenScores().eval().loss(scores_NTV, lens, tokens_NU, token_lens_N)
+    assert loss.figures == {"errors": 1 + 1 + 1}  # 1 1 2 for 1 2, 2 for 2 2, nothing for 1
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, NUM_TOKENS - 1), max_size=4))
 def test_the_loss_is_finite_exactly_from_the_frames_needed_on(tokens: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +38,17 @@ def test_it_says_in_words_who_waits_for_whom() -> None:
     assert "4 learners: adpsgd-random takes" in output
 
 
-@pytest.mark.parametrize("numbers", ["4", "2,4"])
-def test_it_draws(numbers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", ["4", "2, 4"])
+@pytest.mark.parametrize(("compute_ms", "unit"), [(100, "seconds"), (1000, "minutes"), (50_000, "hours")])
+def test_it_draws(numbers: str, compute_ms: int, unit: str, tmp_path: Path) -> None:
     path = tmp_path / "hours.svg"
-    simulate(*SMALL, "--num-learners", numbers, "--plot", str(path))
-    text = path.read_text(encoding="utf-8")
-    assert "adpsgd-random" in text
-    assert "hours" in text
+    words = ["--set", f"compute.ms={compute_ms}", "--set", "slow.learners=1:2"]
+    words += [word for name in ("adpsgd-random", "none") for word in ("--strategy", name)]
+    simulate(*SMALL, *words, "--num-learners", numbers.replace(" ", ""), "--plot", str(path))
+    found = [element.text for element in ElementTree.parse(path).iter() if element.tag.endswith("}text")]
+    assert {unit, f"{numbers} learners, one node, 400 Gbit/s; learner 1 2x slower"} <= set(found)
+    assert "43.15 million parameters, 1 x 8,000 samples, batch 10" in found
+    assert any(text.startswith("none (no joint model)") for text in found if text)
 
 
 def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from report_work import Said, score, usual, without_figures, write_json, write_s
 from asrtool.cli.results import report
 from asrtool.report.page import page as page_module
 from asrtool.report.write import write_report, write_side_by_side
+from asrtool.score.tables import SIZES
 
 ATTACK = "<script>window.attacked=1</script>"
 IMAGE = "<img/src=x/onerror=window.attacked=1>"
@@ -100,6 +102,8 @@ def test_a_browser_shows_all_of_it_on_any_screen(page: Path, browser: Chromium, 
         && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
         .map(e => e.outerHTML.slice(0, 80))"""
     assert browser.evaluate(beyond) == []
+    tall = """[...document.querySelectorAll("tbody tr")].filter(e => e.offsetHeight > 80).map(e => e.textContent)"""
+    assert browser.evaluate(tall) == []
     sizes = browser.evaluate(
         """Object.fromEntries([...document.querySelectorAll("figure")].map(figure => {
             const box = figure.querySelector("svg").getBoundingClientRect();
@@ -363,8 +367,10 @@ def test_experiments_side_by_side_have_paired_tests_and_the_settings_that_differ
     ]
     assert len(rows) == 2  # of hub5 and of dev
     assert re.search(r"\| second, greedy \| - \|.* \| 1 \| 3 \| 1 \| 80 \| 20 \|", text)
-    assert not re.search(r"greedy \|[^|]*graph \||graph \|[^|]*greedy \|", text)
-    assert re.search(r"B is better, by \d stretches of errors, which are few", rows[0])
+    assert re.search(r"\| - \| \d stretches of errors, too few for the test \|$", rows[0])
+    best = f"| {IMAGE.replace('/', ' ')}, graph | second, greedy |"  # the first of two that are equal on dev
+    assert text.count(best) == 2
+    assert len(re.findall(r"greedy \|[^|]*graph \||graph \|[^|]*greedy \|", text)) == 2
     assert "| model.lstm.num_layers | 3 | 4 |" in text
     assert "features.fbank" not in text  # the same in both
     assert "second: `asrtool run --config mini`" in text
@@ -422,3 +428,68 @@ def test_pictures_of_one_thing_are_left_out(tmp_path: Path) -> None:
     assert '<select name="system"' not in text
     assert "Systems compared" not in text
     assert text.count("<audio") == 2
+
+
+class Outline(HTMLParser):
+    """Texts of a page by what holds them: its cards of results, headings, and links of the contents."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.card = self.published = ""
+        self.headings: list[str] = []
+        self.links: list[str] = []
+        self._open: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.links += [given["href"] or ""] if tag == "a" and "nav" in self._open else []
+        name = given.get("class") or given.get("aria-label") or ""
+        if tag in ("section", "div", "nav", "h2"):
+            self._open.append("card" if "headline" in name else "published" if name == "scroll" else tag)
+        if tag == "h2":
+            self.headings.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("section", "div", "nav", "h2"):
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] == ["h2"]:
+            self.headings[-1] += data
+        elif "card" in self._open:
+            self.card = " ".join(f"{self.card} {data}".split())
+        elif self._open == ["published"]:
+            self.published = " ".join(f"{self.published} {data}".split())
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_page_begins_with_the_best_system_and_its_contents(tmp_path: Path) -> None:
+    work = write_work(tmp_path / "exp", audio=False)
+    found = Outline(run_report(work))
+    assert found.card == (
+        "5.0 % word error rate on hub5 (not Hub5'00) by graph, the best on dev; 95 % interval 0.0 to 11.2;"
+        " Switchboard 0.0 %; CallHome 10.0 % parameters 1,234,567 speech trained on 0.01 h, before speed perturbation"
+        " training 40 steps, 80 utterances, 10 s date 2001-09-09"
+    )
+    assert found.published == ""
+    titles = ["Contents", "hub5 (not Hub5'00)", "dev, where weights were chosen", "Training"]
+    assert found.headings == [*titles, "Worst utterances of hub5", "Worst utterances of dev", "Data", "Settings"]
+    assert found.links == ["#set-1", "#set-2", "#training", "#utterances-1", "#utterances-2", "#data", "#settings"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_whole_published_test_set_has_published_rates_beside_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = write_work(tmp_path / "exp", audio=False)
+    monkeypatch.setitem(SIZES, "Hub5'00", {"": (20, 80)})
+    found = Outline(run_report(work))
+    assert "word error rate on Hub5'00 by graph" in found.card
+    assert found.published.startswith("Published rates on Hub5'00 hours of training system WER % source 300 Kaldi")
+    assert "2,000 IBM, LSTM with attention Switchboard 4.7, CallHome 7.8 arXiv 2001.07263" in found.published
+
+
+def run_report(work: Path) -> Path:
+    done = CliRunner().invoke(report, [str(work)], catch_exceptions=False)
+    return Path(done.output.split()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -61,7 +62,7 @@ def test_the_corpora_of_each_epoch_are_a_table_with_a_row_for_like_ones(tmp_path
 def test_every_figure_is_linked_and_no_other_file_lies_there(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     path = plot_training(tmp_path / "train", tmp_path / "out")
-    linked = re.findall(r"\]\((\S+)\)", path.read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\((\S+) ", path.read_text(encoding="utf-8"))
     assert sorted(linked) == sorted(file.name for file in path.parent.glob("*.svg"))
     assert len(list(path.parent.glob("[!.]*"))) == 5
 
@@ -87,6 +88,34 @@ def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     path = plot_training(tmp_path / "train", tmp_path / "out")
     assert "Computation was emulated" in path.read_text(encoding="utf-8")
     assert not (path.parent / "loss.svg").exists()
+
+
+def test_wrong_targets_on_dev_are_drawn_by_epoch_where_an_objective_counts_them(tmp_path: Path) -> None:
+    write_training(tmp_path / "train", num_learners=1)
+    with open(tmp_path / "train/metrics.jsonl", "a", encoding="utf-8") as file:
+        line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125}
+        file.write(json.dumps(line) + "\n")
+    path = plot_training(tmp_path / "train", tmp_path / "out")
+    described = "Percent of the targets on dev that are wrong: not known after epoch 1, 12.5 after epoch 2."
+    assert f'![{described}](errors.svg "Wrong ' in path.read_text(encoding="utf-8")
+    assert {"epoch", "wrong targets on dev, %"} <= set(texts(path.parent / "errors.svg"))
+
+
+def test_each_of_eight_curves_looks_different_and_the_legend_is_below_them(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    with open(tmp_path / "train/metrics.jsonl", "a", encoding="utf-8") as file:
+        rates = {"steps_per_s": 4.0, "staleness": 1.0}
+        for host, step in itertools.product("abcdefgh", (20, 40)):
+            file.write(json.dumps({"kind": f"host/node-{host}", "step": step, **rates}) + "\n")
+    path = plot_training(tmp_path / "train", tmp_path / "out").parent / "hosts.svg"
+    groups = [g for g in ElementTree.parse(path).iter() if g.get("id", "").startswith("legend")]
+    (legend,) = groups
+    looks = [
+        line.get("style", "")
+        for line in legend.iter()
+        if line.tag.endswith("}path") and "stroke" in line.get("style", "")
+    ]
+    assert len(set(looks)) == 8
 
 
 def test_the_best_epoch_is_named_and_that_training_stopped_early(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert f"## Training\n\n{begin}" in text
     assert {path.name for path in (work / "report").glob("[!.]*")} == figures
-    assert all(f"](report/{name})" in text for name in figures)
+    assert all(f"](report/{name} " in text for name in figures)
 
 
 def test_a_development_set_of_a_corpus_is_not_called_held_out(work: Path) -> None:

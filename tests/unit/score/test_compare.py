@@ -124,6 +124,16 @@ def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.Mo
     assert np.array_equal(draw_rates(errors, words, seed=3), drawn)
 
 
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [([1] * 48 + [2], "-"), ([1] * 49 + [2], "< 0.001"), ([1, -1] * 29 + [1, 1], "0.8")],
+)
+def test_a_p_value_is_told_as_far_as_it_can_be_trusted(differences: list[int], expected: str) -> None:
+    found = mapsswe(("S" * max(one, 0) + "C", "S" * max(-one, 0) + "C") for one in differences)
+    assert found.num_stretches == len(differences)
+    assert found.p_text == expected
+
+
 def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
     rng = random.Random(2)
     ref = [" ".join(rng.choices("abcde", k=8)) for _ in range(80)]

@@ -107,7 +107,12 @@ def test_metrics_are_in_the_file_and_in_tensorboard(undisturbed) -> None:
     for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_fraction", "data_wait_fraction"):
         values = [entry[name] for entry in entries if entry["kind"] == "train"]
         assert [event.value for event in curves.Scalars(f"train/{name}")] == pytest.approx(values)
-    assert len(curves.Scalars("dev/loss")) == 3
+    dev = [entry["errors"] for entry in entries if entry["kind"] == "dev"]
+    assert [event.value for event in curves.Scalars("dev/errors")] == pytest.approx(dev)
+    assert all(0 <= errors <= 1 for errors in dev)
+    tags = curves.Tags()
+    assert {tag.split("/")[-1] for tag in tags["scalars"]}.isdisjoint({"epoch", "samples", "seconds", "hours"})
+    assert "inputs/text_summary" in tags["tensors"]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
