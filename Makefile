@@ -56,8 +56,8 @@ fuzz: setup
 # Everything of a release but its upload, in dist/: the source distribution, the wheel made from it, and the list of their
 # parts (SBOM). Two builds of a commit are equal. The wheel is tried in an environment of its own, where it runs a stage beside
 # folders called local and utils, and the licences of all that it installs are checked.
-export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;Mozilla Public License 2.0;MPL-2.0;ISC;matplotlib;Zlib;Unlicense
+release: export SOURCE_DATE_EPOCH = $(or $(shell git log -1 --format=%ct),315532800)
 release: setup
 	rm -rf build dist && mkdir -p build/sdist build/wheel/local build/wheel/utils dist
 	$(PYTHON) -m venv build/tools
