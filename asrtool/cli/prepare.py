@@ -26,7 +26,7 @@ PLACE = Place(path_type=Path, file_okay=False, exists=True)
 class Corpora(Group):
     """Group of its own commands and one command a corpus.
 
-    A corpus is called by its name or as ``package.module:Class``.
+    A corpus is called by its name, the name of a plugin, or as ``package.module:Class``.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -37,8 +37,9 @@ class Corpora(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from asrtool.settings import registry
 
-        known = ":" in cmd_name or cmd_name in registry.names("corpus")
-        return super().get_command(ctx, cmd_name) or (_corpus_command(cmd_name) if known else None)
+        name = registry.full_name("corpus", cmd_name)
+        known = ":" in name or name in registry.names("corpus")
+        return super().get_command(ctx, cmd_name) or (_corpus_command(name) if known else None)
 
 
 def _corpus_command(name: str) -> click.Command:

@@ -1,12 +1,14 @@
 """Registry of components that settings choose by name, and their settings.
 
 A name is one of TABLE, or a custom ``package.module:Object`` whose attribute ``Settings``, a dataclass with defaults,
-is its settings class. Settings of TABLE are in modules without torch. Nothing is imported before it is used.
+is its settings class. An installed package can register a short name for that as an entry point. Settings of TABLE are
+in modules without torch. Nothing is imported before it is used.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import pkgutil
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -56,6 +58,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "halving": ("asrtool.train.optimisation.learning_rate:halving", "asrtool.settings.train:Halving"),
         "plateau": ("asrtool.train.optimisation.learning_rate:plateau", "asrtool.settings.train:Plateau"),
     },
+    "logger": {"tensorboard": ("asrtool.train.loop.metrics:tensorboard", "")},
     "strategy": {
         "single": ("asrtool.distributed.strategies.strategy:single", ""),
         "allreduce": ("asrtool.distributed.strategies.allreduce:AllReduce", "asrtool.settings.distributed:AllReduce"),
@@ -118,6 +121,21 @@ PROTOCOLS = {
     "source": "asrtool.train.batches.source:BatchSource",
     "search": "asrtool.decode.search.method:SearchMethod",
 }
+
+
+# Entry points of a kind are in the group asrtool.KINDs; these plurals are others.
+PLURALS = {"features": "features", "corpus": "corpora", "strategy": "strategies", "search": "searches"}
+
+
+def plugins(kind: str) -> dict[str, str]:
+    """Name -> ``package.module:Object`` of `kind`, as installed packages register."""
+    group = f"asrtool.{PLURALS.get(kind, f'{kind}s').replace('-', '_')}"
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
+
+
+def full_name(kind: str, name: str) -> str:
+    """Return `name`, or the ``package.module:Object`` that a package registers as it."""
+    return name if ":" in name or name in _entries(kind) else plugins(kind).get(name, name)
 
 
 def names(kind: str) -> list[str]:
@@ -190,6 +208,7 @@ def path_of(kind: str, name: str) -> str:
 def _entry(kind: str, name: str) -> tuple[str, str]:
     entries = {name: (name, "")} if ":" in name else _entries(kind)
     if name not in entries:
+        entries = {**entries, **dict.fromkeys(plugins(kind), ("", ""))}
         what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
         if why := REMOVED_COMPONENTS.get((kind, name)):
             raise AsrtoolError(what, f"{name} was removed: {why}")

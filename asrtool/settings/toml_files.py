@@ -250,7 +250,8 @@ class _Section:
             names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
         else:
             names = to_table(self.section_class())[field_name]
-        return [self.component(key, name) for name in ([names] if isinstance(names, str) else names)]
+        names = [names] if isinstance(names, str) else names
+        return [self.component(key, registry.full_name(self.kinds[field_name], name)) for name in names]
 
     def component(self, key: Key, name: str) -> Choice:
         """The component `name`, which `key` chooses."""
@@ -261,6 +262,7 @@ class _Section:
         values = self._table(table, settings)
         for inner, inner_kind in kinds_of(settings).items():
             if inner in values:
+                values[inner] = registry.full_name(inner_kind, values[inner])
                 self._settings_class((self.name, table, inner), inner_kind, values[inner])
         try:
             return Choice(kind, name, settings(**values))
@@ -304,9 +306,12 @@ class _Section:
         for table, key in {key[1]: key for key in self._keys(3)}.items():
             if table in tables or table in self.given.named.get(self.name, ()):
                 continue
-            if table not in known:
+            if table in known:
+                self._table(table, registry.settings_class(known[table], table))
+            elif table not in {
+                table_name(path) for kind in self.kinds.values() for path in registry.plugins(kind).values()
+            }:
                 raise self._unknown(key)
-            self._table(table, registry.settings_class(known[table], table))
 
     def _known_tables(self) -> dict[str, str]:
         """Table -> kind, of the components that come with the toolkit."""

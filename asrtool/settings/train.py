@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings.schema import Choice, at_least, between, choice, one_of, positive
+from asrtool.settings.schema import Choice, at_least, between, choice, choices, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
@@ -55,6 +55,7 @@ class Optimisation:
     precision: str = "auto"  # of matrix products: fp32, bf16, fp16, or auto: bf16 where CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
+    loggers: tuple[Choice, ...] = choices("logger", "tensorboard")  # what gets the metrics beside metrics.jsonl
     save_every_steps: int = 100  # steps of a learner from one checkpoint to the next; one more after each epoch
     save_every_minutes: float = 0.0  # to one more checkpoint, to resume from alone: it is never averaged; 0 is none
     keep_last: int = 5  # checkpoints by steps and of epochs kept for their age

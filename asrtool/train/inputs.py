@@ -37,6 +37,7 @@ ACOUSTIC = ("data.mix", "model", "augment", "specaugment", "train", "distributed
 NEURAL_LM = ("nnlm", "distributed")
 NO_EFFECT_TRAINING = (
     "log_every_steps",
+    "loggers",
     "save_every_minutes",
     "keep_last",
     "keep_best",
@@ -156,8 +157,9 @@ def _digest(path: Path) -> str:
 
 def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:
     tables = select(config, sections)
+    loggers = [each.table for section in (config.train, config.nnlm) for each in section.loggers]
     return {
-        section: {key: value for key, value in table.items() if key not in NO_EFFECT.get(section, ())}
+        section: {key: value for key, value in table.items() if key not in (*NO_EFFECT.get(section, ()), *loggers)}
         for section, table in tables.items()
     }
 

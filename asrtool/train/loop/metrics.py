@@ -1,4 +1,4 @@
-"""Metrics of a running training: `metrics.jsonl`, TensorBoard, and the log."""
+"""Metrics of a running training: `metrics.jsonl`, loggers, and the log."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-from torch.utils.tensorboard import SummaryWriter
+from typing import Any, Protocol
 
 from asrtool.distributed.strategies.strategy import ConsensusMetrics
 from asrtool.distributed.strategies.update import LossScale
 from asrtool.files import disk_full, write_text
+from asrtool.settings.schema import Choice
 from asrtool.settings.train import OVERFITTING_PATIENCE, OVERFITTING_RISE, Optimisation
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.source import Portion
@@ -71,14 +70,35 @@ class Interval:
         }
 
 
+class Logger(Protocol):
+    """Gets curves and texts of a training; a SummaryWriter of TensorBoard is one."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
+        """Take one value of the curve `tag`."""
+
+    def add_text(self, tag: str, text_string: str, global_step: int) -> object:
+        """Take a text, such as the settings."""
+
+    def close(self) -> object:
+        """Write what is left."""
+
+
+def tensorboard(settings: object, out: Path, next_step: int | None) -> Logger:
+    """Curves for TensorBoard, in the folder tensorboard."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: Logger = SummaryWriter(str(out / "tensorboard"), purge_step=next_step)
+    return writer
+
+
 class Curves:
-    """Writer of `metrics.jsonl` and `tensorboard/`, continued from `state`.
+    """Writer of `metrics.jsonl` and to `loggers`, continued from `state`.
 
     Lines of later steps are dropped. Several threads may write.
     """
 
-    def __init__(self, out: Path, state: State, resumes: bool = True) -> None:
-        """Open the files; if training `resumes` drop later lines, else later evaluations."""
+    def __init__(self, out: Path, state: State, loggers: Sequence[Choice], resumes: bool = True) -> None:
+        """Open them; if training `resumes` drop later lines, else later evaluations."""
         self._lock = threading.Lock()
         self._lines = Lines(out / "metrics.jsonl")
         step = state.step
@@ -86,14 +106,18 @@ class Curves:
         kept = _keep_lines(self._lines.path, lambda line: line["step"] <= last and not _is_to_come(line, state))
         self.begun = {line["epoch"] for line in kept if line["kind"].startswith(CORPUS)}  # epochs, from 1 on
         self._lines.open()
-        self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
+        next_step = step + 1 if resumes else None
+        self._loggers: list[Logger] = [each.load()(each.settings, out, next_step) for each in loggers]
         if (out / INPUTS).exists():
-            self._tensorboard.add_text("inputs", f"```\n{(out / INPUTS).read_text(encoding='utf-8')}\n```", step)
+            text = f"```\n{(out / INPUTS).read_text(encoding='utf-8')}\n```"
+            for logger in self._loggers:
+                logger.add_text("inputs", text, step)
 
     def close(self) -> None:
-        """Close both files."""
+        """Close all of them."""
         self._lines.close()
-        self._tensorboard.close()
+        for logger in self._loggers:
+            logger.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one line, and points of curves `kind`/name, or text on a corpus.
@@ -104,10 +128,11 @@ class Curves:
         with self._lock:
             self._lines.write({"kind": kind, "step": step, **values})
             try:
-                for name, value in curves.items():
-                    self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
-                if not curves:
-                    self._tensorboard.add_text(kind, json.dumps(values), step)
+                for logger in self._loggers:
+                    for name, value in curves.items():
+                        logger.add_scalar(f"{kind}/{name}", value, step)
+                    if not curves:
+                        logger.add_text(kind, json.dumps(values), step)
             except OSError as error:
                 raise disk_full(self._lines.path, error) from error
 
@@ -165,7 +190,7 @@ class Reports:
 
     def __enter__(self) -> Reports:
         if self._is_first:
-            self._curves = Curves(self._out, self._state)
+            self._curves = Curves(self._out, self._state, self._settings.loggers)
             self._host_rates = HostRates(self._out, self._num_learners, self._state.record_bytes)
         self._clock = self._time()
         return self
@@ -176,7 +201,7 @@ class Reports:
 
     def lead(self, newest: State) -> None:
         """Write from here on for a lost learner; `newest` is the last checkpoint's state."""
-        self._curves = Curves(self._out, newest, resumes=False)
+        self._curves = Curves(self._out, newest, self._settings.loggers, resumes=False)
         self._host_rates = HostRates(self._out, self._num_learners)
 
     def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:

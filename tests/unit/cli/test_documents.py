@@ -11,7 +11,9 @@ import click
 import pytest
 
 from asrtool.cli.main import cli
+from asrtool.settings import registry
 from asrtool.settings.toml_files import known_keys, load_config
+from asrtool.settings.values import read_toml
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
@@ -38,6 +40,16 @@ def read_commands(page: Path) -> Iterator[str]:
 
 
 COMMANDS = sorted({(page.name, line) for page in PAGES for line in read_commands(page)})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plugin() -> Iterator[None]:
+    """The example of a plugin, as if it were installed."""
+    groups = read_toml(ROOT / "examples" / "plugin" / "pyproject.toml")["project"]["entry-points"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "plugins", lambda kind: groups.get(f"asrtool.{kind}s", {}))
+        patch.syspath_prepend(ROOT / "examples" / "plugin")
+        yield
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
