@@ -25,8 +25,8 @@ from asrtool.settings.config import Config
 from asrtool.settings.schema import SEARCHED
 
 COLUMN = 13  # characters
-ALIGNED_FORMS = ("ctm", "srt", "vtt", "textgrid", "json")
-FORMS = ("text", *ALIGNED_FORMS)
+ALIGNED_FORMS = ("ctm", "srt", "vtt", "textgrid", "json", "lhotse")
+FORMS = ("text", *ALIGNED_FORMS, "nemo")
 
 
 @click.command(cls=Command, groups={"What the searches read": SEARCHED})
@@ -168,8 +168,8 @@ def align(model: Path, data: str, text: Path, out: Path | None, form: str, chann
     Writes the file OUT.  [default: standard output]
 
     Of a set: FEATURES is one set with its texts, TOKENIZER belongs to the model file, bundle or work folder MODEL.
-    Writes OUT/words.ctm, OUT/tokens.ctm and OUT/dropped.tsv (utterances too short for their text). Settings:
-    decode.batch_s, decode.num_jobs.
+    Writes OUT/words.ctm, OUT/tokens.ctm, OUT/supervisions.jsonl (lhotse's, with alignments) and OUT/dropped.tsv
+    (utterances too short for their text). Settings: decode.batch_s, decode.num_jobs.
 
     \b
     Examples:

@@ -91,7 +91,8 @@ def _transcripts(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterabl
         names = [listener.speaker(number) for number in range(len(channels))]
         lines = [line for name, channel in zip(names, channels, strict=True) for line in _lines(found, name, channel)]
         lines.sort(key=lambda line: line.begin_s)
-        yield Transcript(listener.sound.name, listener.heard_s, len(channels), tuple(lines))
+        sound = listener.sound
+        yield Transcript(sound.name, listener.heard_s, len(channels), tuple(lines), sound.path)
 
 
 def transcribe_all(

@@ -36,6 +36,7 @@ class Transcript:
     duration_s: float
     num_channels: int  # that were listened to
     lines: tuple[Line, ...]
+    path: str = ""  # of its file
 
     @property
     def text(self) -> str:
@@ -142,6 +143,18 @@ def supervisions(transcript: Transcript) -> list[dict[str, Any]]:
     ]
 
 
+def to_lhotse(transcript: Transcript) -> str:
+    """Format as supervisions of lhotse with alignments of words."""
+    return "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in supervisions(transcript))
+
+
+def to_nemo(transcript: Transcript) -> str:
+    """Format as one line of a NeMo manifest, with the words as ``pred_text``."""
+    text = " ".join(line.text for line in transcript.lines if line.words)
+    name, duration_s = transcript.path or transcript.name, round(transcript.duration_s, 3)
+    return json.dumps({"audio_filepath": name, "duration": duration_s, "pred_text": text}, ensure_ascii=False) + "\n"
+
+
 def channel_name(channel: int) -> str:
     """A for the first one, as in a ctm."""
     return chr(ord("A") + channel - 1) if channel <= 26 else str(channel)
@@ -154,6 +167,8 @@ FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffi
     "vtt": (".vtt", to_vtt),
     "textgrid": (".TextGrid", to_textgrid),
     "json": (".json", to_json),
+    "lhotse": (".jsonl", to_lhotse),
+    "nemo": (".nemo.json", to_nemo),
 }
 
 

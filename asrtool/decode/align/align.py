@@ -1,11 +1,13 @@
 """Forced alignment: when each word and token of the transcripts was said.
 
-Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm` and `dropped.tsv` (id, reason).
+Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm`, `supervisions.jsonl` (of lhotse, with
+alignments of words) and `dropped.tsv` (id, reason).
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -162,7 +164,26 @@ def _write(out: Path, found: Sequence[tuple[Utterance, Aligned | str]]) -> None:
                 Segment(u.recording, u.channel, u.start_s, u.duration_s, getattr(result, name)) for u, result in aligned
             )
             (folder / f"{name}.ctm").write_text(format_ctm(segments), encoding="utf-8")
+        with (folder / "supervisions.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(_supervision(*each), ensure_ascii=False)}\n" for each in aligned)
         (folder / "dropped.tsv").write_text(
             "".join(f"{name}\t{reason}\n" for name, reason in dropped), encoding="utf-8"
         )
     logging.info("%s: %d utterances aligned, %d left out, see dropped.tsv", out, len(aligned), len(dropped))
+
+
+def _supervision(utterance: Utterance, result: Aligned) -> dict[str, Any]:
+    words = [
+        [word.text, round(utterance.start_s + word.begin_s, 3), round(word.end_s - word.begin_s, 3), word.confidence]
+        for word in result.words
+    ]
+    return {
+        "id": utterance.id,
+        "recording_id": utterance.recording,
+        "start": utterance.start_s,
+        "duration": utterance.duration_s,
+        "channel": ord(utterance.channel) - ord("A"),
+        "text": utterance.text,
+        "speaker": utterance.speaker,
+        "alignment": {"word": words},
+    }

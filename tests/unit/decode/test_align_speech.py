@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lhotse import SupervisionSet, validate
 from made_up import acoustic_of
 
 from asrtool.data.storage.alignment import Alignment, writing_alignment
@@ -126,6 +127,13 @@ def test_the_ctm_holds_the_words_of_every_transcript_in_order(
     assert [int(float(row[2]) // 10) for row in rows] == [0, 0, 1, 1, 3, 3]
     tokens = [line.split()[4] for line in (tmp_path / "out" / "tokens.ctm").read_text(encoding="utf-8").splitlines()]
     assert "".join(tokens).replace("\u2581", " ").split() == ["so", "what", "the", "sea", "you", "do"]
+    found = SupervisionSet.from_file(tmp_path / "out" / "supervisions.jsonl")
+    validate(found)
+    assert [(each.id, each.text) for each in found] == [(f"u-{number}", text) for number, text in enumerate(texts)]
+    assert {(each.recording_id, each.channel) for each in found} == {("sw_1", 0)}
+    words = [item for each in found for item in each.alignment["word"]]
+    assert [word.symbol for word in words] == [row[4] for row in rows]
+    assert [word.start for word in words] == pytest.approx([float(row[2]) for row in rows], abs=0.01)
 
 
 def test_an_utterance_too_short_for_its_text_is_set_aside_and_listed(

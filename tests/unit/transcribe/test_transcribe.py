@@ -126,7 +126,7 @@ def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None
     assert np.allclose(voices.sums.normalise("b", short_TF), everyone.normalise("b", short_TF))  # too little of it
 
 
-@pytest.mark.parametrize("form", ["ctm", "srt", "vtt", "textgrid", "json"])
+@pytest.mark.parametrize("form", ["ctm", "srt", "vtt", "textgrid", "json", "lhotse"])
 def test_the_command_aligns_a_recording_with_its_words(work: Path, call: Path, tmp_path: Path, form: str) -> None:
     (tmp_path / "call.txt").write_text("So what\n did you do\n")
     with asrtool.load(work) as recogniser:
@@ -317,7 +317,9 @@ def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
     (tmp_path / "begun").mkdir()
     for number in range(3):
         soundfile.write(tmp_path / f"{number}.wav", voice(3.0 + number, number), RATE)
-    alone = [run(work, tmp_path / f"{number}.wav", "--jobs", "1") for number in range(3)]
+    alone = [run(work, tmp_path / f"{number}.wav", "--jobs", "1", "--format", "nemo") for number in range(3)]
+    found = [json.loads(line)["audio_filepath"] for line in alone]
+    assert found == [str(tmp_path / f"{number}.wav") for number in range(3)]
     heard = module.transcribe
 
     def with_the_other(recogniser: object, path: str, channels: str) -> object:
@@ -329,7 +331,7 @@ def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
         return heard(recogniser, path, channels)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "transcribe", with_the_other)
-    assert run(work, tmp_path, "--jobs", "2") == "".join(alone)
+    assert run(work, tmp_path, "--jobs", "2", "--format", "nemo") == "".join(alone)
 
 
 def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead() -> None:

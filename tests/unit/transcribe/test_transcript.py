@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
+from lhotse import SupervisionSet, validate
+from lhotse.supervision import AlignmentItem
 
 from asrtool.decode.words import Word
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
@@ -88,6 +92,24 @@ def test_json_has_all(transcript: Transcript) -> None:
         "end_s": first["end_s"],
         "confidence": 0.5,
     }
+
+
+def test_lhotse_reads_its_supervisions_and_their_alignments(tmp_path: Path) -> None:
+    (tmp_path / "call.jsonl").write_text(written("lhotse", BOTH), encoding="utf-8")
+    found = SupervisionSet.from_jsonl(tmp_path / "call.jsonl")
+    validate(found)
+    assert [(each.channel, each.start, each.end, each.text) for each in found] == [
+        (0, 0.0, 2.0, "hi there"),
+        (1, 1.0, 3.0, "hello"),
+        (1, 3661.0, 3663.0, "bye"),
+    ]
+    assert found[0].alignment["word"] == [AlignmentItem("hi", 0.25, 0.5, 0.5), AlignmentItem("there", 0.75, 0.5, 0.5)]
+
+
+def test_a_nemo_manifest_has_a_line_a_recording() -> None:
+    expected = {"audio_filepath": "calls/x.wav", "duration": 9.0, "pred_text": "a b c d e f g h i j k l m n o p"}
+    assert written("nemo", dataclasses.replace(ONE, path="calls/x.wav")) == json.dumps(expected) + "\n"
+    assert json.loads(written("nemo", BOTH))["pred_text"] == "hi there hello bye"
 
 
 @pytest.mark.parametrize("form", FORMATS)
