@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -27,7 +28,8 @@ from asrtool.settings.launch import Slurm
 
 ENDED_S = 480  # bounds a hang, however slow the machine
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set", "launch.slurm.learners_per_node=2")
+NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set")
+Start = Callable[..., subprocess.Popen[str]]
 
 
 def test_a_partition_is_all_that_a_script_needs(tmp_path: Path) -> None:
@@ -82,21 +84,24 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `features` of some 430 batches in three epochs, and `tokenizer`."""
     root = write_toy(tmp_path_factory.mktemp("data"), 240, 6)
-    config = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("log_every_steps = 2", "log_every_steps = 50")
+    config = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("log_every_steps = 2", "log_every_steps = 20")
     (root / "toy.toml").write_text(config)
     return root
 
 
 @pytest.fixture
-def start(slurm: Path, data: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the command of a training in `tmp_path`/out by Slurm, with its log in `tmp_path`/log."""
+def start(slurm: Path, data: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start the command of a training in a folder below `tmp_path` by Slurm, on two nodes."""
     with contextlib.ExitStack() as stack:
 
-        def begin(strategy: str, compute_ms: int) -> subprocess.Popen[str]:
-            words = [ASRTOOL, "train", data / "features", data / "tokenizer", tmp_path / "out", "--config"]
-            words += [data / "toy.toml", *NODES, "--strategy", strategy, "--compute-ms", compute_ms]
-            log = stack.enter_context(open(tmp_path / "log", "a"))
-            process = stack.enter_context(subprocess.Popen([*map(str, words)], stderr=log, text=True, cwd=tmp_path))
+        def begin(name: str, strategy: str, num_learners_per_node: int, compute_ms: int) -> subprocess.Popen[str]:
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            words = [ASRTOOL, "train", data / "features", data / "tokenizer", folder / "out", "--config"]
+            words += [data / "toy.toml", *NODES, f"launch.slurm.learners_per_node={num_learners_per_node}"]
+            words += ["--strategy", strategy, "--compute-ms", compute_ms]
+            log = stack.enter_context(open(folder / "log", "a"))
+            process = stack.enter_context(subprocess.Popen([*map(str, words)], stderr=log, text=True, cwd=folder))
             stack.callback(process.kill)
             return process
 
@@ -104,23 +109,23 @@ def start(slurm: Path, data: Path, tmp_path: Path) -> Iterator[Callable[..., sub
         subprocess.run(["scancel", "--user", str(os.getuid())])
 
 
-def wait_for(tmp_path: Path, text: str, times: int = 1) -> None:
+def wait_for(folder: Path, text: str, times: int = 1) -> None:
     until = time.monotonic() + ENDED_S
-    while not (tmp_path / "log").exists() or (tmp_path / "log").read_text().count(text) < times:
-        assert time.monotonic() < until, (tmp_path / "log").read_text()
+    while (folder / "log").read_text().count(text) < times:
+        assert time.monotonic() < until, (folder / "log").read_text()
         time.sleep(0.2)
 
 
-def number_of(tmp_path: Path) -> str:
-    return (tmp_path / "out.job" / "name").read_text()
+def number_of(folder: Path) -> str:
+    return (folder / "out.job" / "name").read_text()
 
 
-def assert_all_trained(tmp_path: Path) -> dict[str, object]:
+def assert_all_trained(folder: Path) -> dict[str, object]:
     """Each batch once; the summary."""
-    files = (tmp_path / "out" / "learners").glob("*.jsonl")
+    files = (folder / "out" / "learners").glob("*.jsonl")
     entries = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     trained = Counter((entry["epoch"], entry["batch"]) for entry in entries)
-    summary: dict[str, object] = json.loads((tmp_path / "out" / "train.json").read_text())
+    summary: dict[str, object] = json.loads((folder / "out" / "train.json").read_text())
     assert set(trained.values()) == {1}
     assert (len(trained), summary["num_samples"]) == (summary["num_steps"], 3 * 240)
     return summary
@@ -128,32 +133,48 @@ def assert_all_trained(tmp_path: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 @needs_slurm
-@pytest.mark.parametrize(("strategy", "signal_name"), [("allreduce", "SIGTERM"), ("h-adpsgd", "SIGUSR1")])
-def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(
-    start: Callable, tmp_path: Path, strategy: str, signal_name: str
-) -> None:
-    """As Slurm sends it to the tasks, and not to the script."""
-    process = start(strategy, 50)
-    wait_for(tmp_path, "epoch 1/3: loss on dev")
-    subprocess.run(["scancel", f"--signal={signal_name}", number_of(tmp_path)], check=True)
-    wait_for(tmp_path, "asked to stop (SIGTERM): saving a checkpoint")
-    assert process.wait(ENDED_S) == 0, (tmp_path / "log").read_text()
-    assert "resuming after step" in (tmp_path / "log").read_text()
-    assert_all_trained(tmp_path)
+def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(start: Start, tmp_path: Path) -> None:
+    """As Slurm sends it to the tasks, and not to the script. Both jobs have the same nodes at the same time."""
+    signals = {"allreduce": "SIGTERM", "adpsgd-random": "SIGUSR1"}
+    processes = {name: start(name, name, 1, 50) for name in signals}
+    for name, signal_name in signals.items():
+        wait_for(tmp_path / name, "epoch 1/3: loss on dev")
+        subprocess.run(["scancel", f"--signal={signal_name}", number_of(tmp_path / name)], check=True)
+    for name, process in processes.items():
+        wait_for(tmp_path / name, "asked to stop (SIGTERM): saving a checkpoint")
+        assert process.wait(ENDED_S) == 0, (tmp_path / name / "log").read_text()
+        assert "resuming after step" in (tmp_path / name / "log").read_text()
+        assert assert_all_trained(tmp_path / name)["num_learners"] == 2
 
 
 @pytest.mark.slow
 @needs_slurm
-def test_a_cancelled_job_ends_with_a_checkpoint_and_the_same_command_resumes(start: Callable, tmp_path: Path) -> None:
-    process = start("adpsgd-random", 100)
-    wait_for(tmp_path, "epoch 1/3: loss on dev")
-    subprocess.run(["scancel", number_of(tmp_path)], check=True)
+def test_a_cancelled_job_resumes_by_the_same_command_and_goes_on_without_a_node_that_dies(
+    start: Start, slurm: Path, tmp_path: Path
+) -> None:
+    """Nobody waits for the node; its batches go to the others, in the same job, which a command follows again."""
+    start_again = functools.partial(start, "training", "h-adpsgd", 2, 200)
+    process, folder = start_again(), tmp_path / "training"
+    wait_for(folder, "epoch 1/3: loss on dev")
+    subprocess.run(["scancel", number_of(folder)], check=True)
     assert process.wait(ENDED_S) == 1
-    assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", (tmp_path / "log").read_text())
-    assert list((tmp_path / "out" / "checkpoints").glob("step-????????.pt"))
-    assert start("adpsgd-random", 10).wait(ENDED_S) == 0
-    assert assert_all_trained(tmp_path)["num_learners"] == 4
-    assert "Traceback" not in (tmp_path / "log").read_text()
+    assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", (folder / "log").read_text())
+    assert list((folder / "out" / "checkpoints").glob("step-????????.pt"))
+    assert "Traceback" not in (folder / "log").read_text()
+
+    num_reports = (folder / "log").read_text().count("frames/s")
+    process = start_again()
+    wait_for(folder, "resuming after step")
+    wait_for(folder, "frames/s", num_reports + 1)
+    nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout
+    kill_node(slurm, f"n{re.findall(r'[0-9]', nodes)[-1]}")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(ENDED_S) == 130
+    assert "continues: the same command follows it again" in (folder / "log").read_text()
+    process = start_again()
+    wait_for(folder, "of this training runs: its log follows")
+    assert process.wait(ENDED_S) == 0, (folder / "log").read_text()
+    assert set(assert_all_trained(folder)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
 
 
 @pytest.mark.slow
@@ -172,22 +193,3 @@ def test_workers_that_are_jobs_compute_the_same_features(slurm: Path, tmp_path: 
 
 def read_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.slow
-@needs_slurm
-def test_learners_of_other_nodes_train_on_without_one_that_dies_and_the_command_may_come_back(
-    start: Callable, slurm: Path, tmp_path: Path
-) -> None:
-    """Nobody waits for the node; its batches go to the others, in the same job."""
-    process = start("adpsgd-random", 300)
-    wait_for(tmp_path, "step ")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(ENDED_S) == 130
-    assert "continues: the same command follows it again" in (tmp_path / "log").read_text()
-    process = start("adpsgd-random", 300)
-    wait_for(tmp_path, "of this training runs: its log follows")
-    nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout
-    kill_node(slurm, f"n{re.findall(r'[0-9]', nodes)[-1]}")
-    assert process.wait(ENDED_S) == 0, (tmp_path / "log").read_text()
-    assert set(assert_all_trained(tmp_path)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
