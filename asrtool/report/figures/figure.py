@@ -34,7 +34,7 @@ PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
 WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2
 MAX_NAME = 36  # letters
-LETTERS_PER_INCH, LINE_INCHES = 15, 0.18  # of a legend
+LETTERS_PER_INCH, LETTERS_OF_LINE, LINE_INCHES = 15, 8, 0.18  # of a legend, whose entries begin with a line
 SUFFIXES = (".svg", ".png", ".pdf")  # of files that a user names
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -76,8 +76,8 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
 def add_legend(figure: Figure) -> None:
     """Put the legend of the first axes below the figure, where it hides no line."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    letters = figure.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 6)  # with the line before a name
-    num_columns = max(1, min(len(labels), int(letters)))
+    longest = max(map(len, labels), default=0) + LETTERS_OF_LINE
+    num_columns = max(1, min(len(labels), int(figure.get_figwidth() * LETTERS_PER_INCH / longest)))
     figure.set_figheight(figure.get_figheight() + LINE_INCHES * math.ceil(len(labels) / num_columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=num_columns)
 

@@ -38,7 +38,7 @@ nav a { display: inline-block; padding: .25rem 0; }
 table { border-collapse: collapse; width: max-content; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { text-align: right; vertical-align: bottom; max-width: 8rem; }
+th { text-align: right; vertical-align: bottom; max-width: 10rem; }
 td { white-space: nowrap; }
 th.text, td.text { text-align: left; white-space: normal; max-width: 24rem; }
 .tall th { position: sticky; top: 0; background: var(--page); }
@@ -61,6 +61,7 @@ summary { cursor: pointer; padding: .25rem 0; }
 .controls label { display: inline-flex; gap: .4rem; align-items: center; max-width: 100%; }
 input, select { font: inherit; min-width: 0; padding: .2rem .4rem; }
 input[type=checkbox] { width: 1.2rem; height: 1.2rem; }
+.headline h2 { margin-top: 0; }
 .headline p { font-size: 1.2rem; }
 .headline strong { font-size: 2.4rem; }
 .headline small { display: block; font-size: 1rem; }
@@ -226,6 +227,7 @@ TEMPLATE = """<!DOCTYPE html>
 <a class="skip" href="#main">Skip to the error rates</a>
 <header>
 <h1>{{ page.title }}</h1>
+<div class="results">
 {%- for run in page.runs %}
 <section class="card headline" aria-label="Summary of {{ run.name }}">
 {%- if page.runs|length > 1 %}
@@ -240,6 +242,7 @@ TEMPLATE = """<!DOCTYPE html>
 </dl>
 </section>
 {%- endfor %}
+</div>
 {%- for title, found in page.published.items() %}
 {{- table(found, "Published rates on " ~ title) }}
 {%- endfor %}

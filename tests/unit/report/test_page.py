@@ -490,6 +490,16 @@ def test_a_whole_published_test_set_has_published_rates_beside_its_own(
     assert "2,000 IBM, LSTM with attention Switchboard 4.7, CallHome 7.8 arXiv 2001.07263" in found.published
 
 
+@pytest.mark.usefixtures("no_figures")
+def test_of_many_stretches_of_errors_a_pair_has_a_p_value_and_a_verdict(tmp_path: Path) -> None:
+    said = [
+        Said("r", "A", "s", "SW", "a b c d", {"greedy": "x x c d" if n % 3 else "x b c d", "graph": "a b c d"})
+        for n in range(60)
+    ]
+    page = run_report(write_work(tmp_path / "exp", said=said, audio=False)).read_text(encoding="utf-8")
+    assert page.count('<td>&lt; 0.001</td><td class="text">B is better</td>') == 2  # of hub5 and of dev
+
+
 def run_report(work: Path) -> Path:
     done = CliRunner().invoke(report, [str(work)], catch_exceptions=False)
     return Path(done.output.split()[1])
