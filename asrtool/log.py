@@ -30,6 +30,12 @@ def setup_logging(level: int = logging.INFO) -> None:
     )
 
 
+def is_quiet() -> bool:
+    """Return whether `setup_logging` has left out all but warnings."""
+    root = logging.getLogger()
+    return any(isinstance(each, _BesideBars) for each in root.handlers) and not root.isEnabledFor(logging.INFO)
+
+
 class _BesideBars(logging.StreamHandler):
     """Log lines that do not tear the progress bars on the screen."""
 

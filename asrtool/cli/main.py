@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import importlib
+import logging
 import os
 import shlex
 import signal
@@ -18,7 +19,7 @@ from asrtool.cli.command import Group
 from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
-DEBUG = "--debug"
+DEBUG, QUIET = "--debug", "--quiet"
 # Heeded as torch is loaded: how often a thread looks whether the others are through, before it sleeps. By libgomp's own
 # number they use up their share of a core that another process wants, and then wait for it at each step of an LSTM.
 SPIN = "3000"
@@ -109,9 +110,10 @@ class LazyGroup(Group):
     invoke_without_command=True,
 )
 @click.option(DEBUG, is_flag=True, help="Show the traceback of an error; behind the command as well.")
+@click.option(QUIET, is_flag=True, help="Show warnings, errors and results only; behind the command as well.")
 @click.version_option(package_name="asrtool")
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
     """Staged speech-recognition recipes for conversational telephone speech.
 
     \b
@@ -120,7 +122,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
       asrtool run --help
       asrtool --version
     """
-    setup_logging()
+    setup_logging(logging.WARNING if quiet else logging.INFO)
     if ctx.invoked_subcommand is None:
         click.echo(_first_help(ctx))
 
@@ -147,7 +149,8 @@ def main(is_stage: bool = False) -> None:
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
-    words = [word for word in sys.argv[1:] if word != DEBUG]  # no command has it, so that it may stand anywhere
+    # No command has these two, so that they may stand anywhere.
+    words = [QUIET] * (QUIET in sys.argv[1:]) + [word for word in sys.argv[1:] if word not in (DEBUG, QUIET)]
     try:
         code = cli.main(args=words, prog_name="asrtool", standalone_mode=False)
         sys.stdout.flush()

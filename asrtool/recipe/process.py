@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -17,18 +18,20 @@ from types import FrameType
 from typing import BinaryIO
 
 from asrtool.child_processes import ending_with_parent
+from asrtool.log import is_quiet
 
 # Modules are not searched in the current directory: a user's own `click.py` there would be taken for the package.
 START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main(is_stage=True)"
 POLL_S = 0.2
+WARNING = re.compile(rb"\S+ \S+ (WARNING|ERROR|CRITICAL) |error: ")  # what a line of these begins with
 
 
 def run_logged(words: Sequence[str], log: BinaryIO) -> int:
     """Run ``asrtool`` with `words`; copy its output to standard error and `log`.
 
-    On a terminal the command gets a terminal and shows its bars; the log has finished lines only. Returns the exit
-    code, 128 + n if signal n ended it. Ctrl-C, SIGTERM and SIGHUP are passed on; after the command has ended they
-    take effect here.
+    On a terminal the command gets a terminal and shows its bars; the log has finished lines only. With ``--quiet``
+    standard error gets warnings and errors only. Returns the exit code, 128 + n if signal n ended it. Ctrl-C, SIGTERM
+    and SIGHUP are passed on; after the command has ended they take effect here.
     """
     with _Signals() as signals:
         read_end, write_end = _open_output()
@@ -119,8 +122,10 @@ def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO)
         chunk = _read(read_end)
         if not chunk:
             break
-        _show(chunk)
         *lines, line = (line + chunk).split(b"\n")
+        _show(
+            b"".join(each + b"\n" for each in map(_last_state, lines) if WARNING.match(each)) if is_quiet() else chunk
+        )
         log.writelines(_last_state(line) + b"\n" for line in lines)
         log.flush()
     if line:

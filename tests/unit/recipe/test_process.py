@@ -40,6 +40,21 @@ def test_output_and_errors_go_to_the_log_and_to_standard_error(
     assert capfd.readouterr().err == "out\nerr\n"
 
 
+def test_of_a_quiet_run_warnings_and_errors_of_a_command_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "is_quiet", lambda: True)
+    lines = [
+        "2026-11-28 06:00:00 INFO begun",
+        "table",
+        "2026-11-28 06:00:01 WARNING few",
+        "error: x; do y",
+        "no error: z",
+    ]
+    assert run_code(f"print({chr(10).join(lines)!r})", monkeypatch) == (0, "\n".join(lines) + "\n")
+    assert capfd.readouterr().err == f"{lines[2]}\n{lines[3]}\n"
+
+
 def test_the_log_holds_the_last_state_of_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     code = r"import sys; sys.stdout.write('10%\r20%\rended\nand more')"
     assert run_code(code, monkeypatch) == (0, "ended\nand more\n")
