@@ -114,7 +114,25 @@ k2-python:
 bench-%: setup
 	$(BIN)/python benchmarks/bench.py $* $(BENCH)
 
-bench-sim bench-train bench-decode: demo
+bench-sim bench-decode: demo
+
+# What asrtool is compared with, in an environment of its own, and KenLM's lmplz. Debian has the rest:
+# apt-get install sctk cmake g++ libboost-program-options-dev libboost-system-dev libboost-thread-dev libboost-test-dev
+PEERS_STAMP := .venv-peers/.installed
+bench-peers: demo $(PEERS_STAMP)
+$(PEERS_STAMP): constraints/peers.txt constraints/cpu.txt
+	@echo "== making .venv-peers with the tools of constraints/peers.txt, and building lmplz: minutes, and about 2 GB"
+	@$(PYTHON) -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --constraint constraints/cpu.txt --requirement constraints/peers.txt
+	@# torchaudio's wheel is for CUDA: without its extension it can be imported, as SpeechBrain does
+	@rm .venv-peers/lib/python3*/site-packages/torchaudio/lib/*.so
+	@rm -rf build/kenlm && mkdir -p build/kenlm
+	@.venv-peers/bin/python -m pip download --quiet --no-deps --no-binary kenlm --dest build/kenlm $$(grep ^kenlm constraints/peers.txt)
+	@tar -xzf build/kenlm/kenlm-*.tar.gz --directory build/kenlm --strip-components 1
+	@cmake -S build/kenlm -B build/kenlm/cmake -DCMAKE_BUILD_TYPE=Release > build/kenlm/log
+	@cmake --build build/kenlm/cmake --target lmplz >> build/kenlm/log 2>&1 || { tail build/kenlm/log; exit 1; }
+	@cp build/kenlm/cmake/bin/lmplz .venv-peers/bin/
+	@touch $(PEERS_STAMP)
 
 # What strategies are compared with.
 BENCH_STAMP := .venv/.installed-bench
@@ -131,4 +149,4 @@ evidence: demo
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:
-	rm -rf .venv .venv-k2 build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-k2 .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,12 +12,15 @@ from pathlib import Path
 DEMO = "recipes/swbd/exp"
 # case -> module, first arguments, what it measures and how long it takes on two cores
 CASES = {
+    "peers": (
+        "peers",
+        (DEMO,),
+        "asrtool and other tools on the same work; after `make demo`; needs cmake, boost, sctk; 40 min",
+    ),
     "evidence": ("evidence", (), "claims of the papers, docs/evidence.md; after `make demo`; 3 h"),
     "sim": ("sim", (DEMO,), "throughput of every strategy, predicted and measured; after `make demo`; 45 min"),
     "dist": ("dist", (), "strategies beside other packages; needs the extra `bench`; 1 h"),
-    "train": ("training", (DEMO,), "asrtool train against a bare loop; after `make demo`; 10 min"),
     "decode": ("decode", (DEMO,), "real-time factors of searches; after `make demo`; 5 min"),
-    "score": ("score", (), "asrtool score against hubscr.pl; needs sctk; 1 min"),
     "scale": ("scale", (), "stages before training at the size of Fisher; 15 min, 10 GB"),
     "index": ("start", (), "start of a training on 7 million utterances; 10 min, 3 GB"),
     "limits": ("convergence", (), "loss by strategy and batch, virtual learners; hours"),

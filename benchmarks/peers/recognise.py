@@ -1,0 +1,77 @@
+"""Recognise WAV files by sherpa-onnx with a CTC network that asrtool exported.
+
+recognise.py wav MANIFESTS OUT          # by asrtool: one WAV file an utterance of the training set
+recognise.py sherpa-onnx MODEL AUDIO [--rate 8000] [--bins 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+BATCH = 16  # files of like size at once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("wav", "sherpa-onnx"))
+    parser.add_argument("input", type=Path)
+    parser.add_argument("audio", type=Path)
+    parser.add_argument("--rate", type=int, default=8000)
+    parser.add_argument("--bins", type=int, default=40)
+    options = parser.parse_args()
+    if options.what == "wav":
+        write_wav(options.input, options.audio)
+    else:
+        texts = recognise(options.input, options.audio, options.rate, options.bins)
+        print(json.dumps({"result": f"{sum(len(text.split()) for text in texts):,} words"}))
+
+
+def write_wav(manifests: Path, out: Path) -> None:
+    """Copy all sets with recordings as WAV, and write the utterances of train."""
+    import soundfile
+    from lhotse import CutSet, Recording, RecordingSet, SupervisionSet
+
+    (out / "recordings").mkdir(parents=True)
+    (out / "train").mkdir()
+    shutil.copytree(manifests, out / "manifests", ignore=shutil.ignore_patterns("corpora"))
+    for folder in (out / "manifests").iterdir():
+        if folder.is_dir():
+            recordings = []
+            for recording in RecordingSet.from_file(folder / "recordings.jsonl.gz"):
+                path = out / "recordings" / f"{recording.id}.wav"
+                soundfile.write(path, *soundfile.read(recording.sources[0].source))
+                recordings.append(Recording.from_file(path, recording.id))
+            RecordingSet.from_recordings(recordings).to_file(folder / "recordings.jsonl.gz")
+    train = out / "manifests" / "train"
+    supervisions = SupervisionSet.from_file(train / "supervisions.jsonl.gz")
+    cuts = CutSet.from_manifests(RecordingSet.from_file(train / "recordings.jsonl.gz"), supervisions)
+    for cut in cuts.trim_to_supervisions(keep_overlapping=False):
+        cut.save_audio(out / "train" / f"{cut.supervisions[0].id}.wav")
+
+
+def recognise(model: Path, audio: Path, rate: int, bins: int) -> list[str]:
+    """Return the text of each file, of a folder or one file."""
+    import sherpa_onnx
+    import soundfile
+
+    recogniser = sherpa_onnx.OfflineRecognizer.from_zipformer_ctc(
+        str(model / "model.onnx"), str(model / "tokens.txt"), num_threads=1, sample_rate=rate, feature_dim=bins
+    )
+    files = sorted(audio.glob("*.wav"), key=lambda path: path.stat().st_size) if audio.is_dir() else [audio]
+    texts = []
+    for first in range(0, len(files), BATCH):
+        streams = []
+        for path in files[first : first + BATCH]:
+            stream = recogniser.create_stream()
+            stream.accept_waveform(rate, soundfile.read(path, dtype="float32")[0])
+            streams.append(stream)
+        recogniser.decode_streams(streams)
+        texts += [stream.result.text for stream in streams]
+    return texts
+
+
+if __name__ == "__main__":
+    main()
