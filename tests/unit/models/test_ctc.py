@@ -66,9 +66,9 @@ def test_the_loss_is_the_sum_over_all_paths_of_each_utterance() -> None:
 def test_wrong_tokens_of_the_best_paths_are_counted_but_in_training() -> None:
     paths, lens = [[1, 1, 0, 1, 2], [0, 2, 2, 1, 1], [0, 0, 2, 2, 2]], torch.tensor([5, 3, 2])
     scores_NTV = torch.eye(NUM_TOKENS)[torch.tensor(paths)].log_softmax(-1)
-    tokens_NU, token_lens_N = torch.tensor([[1, 2, 0], [2, 2, 1], [1, 0, 0]]), torch.tensor([2, 2, 1])
+    tokens_NU, token_lens_N = torch.tensor([[1, 2, 0], [2, 2, 1], [2, 0, 0]]), torch.tensor([2, 2, 1])
     loss = GivenScores().eval().loss(scores_NTV, lens, tokens_NU, token_lens_N)
-    assert loss.figures == {"errors": 1 + 1 + 1}  # 1 1 2 for 1 2, 2 for 2 2, nothing for 1
+    assert loss.figures == {"errors": 1 + 1 + 1}  # 1 1 2 for 1 2, 2 for 2 2, nothing for 2
 
 
 @settings(max_examples=60, deadline=None)
