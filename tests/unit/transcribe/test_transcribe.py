@@ -202,7 +202,8 @@ def test_several_recordings_are_transcribed_together_as_each_alone(
     paths = [tmp_path / f"{number}.wav" for number in range(7)]
     for number, path in enumerate(paths):
         soundfile.write(path, (1 + number) * voice(6.0 + number, number) / 9, RATE)
-    audio = [*paths[:4], call, (voice(6.0, 8), RATE), *paths[4:], call]
+    same_name = [(voice(6.0, 8), RATE), (voice(10.0, 9) / 50, RATE)]
+    audio = [*paths[:4], call, *same_name, *paths[5:], call]
     with asrtool.load(work) as recogniser:
         batches = []
         words = recogniser._recogniser.words
