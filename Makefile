@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/optimisation/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test test-fast test-all fuzz release lint mutants test-k2 k2-python clean evidence
+.PHONY: setup demo test test-fast test-all fuzz release lint mutants test-k2 k2-python clean evidence docs
 
 setup: $(STAMP)
 
@@ -83,6 +83,11 @@ lint: setup
 	$(BIN)/mypy
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
+
+# The manual as a site, build/docs/index.html; a warning, such as of a link that leads nowhere, is an error.
+docs: setup
+	$(BIN)/sphinx-build -qW --keep-going -c docs -d build/doctrees . build/docs
+	@echo "== open build/docs/index.html"
 
 # Applies small slips to copies of the tree, one by one, and fails where the tests named for one do not notice it. Some:
 # make mutants MUTANTS="--only base-not-updated --jobs 1"

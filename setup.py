@@ -99,6 +99,11 @@ setup(
             *SIMULATE,
             # As of "parquet", for its tests.
             "pyarrow>=15",
+            # make docs
+            "sphinx>=8",
+            "myst-parser>=4",
+            "furo>=2024.8",
+            "sphinx-click>=6",
         ],
         "mini": MINI,
         "phones": PHONES,

@@ -45,6 +45,48 @@ def texts() -> Iterator[tuple[str, str]]:
                 yield f"{name}:{node.lineno}", text
 
 
+def errors() -> Iterator[tuple[str, str, str]]:
+    """Yield place, text and advice of every AsrtoolError that has both"""
+    modules = dict(sources())
+    constants = {
+        node.targets[0].id: str(node.value.value)
+        for tree in modules.values()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    for name, tree in modules.items():
+        named = dict(constants)
+        for node in _in_order(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                named[node.targets[0].id] = _text(node.value, named)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS and len(node.args) >= 2:
+                yield f"{name}:{node.lineno}", *(_text(argument, named) for argument in node.args[-2:])
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes as they stand in the source."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _in_order(child)
+
+
+def _text(node: ast.expr, named: dict[str, str]) -> str:
+    """Return the text of `node`, both of a choice, with braces around what only a run has."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_shown, node.values))
+    if isinstance(node, ast.IfExp):
+        return f"{_text(node.body, named)} / {_text(node.orelse, named)}"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left, named) + _text(node.right, named)
+    if isinstance(node, ast.Name) and node.id in named:
+        return named[node.id]
+    return "{" + ast.unparse(node) + "}"
+
+
 def errors_without_advice() -> Iterator[str]:
     """Yield places where an AsrtoolError has no second argument, or an empty one."""
     for name, tree in sources():

@@ -1,0 +1,66 @@
+"""The manual as a site: Sphinx builds it without a warning, and a browser shows and searches it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Chromium, chromium
+
+from asrtool.cli.main import COMMANDS
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("sphinx", reason="Sphinx is not installed: make setup")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    sphinx = [sys.executable, "-m", "sphinx", "-qW", "--keep-going", "-c", "docs", "-d", str(out / "doctrees")]
+    subprocess.run([*sphinx, ".", str(out / "html")], check=True, cwd=ROOT)
+    return out / "html"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def test_every_command_is_on_the_page_of_commands(site: Path) -> None:
+    page = (site / "docs" / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f'id="asrtool-{name}"' not in page] == []
+
+
+def test_errors_are_listed_with_advice(site: Path) -> None:
+    page = (site / "docs" / "reference" / "errors.html").read_text(encoding="utf-8")
+    assert page.count("<li><p><strong>") > 500
+    assert "cannot be imported here ({error})</strong>: use .venv-k2/bin/asrtool" in page
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, browser: Chromium) -> None:
+    for page in sorted({*site.rglob("*.html")} - {site / "index.html"}):
+        browser.open(page, width=400)
+        width = browser.evaluate("document.documentElement.scrollWidth")
+        assert width <= 400, f"{page}: {width} pixels"
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("adpsgd-random", "docs/guide/distributed.html"),
+        ("own data", "docs/guide/corpora.html"),
+        ("resume", "docs/guide/training.html"),
+    ],
+)
+def test_the_search_finds_a_page(site: Path, browser: Chromium, words: str, page: str) -> None:
+    browser.open(site / "search.html")
+    browser.evaluate(f"location.search = '?q={words}'")
+    browser.wait_for("document.querySelector('.search-summary')?.innerText.startsWith('Search finished')")
+    links = browser.evaluate("[...document.querySelectorAll('#search-results li a')].map(link => link.href)")
+    assert page in str(links)
