@@ -17,7 +17,7 @@ from asrtool.cli.command import Command
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-KINDS = ("docs/how-to", "docs/reference/index", "docs/explanation")
+KINDS = ("docs/tutorials/index", "docs/how-to", "docs/reference/index", "docs/explanation")
 
 project = "asrtool"
 copyright = "the authors of asrtool"

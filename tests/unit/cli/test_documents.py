@@ -18,7 +18,7 @@ from asrtool.settings.values import read_toml
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     page
-    for folder in (".", "docs", "docs/guide", "docs/reference")
+    for folder in (".", "docs", "docs/guide", "docs/reference", "docs/tutorials")
     for page in sorted((ROOT / folder).glob("*.md"))
     if page.name not in ("settings.md", "CHANGELOG.md")
 ]
