@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings.decode import LM_WEIGHTS, WORD_PENALTIES
@@ -54,8 +54,7 @@ class DecodingParameters:
         return " ".join([self.method, *(f"{name}={value:g}" for name, value in self.items)])
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """Weights of a search with an n-gram; see DecodingParameters."""
 
     lm_weight: float

@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from asrtool.decode.search.prefix_tree import WordLm
 from asrtool.decode.words import is_spoken
 from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
@@ -19,6 +18,16 @@ from asrtool.models.objectives.topology import Span
 Tokens = tuple[int, ...]
 UNREACHED = (-math.inf, None)
 Chain = Any  # None or a tuple: the chain before, a word and the number of its tokens
+
+
+class WordLm(Protocol):
+    """Interface of a language model; states are opaque."""
+
+    def start(self) -> Any:
+        """The state before the first word."""
+
+    def step(self, state: Any, word: str) -> tuple[float, Any]:
+        """Return ln p of `word` (``</s>`` ends the sentence) and the next state."""
 
 
 class FixedSentenceLm:

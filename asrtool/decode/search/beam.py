@@ -1,36 +1,63 @@
-"""Method beam: CTC prefix beam search with the n-gram of the graph."""
+"""Method beam: CTC prefix beam search with the n-gram of the graph.
+
+A prefix is a number, its node of a tree that is made of lists, which take half the time of objects.
+"""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
-from asrtool.decode.search.prefix_tree import Prefix, PrefixTree, WordLm
+from asrtool.decode.search.prefix_tree import WordTables, add_token, end_sentence, make_tables
 from asrtool.errors import AsrtoolError
+from asrtool.lang.ngram.model import NgramLm
 from asrtool.settings.decode import BEAM_SIZES
 
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
+NONE = -1  # no node
 
-_first = itemgetter(0)
+
+class Candidates(NamedTuple):
+    """Candidates of all frames in one list; frame t begins at first_T[t]."""
+
+    log_blank_T: Sequence[float]
+    first_T: Sequence[int]
+    token: Sequence[int]
+    ratio: Sequence[float]  # p(token) / p(blank), falling in a frame
 
 
-class CtcPrefix(Prefix):
-    """The paths to it are summed here."""
+class Nodes(NamedTuple):
+    """Tree of prefixes, a value a node; node 0 is the root."""
 
-    __slots__ = ("blank", "spoken")
+    parent: list[int]
+    token: list[int]
+    child: list[int]  # the last one made
+    sibling: list[int]  # the one made before
+    blank: list[float]  # probability of the paths that end in blank; 0 outside the beam
+    spoken: list[float]  # and of those that end in `token`
+    lm: list[float]  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
+    beginning: list[int]  # as in add_token
+    unpaid: list[int]
+    state: list[int]
 
-    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
-        super().__init__(parent, token, lm_state)
-        self.blank = 0.0  # probability of the paths that end in blank
-        self.spoken = 0.0  # and of those that end in `token`
+
+class Reached(NamedTuple):
+    """Prefixes after a frame, before all but the best are dropped."""
+
+    node: list[int]
+    blank: list[float]
+    spoken: list[float]
+    score: list[float]
+    best: list[float]  # the highest scores, as many as the beam keeps; a heap
 
 
 class PrefixBeam:
@@ -42,12 +69,13 @@ class PrefixBeam:
     def __init__(
         self,
         pieces: Sequence[str],
-        lm: WordLm | None,
+        lm: NgramLm | None,
         words: Iterable[str],
         blank: int = 0,
         min_prob: float = MIN_PROB,
     ) -> None:
-        self.tree = PrefixTree(pieces, lm, words, CtcPrefix)
+        self.tables = make_tables(pieces, lm, words)
+        self.has_lm = lm is not None
         self.blank = blank
         self.min_prob = min_prob
 
@@ -56,111 +84,169 @@ class PrefixBeam:
 
         `weights.beam` prefixes are kept after each frame.
         """
-        root = self.tree.root(self.blank)
-        root.blank = 1.0
-        beam = [root]
-        log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
-        for log_blank, candidates in self._steps(log_probs_TV):
-            log_scale += log_blank
-            if candidates:
-                beam, scale = self._extend(beam, candidates, weights)
-                log_scale += math.log(scale)
-            else:
-                for prefix in beam:
-                    prefix.blank, prefix.spoken = prefix.blank + prefix.spoken, 0.0
-        return self._best(beam, weights, log_scale)
+        candidates = self._candidates(log_probs_TV)
+        lm_weight = weights.lm_weight if self.has_lm else 0.0
+        weights = weights._replace(lm_weight=lm_weight)
+        tokens, score = find_best(self.tables, self.blank, candidates, weights)
+        return tuple(tokens), score
 
-    def _steps(self, log_probs_TV: np.ndarray) -> Iterator[tuple[float, list[tuple[int, float]]]]:
-        """Yield (ln p(blank), [(token, p(token) / p(blank))]) of frames.
-
-        Consecutive frames of only blank are one step.
-        """
+    def _candidates(self, log_probs_TV: np.ndarray) -> Candidates:
+        """Return the candidates; a frame may have more than MAX_TOKENS."""
         log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
-        tokens_TK = _top_tokens(log_probs_TV, self.blank, MAX_TOKENS)
-        top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
-        keep_TK = top_TK >= math.log(self.min_prob) if self.min_prob > 0 else np.isfinite(top_TK)
-        ratios_TK = np.exp(top_TK - log_blank_T[:, None])
-        silence: float | None = None  # ln p of the run of blank frames before this one
-        for t in range(len(log_probs_TV)):
-            keep = keep_TK[t]
-            if not keep.any():
-                silence = (silence or 0.0) + log_blank_T[t]
+        least = np.float64(math.log(self.min_prob) if self.min_prob else -sys.float_info.max)
+        keep_TV = log_probs_TV >= least
+        keep_TV[:, self.blank] = False
+        frames, tokens = np.nonzero(keep_TV)
+        log_probs = log_probs_TV[frames, tokens].astype(np.float64)
+        order = np.lexsort((-log_probs, frames))
+        first_T = np.searchsorted(frames, np.arange(len(log_probs_TV) + 1))
+        ratios = np.exp(log_probs[order] - log_blank_T[frames])
+        return Candidates(*(values.tolist() for values in (log_blank_T, first_T, tokens[order], ratios)))
+
+
+def find_best(tables: WordTables, blank: int, candidates: Candidates, weights: Weights) -> tuple[list[int], float]:
+    """Return the tokens of the best prefix of an utterance, and ln of its score."""
+    nodes = Nodes([NONE], [blank], [NONE], [NONE], [1.0], [0.0], [0.0], [0], [0], [tables.start])
+    beam = [0]
+    ratio_of = [0.0] * len(tables.opens)  # by token; 0 for those that are no candidates
+    log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
+    for t in range(len(candidates.log_blank_T)):
+        log_scale += candidates.log_blank_T[t]
+        begin = candidates.first_T[t]
+        end = min(begin + MAX_TOKENS, candidates.first_T[t + 1])
+        if begin == end:
+            _end_in_blank(nodes, beam)
+            continue
+        for i in range(begin, end):
+            ratio_of[candidates.token[i]] = candidates.ratio[i]
+        reached = _stay(nodes, beam, ratio_of)
+        for i in range(begin, end):
+            ratio_of[candidates.token[i]] = 0.0
+        _grow(tables, nodes, reached, candidates, begin, end, weights)
+        beam, scale = _keep(nodes, beam, reached)
+        log_scale += math.log(scale)
+    found, highest = 0, -math.inf
+    for node in beam:
+        last = end_sentence(tables, nodes.beginning[node], nodes.unpaid[node], nodes.state[node], weights.word_penalty)
+        score = math.log(nodes.blank[node] + nodes.spoken[node]) + log_scale + nodes.lm[node]
+        score += weights.lm_weight * last
+        if score > highest:
+            found, highest = node, score
+    reverse = [found]
+    while nodes.parent[reverse[-1]] != NONE:
+        reverse.append(nodes.parent[reverse[-1]])
+    return [nodes.token[node] for node in reverse[-2::-1]], highest
+
+
+def _end_in_blank(nodes: Nodes, beam: list[int]) -> None:
+    """Move the beam past a frame of only blank."""
+    for node in beam:
+        nodes.blank[node] += nodes.spoken[node]
+        nodes.spoken[node] = 0.0
+
+
+def _stay(nodes: Nodes, beam: list[int], ratio_of: list[float]) -> Reached:
+    """Return the prefixes of the beam after a frame, without longer ones."""
+    parent, token, blank, spoken = nodes.parent, nodes.token, nodes.blank, nodes.spoken
+    blanks, spokens, scores = [0.0] * len(beam), [0.0] * len(beam), [0.0] * len(beam)
+    for i, node in enumerate(beam):
+        total, said = blank[node] + spoken[node], 0.0
+        ratio = ratio_of[token[node]]
+        if ratio > 0.0:
+            # The same token twice in a row is one token unless a blank is between.
+            before = parent[node]
+            said = spoken[node] * ratio
+            said += ratio * (blank[before] if token[before] == token[node] else blank[before] + spoken[before])
+        blanks[i], spokens[i] = total, said
+        scores[i] = math.log(total + said) + nodes.lm[node]
+    best = scores.copy()
+    heapq.heapify(best)
+    return Reached(beam.copy(), blanks, spokens, scores, best)
+
+
+def _grow(
+    tables: WordTables, nodes: Nodes, reached: Reached, candidates: Candidates, begin: int, end: int, weights: Weights
+) -> None:
+    """Add the prefixes that are one token longer and may stay."""
+    blank, spoken, best, beam_size = nodes.blank, nodes.spoken, reached.best, int(weights.beam)
+    gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # by one closed word, with a negative penalty
+    for b in range(len(reached.node)):
+        node = reached.node[b]
+        total = blank[node] + spoken[node]
+        # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
+        # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
+        least = 0.0
+        if len(best) == beam_size:
+            least = math.exp(min(best[0] - gain - nodes.lm[node], 700.0))
+        for i in range(begin, end):
+            token, ratio = candidates.token[i], candidates.ratio[i]
+            if ratio * total < least:
+                break
+            said = ratio * (blank[node] if token == nodes.token[node] else total)
+            if said < least or said == 0.0:
                 continue
-            if silence is not None:
-                yield silence, []
-                silence = None
-            yield log_blank_T[t], list(zip(tokens_TK[t, keep].tolist(), ratios_TK[t, keep].tolist(), strict=True))
-        if silence is not None:
-            yield silence, []
-
-    def _extend(
-        self, beam: list[CtcPrefix], candidates: list[tuple[int, float]], weights: Weights
-    ) -> tuple[list[CtcPrefix], float]:
-        """Return the beam after a frame with `candidates`, and its scale factor."""
-        after = _stay(beam, dict(candidates))
-        scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
-        cutoff = min(score for score, _ in scored) if len(scored) >= weights.beam else -math.inf
-        cutoff -= max(0.0, -weights.lm_weight * weights.word_penalty)  # a negative penalty is a gain of one closed word
-        for prefix in beam:
-            total = prefix.blank + prefix.spoken
-            # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
-            # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
-            least = math.exp(min(cutoff - prefix.lm, 700.0)) / total
-            for token, ratio in candidates:
-                if ratio < least:
-                    break
-                child = prefix.children.get(token) or self.tree.add(prefix, token, weights)
-                # The same token twice in a row is one token unless a blank is between.
-                spoken = ratio * (prefix.blank if token == prefix.token else total)
-                if child not in after and spoken > 0.0:
-                    after[child] = (0.0, spoken)
-                    scored.append((math.log(spoken) + child.lm, child))
-        return self._prune(scored, after, int(weights.beam))
-
-    def _prune(
-        self, scored: list[tuple[float, CtcPrefix]], after: dict[CtcPrefix, tuple[float, float]], beam_size: int
-    ) -> tuple[list[CtcPrefix], float]:
-        scored.sort(key=_first, reverse=True)
-        kept = [prefix for _, prefix in scored[:beam_size]]
-        scale = max(sum(after[prefix]) for prefix in kept)
-        for prefix in kept:
-            blank, spoken = after[prefix]
-            prefix.blank, prefix.spoken = blank / scale, spoken / scale
-        return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
-
-    def _best(self, beam: list[CtcPrefix], weights: Weights, log_scale: float) -> tuple[tuple[int, ...], float]:
-        scored = []
-        for prefix in beam:
-            score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm + self.tree.end(prefix, weights)
-            scored.append(score)
-        best = max(range(len(beam)), key=scored.__getitem__)
-        return beam[best].tokens(), scored[best]
+            child = _child_of(tables, nodes, node, token, weights)
+            if blank[child] + spoken[child] > 0.0:
+                continue  # it is in the beam
+            score = math.log(said) + nodes.lm[child]
+            if len(best) < beam_size:
+                heapq.heappush(best, score)
+            elif score > best[0]:
+                heapq.heapreplace(best, score)
+            elif score < best[0]:
+                continue
+            reached.node.append(child)
+            reached.blank.append(0.0)
+            reached.spoken.append(said)
+            reached.score.append(score)
 
 
-def _stay(beam: list[CtcPrefix], ratio_of: dict[int, float]) -> dict[CtcPrefix, tuple[float, float]]:
-    """(blank, spoken) after a frame of the prefixes that are in the beam already."""
-    total_of = {prefix: prefix.blank + prefix.spoken for prefix in beam}
-    after = {}
-    for prefix, total in total_of.items():
-        spoken = 0.0
-        ratio = ratio_of.get(prefix.token)
-        if ratio is not None:
-            spoken = prefix.spoken * ratio
-            parent = prefix.parent
-            if parent in total_of:
-                spoken += ratio * (parent.blank if parent.token == prefix.token else total_of[parent])
-        after[prefix] = (total, spoken)
-    return after
+def _child_of(tables: WordTables, nodes: Nodes, node: int, token: int, weights: Weights) -> int:
+    """Return the child of a node by a token; make it if missing."""
+    child = nodes.child[node]
+    while child != NONE and nodes.token[child] != token:
+        child = nodes.sibling[child]
+    if child != NONE:
+        return child
+    log_prob, beginning, unpaid, state = add_token(
+        tables, nodes.beginning[node], nodes.unpaid[node], nodes.state[node], token, weights.word_penalty
+    )
+    child = len(nodes.token)
+    nodes.parent.append(node)
+    nodes.token.append(token)
+    nodes.child.append(NONE)
+    nodes.sibling.append(nodes.child[node])
+    nodes.blank.append(0.0)
+    nodes.spoken.append(0.0)
+    nodes.lm.append(nodes.lm[node] + weights.lm_weight * log_prob)
+    nodes.beginning.append(beginning)
+    nodes.unpaid.append(unpaid)
+    nodes.state.append(state)
+    nodes.child[node] = child
+    return child
 
 
-def _top_tokens(log_probs_TV: np.ndarray, blank: int, num: int) -> np.ndarray:
-    """Return the `num` most probable tokens of each frame but `blank`, (T, num)."""
-    others_V = np.delete(np.arange(log_probs_TV.shape[1]), blank)
-    tokens_TV = -log_probs_TV[:, others_V]
-    num = min(num, tokens_TV.shape[1])
-    top_TK = np.argpartition(tokens_TV, num - 1, axis=1)[:, :num]
-    order_TK = np.take_along_axis(tokens_TV, top_TK, axis=1).argsort(axis=1)
-    return others_V[np.take_along_axis(top_TK, order_TK, axis=1)]
+def _keep(nodes: Nodes, beam: list[int], reached: Reached) -> tuple[list[int], float]:
+    """Return the next beam, and the scale factor of its probabilities."""
+    for node in beam:
+        nodes.blank[node] = nodes.spoken[node] = 0.0
+    worst = reached.best[0]
+    ties = reached.best.count(worst)
+    kept, scale = beam[:0], 0.0
+    for i, score in enumerate(reached.score):
+        if score == worst:
+            ties -= 1
+        if score > worst or (score == worst and ties >= 0):
+            kept.append(i)
+            scale = max(scale, reached.blank[i] + reached.spoken[i])
+    after = beam[:0]
+    for i in kept:
+        blank, spoken = reached.blank[i] / scale, reached.spoken[i] / scale
+        if blank + spoken > VANISHED:
+            node = reached.node[i]
+            nodes.blank[node], nodes.spoken[node] = blank, spoken
+            after.append(node)
+    return after, scale
 
 
 def prefix_axes(settings: Any) -> Sequence[Axis]:

@@ -7,37 +7,128 @@ soon as no vocabulary word begins so. Otherwise joining words would be the cheap
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from asrtool.decode.parameters import Weights
 from asrtool.decode.words import opens_word, written
+from asrtool.lang.ngram.model import Ints, NgramLm, NgramTables, empty_ngrams, find_key, score_word
+from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
 
+NO_BEGINNING = -1
+MAX_REMEMBERED = 500_000  # added tokens kept, about 200 MB
 
-class WordLm(Protocol):
-    """Interface of a language model for a search; states are opaque."""
 
-    def start(self) -> Any:
-        """The state before the first word."""
+class WordTables(NamedTuple):
+    """Words and n-gram as arrays.
 
-    def step(self, state: Any, word: str) -> tuple[float, Any]:
-        """Return ln p of `word` (``</s>`` ends the sentence) and the next state."""
+    Beginnings of words are numbered; 0 is the empty one, and NO_BEGINNING the last, which stands for all others.
+    """
+
+    opens: np.ndarray  # whether each token opens a word
+    keys: Ints  # beginning * number of tokens + token, rising, where
+    longer: Ints  # a beginning follows
+    word: Ints  # the number, in the n-gram, of the word that each beginning is if it ends there
+    is_word: np.ndarray  # whether that is in the vocabulary
+    log_piece: float  # of a uniform draw
+    start: int  # state of the n-gram before the first word
+    end: int  # number of </s>
+    ngram: NgramTables
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def make_tables(pieces: Sequence[str], lm: NgramLm | None, words: Iterable[str]) -> WordTables:
+    """Tables of `words` written in `pieces`; without `lm` the scores mean nothing."""
+    lm = lm or NgramLm(empty_ngrams([]))
+    encoded = {word.encode() for word in words}
+    beginnings = sorted({b"", *(word[:length] for word in encoded for length in range(len(word) + 1))})
+    number = {text: i for i, text in enumerate(beginnings)}
+    opens = [opens_word(piece) for piece in pieces]
+    tokens_of = defaultdict(list)
+    for token, piece in enumerate(pieces):
+        tokens_of[written(piece)].append(token)
+    longest = max(map(len, tokens_of))
+    longer = {
+        number[text[:cut]] * len(pieces) + token: i
+        for i, text in enumerate(beginnings)
+        for cut in range(max(0, len(text) - longest), len(text) + 1)
+        for token in tokens_of.get(text[cut:], ())
+        if not (cut and opens[token])
+    }
+    keys = sorted(longer)
+    return WordTables(
+        np.array(opens),
+        np.array(keys, np.int64),
+        np.array([longer[key] for key in keys], np.int64),
+        np.array([*(lm.number(text.decode(errors="replace")) for text in beginnings), lm.number("")]),
+        np.array([*(text in encoded for text in beginnings), False]),
+        -math.log(len(pieces)),
+        lm.start(),
+        lm.number(EOS),
+        lm.tables,
+    )
+
+
+@functools.lru_cache(MAX_REMEMBERED)
+def add_token(
+    tables: WordTables, beginning: int, unpaid: int, state: int, token: int, word_penalty: float
+) -> tuple[float, int, int, int]:
+    """Return the gain of ln p by a token; beginning, unpaid and state after it.
+
+    `unpaid` are the pieces of the open word, as long as it may become a word of the vocabulary.
+    """
+    log_prob = 0.0
+    if tables.opens[token]:
+        log_prob, state = close_word(tables, beginning, unpaid, state, word_penalty)
+        beginning, unpaid = 0, 0
+    unpaid += 1
+    if beginning != NO_BEGINNING:
+        at = find_key(tables.keys, beginning * len(tables.opens) + token)
+        beginning = int(tables.longer[at]) if at >= 0 else NO_BEGINNING
+    if beginning == NO_BEGINNING:
+        log_prob += unpaid * tables.log_piece
+        unpaid = 0
+    return log_prob, beginning, unpaid, state
+
+
+def close_word(tables: WordTables, beginning: int, unpaid: int, state: int, word_penalty: float) -> tuple[float, int]:
+    """Return ln p of the open word minus its penalty, and the state after it."""
+    if beginning == 0:
+        return 0.0, state
+    log_prob, state = score_word(tables.ngram, state, int(tables.word[beginning]))
+    log_prob -= word_penalty
+    if not tables.is_word[beginning]:
+        log_prob += unpaid * tables.log_piece
+    return log_prob, state
+
+
+def end_sentence(tables: WordTables, beginning: int, unpaid: int, state: int, word_penalty: float) -> float:
+    """Return ln p of the last word and the end."""
+    log_prob, state = close_word(tables, beginning, unpaid, state, word_penalty)
+    return log_prob + score_word(tables.ngram, state, tables.end)[0]
 
 
 class Prefix:
     """A node of the tree."""
 
-    __slots__ = ("children", "lm", "lm_state", "parent", "token", "unpaid", "word")
+    __slots__ = ("beginning", "children", "lm", "lm_state", "parent", "token", "unpaid")
 
-    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
+    def __init__(self, parent: Prefix | None, token: int, lm_state: int) -> None:
         self.parent = parent
         self.token = token
-        self.word = b""  # the open word, as far as it goes; a token may be a part of a character
-        self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
+        self.beginning, self.unpaid, self.lm_state = 0, 0, lm_state  # as in add_token
         self.lm = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
-        self.lm_state = lm_state
         self.children: dict[int, Any] = {}  # of the class of this node
 
     def tokens(self) -> tuple[int, ...]:
@@ -55,7 +146,7 @@ class Placed(Prefix):
 
     __slots__ = ("log_prob", "row")
 
-    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
+    def __init__(self, parent: Prefix | None, token: int, lm_state: int) -> None:
         super().__init__(parent, token, lm_state)
         self.row, self.log_prob = 0, 0.0
 
@@ -75,49 +166,30 @@ Node = TypeVar("Node", bound=Prefix)
 class PrefixTree(Generic[Node]):
     """Token sequences with language model scores, or without if `lm` is None."""
 
-    def __init__(self, pieces: Sequence[str], lm: WordLm | None, words: Iterable[str], node: type[Node]) -> None:
-        self.texts = [written(piece) for piece in pieces]
-        self.opens = [opens_word(piece) for piece in pieces]
-        self.lm = lm
-        self.words = frozenset(word.encode() for word in words)
-        self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
-        self.log_piece = -math.log(len(pieces))  # of a uniform draw
+    def __init__(self, pieces: Sequence[str], lm: NgramLm | None, words: Iterable[str], node: type[Node]) -> None:
+        self.tables = make_tables(pieces, lm, words)
+        self.has_lm = lm is not None
         self.node = node
 
     def root(self, no_token: int) -> Node:
         """Return the node before the first token, with a dummy token."""
-        return self.node(None, no_token, self.lm.start() if self.lm else None)
+        return self.node(None, no_token, self.tables.start)
 
     def add(self, prefix: Node, token: int, weights: Weights) -> Node:
         """A new child of `prefix`."""
         child = self.node(prefix, token, prefix.lm_state)
         prefix.children[token] = child
         child.lm = prefix.lm
-        if not self.lm:
-            return child
-        child.word, child.unpaid = prefix.word, prefix.unpaid
-        if self.opens[token]:
-            log_prob, child.lm_state = self._close(prefix, weights.word_penalty)
-            child.lm += weights.lm_weight * log_prob
-            child.word, child.unpaid = b"", 0
-        child.word += self.texts[token]
-        child.unpaid += 1
-        if child.word not in self.beginnings:
-            child.lm += weights.lm_weight * child.unpaid * self.log_piece
-            child.unpaid = 0
+        if self.has_lm:
+            gain, child.beginning, child.unpaid, child.lm_state = add_token(
+                self.tables, prefix.beginning, prefix.unpaid, prefix.lm_state, token, weights.word_penalty
+            )
+            child.lm += weights.lm_weight * gain
         return child
 
     def end(self, prefix: Node, weights: Weights) -> float:
         """Return the score of the last word and the end of the sentence."""
-        if not self.lm:
+        if not self.has_lm:
             return 0.0
-        last, state = self._close(prefix, weights.word_penalty)
-        return weights.lm_weight * (last + self.lm.step(state, "</s>")[0])
-
-    def _close(self, prefix: Node, word_penalty: float) -> tuple[float, Any]:
-        """Return ln p of the open word minus its penalty, and the state after it."""
-        if not prefix.word or not self.lm:
-            return 0.0, prefix.lm_state
-        log_prob, state = self.lm.step(prefix.lm_state, prefix.word.decode(errors="replace"))
-        log_prob -= word_penalty
-        return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state
+        state = (prefix.beginning, prefix.unpaid, prefix.lm_state)
+        return weights.lm_weight * end_sentence(self.tables, *state, weights.word_penalty)

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,40 @@ def empty_ngrams(words: list[str]) -> Ngrams:
     return Ngrams(words, [0, 1], np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1))
 
 
+class NgramTables(NamedTuple):
+    """Arrays of Ngrams, a value a node, for `score_word`."""
+
+    num_words: int
+    keys: Ints
+    log10_prob: Floats
+    log10_backoff: Floats
+    suffix: Ints
+    history: Ints
+
+
+def find_key(keys: Ints, key: int) -> int:
+    """Return the position of `key` in rising `keys`, -1 if it is not there."""
+    at = int(np.searchsorted(keys, key))
+    return at if at < len(keys) and keys[at] == key else -1
+
+
+def score_word(tables: NgramTables, state: int, word: int) -> tuple[float, int]:
+    """Return ln p of a word after a state, and the state after it.
+
+    `word` is its number, -1 for a word that even ``<unk>`` does not stand for.
+    """
+    if word < 0:
+        return LOG10_NEVER * math.log(10), 0
+    log10_prob = 0.0
+    node = find_key(tables.keys, state * tables.num_words + word)
+    while node < 0 and state > 0:
+        log10_prob += tables.log10_backoff[state]
+        state = int(tables.suffix[state])
+        node = find_key(tables.keys, state * tables.num_words + word)
+    node = max(node, 0)
+    return float(log10_prob + tables.log10_prob[node]) * math.log(10), int(tables.history[node])
+
+
 class NgramLm:
     """Back-off model that scores one word at a time, or sentences.
 
@@ -111,16 +146,20 @@ class NgramLm:
     """
 
     def __init__(self, model: Ngrams) -> None:
-        self._model = model
+        arrays = (model.keys, model.log10_prob, model.log10_backoff, model.suffix, model.history)
+        self.tables = NgramTables(len(model.words), *arrays)
         self._ids = {word: number for number, word in enumerate(model.words)}
-        self._keys = model.keys
-        self._suffix = model.suffix
-        self._history = model.history
         self._steps: dict[tuple[int, str], tuple[float, int]] = {}
+
+    def number(self, word: str) -> int:
+        """Return the number of `word`, of ``<unk>`` if unknown, -1 without ``<unk>``."""
+        return self._ids.get(word, self._ids.get(UNK, -1))
 
     def start(self) -> int:
         """The state before the first word of a sentence."""
-        return int(self._history[self._find(0, self._ids[BOS])]) if BOS in self._ids else 0
+        if BOS not in self._ids:
+            return 0
+        return int(self.tables.history[max(find_key(self.tables.keys, self._ids[BOS]), 0)])
 
     def step(self, state: int, word: str) -> tuple[float, int]:
         """Natural log probability of `word` after `state`, and the state after `word`.
@@ -131,7 +170,7 @@ class NgramLm:
         if result is None:
             if len(self._steps) >= MAX_REMEMBERED:
                 self._steps.clear()
-            result = self._steps[state, word] = self._step(state, word)
+            result = self._steps[state, word] = score_word(self.tables, state, self.number(word))
         return result
 
     def log_prob(self, sentence: str | Sequence[str]) -> float:
@@ -148,22 +187,3 @@ class NgramLm:
         if not split:
             raise AsrtoolError("a text without sentences has no perplexity", "give at least one")
         return math.exp(-sum(map(self.log_prob, split)) / sum(len(words) + 1 for words in split))
-
-    def _step(self, state: int, word: str) -> tuple[float, int]:
-        number = self._ids.get(word, self._ids.get(UNK))
-        if number is None:
-            return LOG10_NEVER * math.log(10), 0
-        log10_prob = 0.0
-        node = self._find(state, number)
-        while not node and state:
-            log10_prob += self._model.log10_backoff[state]
-            state = int(self._suffix[state])
-            node = self._find(state, number)
-        log10_prob += self._model.log10_prob[node]
-        return float(log10_prob) * math.log(10), int(self._history[node])
-
-    def _find(self, state: int, number: int) -> int:
-        """Return the node of word `number` after the history `state`, or 0."""
-        key = state * len(self._model.words) + number
-        node = int(np.searchsorted(self._keys, key))
-        return node if node < len(self._keys) and self._keys[node] == key else 0

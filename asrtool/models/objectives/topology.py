@@ -98,26 +98,33 @@ class CtcTopology(Topology):
         num_rows, num_states = len(scores_TV), 2 * len(tokens) + 1
         labels = np.full(num_states, BLANK)
         labels[1::2] = tokens
-        skips = np.zeros(num_states, dtype=bool)
-        skips[3::2] = labels[3::2] != labels[1:-2:2]
-        emit_TS = scores_TV[:, labels].astype(np.float64)
-        score = np.full(num_states + 2, -np.inf)  # two states of padding in front: score[2 + s] belongs to state s
-        score[2] = 0.0
-        moves_TS = np.zeros((num_rows, num_states), dtype=np.int8)
-        came = np.empty((3, num_states))
-        for t in range(num_rows):
-            came[0] = score[2:]
-            came[1] = score[1:-1]
-            came[2] = np.where(skips, score[:-2], -np.inf)
-            if t == 0:
-                came[2] = -np.inf
-            moves_TS[t] = came.argmax(axis=0)
-            score[2:] = came.max(axis=0) + emit_TS[t]
+        skip_cost = np.full(num_states, -np.inf)
+        skip_cost[3::2][labels[3::2] != labels[1:-2:2]] = 0.0
+        score_TS = np.full((num_rows + 1, num_states + 2), -np.inf)  # column 2 + s is state s
+        score_TS[0, 2] = 0.0
+        score_TS[1:, 2:] = scores_TV[:, labels]
+        best = np.empty(num_states)
+        for before, after in zip(score_TS[:-1], score_TS[1:, 2:], strict=True):
+            np.add(before[:-2], skip_cost, out=best)
+            np.maximum(best, before[1:-1], out=best)
+            np.maximum(best, before[2:], out=best)
+            after += best
+        score_of = score_TS.item
         state = num_states - 1
-        if num_states > 1 and score[2 + state - 1] > score[2 + state]:
+        if num_states > 1 and score_of(num_rows, 2 + state - 1) > score_of(num_rows, 2 + state):
             state -= 1
-        assert np.isfinite(score[2 + state]), f"{len(tokens)} tokens do not fit {num_rows} rows"
-        return list(labels[_trace(moves_TS, state)].tolist())
+        assert np.isfinite(score_of(num_rows, 2 + state)), f"{len(tokens)} tokens do not fit {num_rows} rows"
+        label_of, skip_cost_of = labels.tolist(), skip_cost.tolist()
+        path = []
+        for t in range(num_rows - 1, -1, -1):
+            path.append(label_of[state])
+            stay, advance = score_of(t, 2 + state), score_of(t, 1 + state)
+            skip = score_of(t, state) + skip_cost_of[state]
+            if skip > max(stay, advance):
+                state -= 2
+            elif advance > stay:
+                state -= 1
+        return path[::-1]
 
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
         """Runs of equal tokens, blanks left out."""
@@ -150,14 +157,6 @@ class CtcTopology(Topology):
             lines.append(f"{state} {state} {label} 0")
             lines += [f"{state} {to} {other} {other}" for to, other in enumerate(labels, 1) if to != state]
         return "\n".join([*lines, *map(str, range(len(labels) + 1))]) + "\n"
-
-
-def _trace(moves_TS: np.ndarray, state: int) -> np.ndarray:
-    states = np.empty(len(moves_TS), dtype=np.int64)
-    for t in range(len(moves_TS) - 1, -1, -1):
-        states[t] = state
-        state -= int(moves_TS[t, state])  # the moves are bytes, too small for a state
-    return states
 
 
 class LeafTopology(Topology):

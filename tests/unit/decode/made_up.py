@@ -19,11 +19,26 @@ from asrtool.decode.search.method import make_methods
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram.estimate import build_lm
+from asrtool.lang.ngram.model import NgramLm, empty_ngrams
 from asrtool.lang.phones import write_phones
+from asrtool.lang.text import BOS, EOS, UNK
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.topology import CtcTopology
 from asrtool.settings.config import Config
 from asrtool.settings.lang import Lm
+
+
+def draw_bigrams(words: Sequence[str], seed: int) -> NgramLm:
+    """A bigram of `words` whose probabilities, of two thirds of the pairs, and back-off weights are drawn."""
+    random, symbols = np.random.default_rng(seed), [BOS, EOS, UNK, *words]
+    num = len(symbols)
+
+    def draw(size: int) -> np.ndarray:
+        return np.log10(random.uniform(0.01, 0.99, size))
+
+    unigrams = empty_ngrams(symbols).extended(np.zeros(num, np.int64), np.arange(num), draw(num), draw(num))
+    history, word = np.divmod(np.flatnonzero(random.random(num * num) < 2 / 3), num)
+    return NgramLm(unigrams.extended(1 + history, word, draw(len(word)), np.zeros(len(word))))
 
 
 def write_phone_language(work: Path, sentences: Sequence[str], order: int = 3) -> None:

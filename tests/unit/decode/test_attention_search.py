@@ -12,29 +12,23 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from made_up import draw_bigrams
 
 from asrtool.decode.parameters import DecodingParameters, TuningFile, Weights, format_parameters
 from asrtool.decode.search.attention import BLANK, END, Attended, Beam, Decoder, Greedy, PrefixScorer
 from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.decode.words import WordPieces
 from asrtool.errors import AsrtoolError
+from asrtool.lang.ngram.model import NgramLm
 from asrtool.models.objectives.attention import Attention
 from asrtool.settings.decode import AttentionBeam
 from asrtool.settings.models import Attention as AttentionSettings
 
 PIECES = ["<blank>", "▁a", "b", "▁c"]
 FRAME_S = 0.03
+WORDS = ("a", "ab", "c")
+BIGRAMS = draw_bigrams(WORDS, seed=1)
 NUM_ROWS = 4
-
-
-class Bigrams:
-    """A language model with made-up probabilities; its state is the word before."""
-
-    def start(self) -> Any:
-        return ""
-
-    def step(self, state: Any, word: str) -> tuple[float, Any]:
-        return -1.0 - (7 * len(state) + 3 * len(word) + sum(map(ord, state + word))) % 5, word
 
 
 def objective_of(seed: int) -> Attention:
@@ -45,14 +39,14 @@ def objective_of(seed: int) -> Attention:
     return objective
 
 
-def search_of(kind: type, seed: int, lm: Bigrams | None = None) -> Any:
+def search_of(kind: type, seed: int, lm: NgramLm | None = None) -> Any:
     search = object.__new__(kind)
     objective = objective_of(seed)
     search.weights = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
     search.settings, search.grouping = AttentionBeam(), WordPieces(PIECES)
     search.resources = SimpleNamespace(acoustic=SimpleNamespace(frame_s=FRAME_S, model=SimpleNamespace()))
     search.resources.acoustic.model.objective = objective
-    search.tree = PrefixTree(PIECES, lm, ["a", "ab", "c"], Attended)
+    search.tree = PrefixTree(PIECES, lm, WORDS, Attended)
     return search
 
 
@@ -94,10 +88,10 @@ def best_of_all(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: 
 
 @pytest.mark.parametrize(  # each pair of values once
     ("lm", "ctc_weight", "word_penalty"),
-    [(None, 0.0, 0.5), (None, 0.4, -3.0), (Bigrams(), 0.0, -3.0), (Bigrams(), 0.4, 0.5)],
+    [(None, 0.0, 0.5), (None, 0.4, -3.0), (BIGRAMS, 0.0, -3.0), (BIGRAMS, 0.4, 0.5)],
 )
 def test_a_beam_that_holds_all_finds_the_best_sequence(
-    lm: Bigrams | None, ctc_weight: float, word_penalty: float
+    lm: NgramLm | None, ctc_weight: float, word_penalty: float
 ) -> None:
     found = []
     for seed in range(5):
@@ -134,8 +128,8 @@ def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight:
     return max(ended, key=ended.__getitem__)
 
 
-@pytest.mark.parametrize(("ctc_weight", "lm"), [(0.0, Bigrams()), (0.6, None), (0.4, Bigrams())])
-def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm: Bigrams | None) -> None:
+@pytest.mark.parametrize(("ctc_weight", "lm"), [(0.0, BIGRAMS), (0.6, None), (0.4, BIGRAMS)])
+def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm: NgramLm | None) -> None:
     for seed in range(4):
         search, rows_TC, weights = search_of(Beam, seed, lm), rows_of(seed), Weights(0.7, 0.5, beam=1)
         expected = best_of_beam(search, rows_TC, weights, ctc_weight)
@@ -145,7 +139,7 @@ def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm:
 @pytest.mark.parametrize("seed", [10, 16, 31])
 def test_a_reward_for_words_makes_up_for_what_they_cost(seed: int) -> None:
     """All that lives is worse than the best that has ended, until it gets its reward."""
-    search, rows_TC = search_of(Beam, seed, Bigrams()), rows_of(seed)
+    search, rows_TC = search_of(Beam, seed, BIGRAMS), rows_of(seed)
     weights = Weights(0.7, -8.0, beam=10**6)
     assert search.best(rows_TC, weights, 0.0).tokens() == best_of_all(search, rows_TC, weights, 0.0)
 

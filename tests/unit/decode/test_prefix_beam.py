@@ -10,26 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import draw_bigrams
 
 from asrtool.decode.parameters import Weights
 from asrtool.decode.search.beam import PrefixBeam
+from asrtool.lang.ngram.model import NgramLm
 
 PIECES = ("<blk>", "\u2581a", "b", "\u2581c")  # each piece is a letter
 WORDS = ("a", "abb", "c", "cb", "b")
-
-
-class BigramLm:
-    """A bigram with a probability for every pair of words, drawn from a seed; the state is the word before."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def start(self) -> str:
-        return "<s>"
-
-    def step(self, state: str, word: str) -> tuple[float, str]:
-        key = sum(map(ord, state)) * 31 + sum(map(ord, word)) * 7 + self.seed
-        return float(np.log(np.random.default_rng(key).uniform(0.01, 0.99))), word
 
 
 # Pieces, the letter or byte of each, and words
@@ -47,12 +35,16 @@ def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) 
 
 
 def lm_score(
-    lm: BigramLm, tokens: tuple[int, ...], word_penalty: float = 0.0, language: Language = IN_LETTERS
+    lm: NgramLm,
+    tokens: tuple[int, ...],
+    word_penalty: float = 0.0,
+    language: Language = IN_LETTERS,
+    end: tuple[bytes, ...] = (b"</s>",),
 ) -> float:
     """ln p of the words, each with its penalty, and of the end; an unknown word costs ln V for each piece besides."""
     words = words_of(tokens, language)
     score, state = -word_penalty * len(words), lm.start()
-    for word in [*words, b"</s>"]:
+    for word in (*words, *end):
         log_prob, state = lm.step(state, word.decode(errors="replace"))
         score += log_prob
     unknown = (word for word in words if word not in [known.encode() for known in language[2]])
@@ -90,7 +82,7 @@ def posteriors(draw: st.DrawFn, max_frames: int = 5) -> np.ndarray:
 def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
     log_probs_TV: np.ndarray, seed: int, lm_weight: float, word_penalty: float, language: Language
 ) -> None:
-    lm = BigramLm(seed)
+    lm = draw_bigrams(language[2], seed)
     exact = {
         tokens: score + lm_weight * lm_score(lm, tokens, word_penalty, language)
         for tokens, score in sum_over_paths(log_probs_TV).items()
@@ -101,14 +93,13 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
     assert exact[tokens] == pytest.approx(max(exact.values()), abs=1e-4)
 
 
-def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, weights: Weights) -> tuple[int, ...]:
+def plain_prefix_beam(log_probs_TV: np.ndarray, lm: NgramLm, weights: Weights) -> tuple[int, ...]:
     """The same search written down plainly: every extension is scored, then all but `beam_size` are dropped."""
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
         closed, (open_word, *_) = prefix[:opened], words_of(prefix[opened:]) or [b""]
-        last = [b"<s>", *words_of(closed)][-1].decode()
-        lm_log_prob = lm_score(lm, closed, weights.word_penalty) - lm.step(last, "</s>")[0]
+        lm_log_prob = lm_score(lm, closed, weights.word_penalty, end=())
         if not any(word.startswith(open_word.decode()) for word in WORDS):
             lm_log_prob -= len(open_word) * math.log(len(PIECES))
         return math.log(sum(parts)) + weights.lm_weight * lm_log_prob
@@ -138,7 +129,7 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, weights: Weights) 
 def test_a_narrow_beam_keeps_what_scoring_every_extension_keeps(
     log_probs_TV: np.ndarray, seed: int, weights: Weights
 ) -> None:
-    lm = BigramLm(seed)
+    lm = draw_bigrams(WORDS, seed)
     tokens, _ = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, weights)
     assert tokens == plain_prefix_beam(log_probs_TV, lm, weights)
 
@@ -148,16 +139,16 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
     log_probs_TV = np.full((num_frames, len(PIECES)), -200.0, dtype=np.float32)
     log_probs_TV[::2, 0] = 0.0
     log_probs_TV[1::2, 1] = 0.0
-    beam = PrefixBeam(PIECES, BigramLm(3), WORDS, min_prob=0.0)
+    beam = PrefixBeam(PIECES, draw_bigrams(WORDS, 3), WORDS, min_prob=0.0)
     tokens, score = beam.search(log_probs_TV, weigh(0.5, beam_size=8))
     assert tokens == (1,) * (num_frames // 2)
-    assert score == pytest.approx(0.5 * lm_score(BigramLm(3), tokens), rel=1e-6)
+    assert score == pytest.approx(0.5 * lm_score(draw_bigrams(WORDS, 3), tokens), rel=1e-6)
 
 
 def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
     rows = np.array([[0.1, 0.8, 0.06, 0.04], [0.3, 0.1, 0.5, 0.1]])
     silence = np.array([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 5)
-    beam, weights = PrefixBeam(PIECES, BigramLm(1), WORDS), weigh(0.5, beam_size=8)
+    beam, weights = PrefixBeam(PIECES, draw_bigrams(WORDS, 1), WORDS), weigh(0.5, beam_size=8)
     with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), weights)
     one_blank = np.array([[1.0, 0.0, 0.0, 0.0]])
     with np.errstate(divide="ignore"):

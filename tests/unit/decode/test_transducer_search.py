@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_up import draw_bigrams
 
 from asrtool.decode.parameters import DecodingParameters, Weights
 from asrtool.decode.search import transducer
 from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.decode.search.transducer import Beam, Emitted, Greedy, Joint
 from asrtool.decode.words import WordPieces
+from asrtool.lang.ngram.model import NgramLm
 from asrtool.models.objectives.transducer import Transducer
 from asrtool.settings.models import Transducer as TransducerSettings
 
 PIECES = ["<blank>", "▁a", "b", "▁c"]
 FRAME_S = 0.03
+WORDS = ("a", "ab", "c")
+BIGRAMS = draw_bigrams(WORDS, seed=1)
 
 
 def random_joint(seed: int, joint_size: int = 5, context: int = 2, scale: float = 2.0) -> Joint:
@@ -34,22 +38,12 @@ def random_joint(seed: int, joint_size: int = 5, context: int = 2, scale: float 
     return Joint({name: scale * random.standard_normal(shape) for name, shape in shapes.items()}, context)
 
 
-class Bigrams:
-    """A language model with made-up probabilities; its state is the word before."""
-
-    def start(self) -> Any:
-        return ""
-
-    def step(self, state: Any, word: str) -> tuple[float, Any]:
-        return -1.0 - (7 * len(state) + 3 * len(word) + sum(map(ord, state + word))) % 5, word
-
-
-def search_of(kind: type, joint: Joint, lm: Bigrams | None = None) -> Any:
+def search_of(kind: type, joint: Joint, lm: NgramLm | None = None) -> Any:
     search = object.__new__(kind)
     search.joint, search.grouping = joint, WordPieces(PIECES)
     search.most_a_row = transducer.MOST_A_ROW
     search.resources = SimpleNamespace(acoustic=SimpleNamespace(frame_s=FRAME_S))
-    search.tree = PrefixTree(PIECES, lm, ["a", "ab", "c"], Emitted)
+    search.tree = PrefixTree(PIECES, lm, WORDS, Emitted)
     return search
 
 
@@ -72,9 +66,9 @@ def best_of_all(joint: Joint, rows_TJ: np.ndarray, tree: PrefixTree[Emitted], we
     return max(found, key=total)
 
 
-@pytest.mark.parametrize("lm", [None, Bigrams()])
+@pytest.mark.parametrize("lm", [None, BIGRAMS])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_beam_that_holds_all_finds_the_best_sequence(seed: int, lm: Bigrams | None) -> None:
+def test_a_beam_that_holds_all_finds_the_best_sequence(seed: int, lm: NgramLm | None) -> None:
     joint = random_joint(seed, scale=0.8)  # so flat that sums of alignments decide
     rows_TJ = 2 * np.random.default_rng(100 + seed).standard_normal((4, 5))
     weights = Weights(0.7, 0.5, beam=10**6)
@@ -88,7 +82,7 @@ def test_a_beam_is_kept_by_the_language_model_as_well() -> None:
     probs_TV = np.array([[0.05, 0.9, 0.03, 0.02], [0.15, 0.05, 0.3, 0.5]])
     joint.log_probs = lambda row_J, contexts: np.log(np.repeat(probs_TV[[int(row_J[0])]], len(contexts), axis=0))
     rows_TJ = np.arange(2.0)[:, None]
-    found = [search_of(Beam, joint, lm).best(rows_TJ, Weights(2.0, 0.0, beam=1)) for lm in (None, Bigrams())]
+    found = [search_of(Beam, joint, lm).best(rows_TJ, Weights(2.0, 0.0, beam=1)) for lm in (None, BIGRAMS)]
     assert [best.tokens() for best in found] == [(1, 3), (1, 2)]
 
 
