@@ -105,19 +105,22 @@ def main() -> None:
         place = folder / (f"{name}-{options.million_words:g}" if name.startswith("ngram") else name)
         place.mkdir(parents=True, exist_ok=True)
         for work in WORKS[name](demo, place, options.million_words):
-            report(work, measure(work, place, options.rounds))
+            report(work, *measure(work, place, options.rounds))
 
 
-def measure(work: Work, folder: Path, rounds: int) -> list[list[Run]]:
-    """Run the sides in turns."""
+def measure(work: Work, folder: Path, rounds: int) -> tuple[list[list[Run]], list[str]]:
+    """Run the sides in turns; return their runs, and the results of the last round."""
     runs: list[list[Run]] = [[] for _ in work.sides]
+    results: list[str] = []
     for _ in range(rounds):
+        results = []
         for side, of_side in zip(work.sides, runs, strict=True):
             if side.makes:
                 shutil.rmtree(folder / side.makes, ignore_errors=True)
                 (folder / side.makes).unlink(missing_ok=True)
             of_side.append(run(side.command, folder))
-    return runs
+            results.append(side.result(of_side[-1]))  # before the next side writes to the same place
+    return runs, results
 
 
 def run(command: list[object], folder: Path) -> Run:
@@ -133,13 +136,13 @@ def run(command: list[object], folder: Path) -> Run:
     return Run(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20, began, text)
 
 
-def report(work: Work, runs: list[list[Run]]) -> None:
+def report(work: Work, runs: list[list[Run]], results: list[str]) -> None:
     """Print the rows of a work."""
     medians = [statistics.median(float(each.found().get("cpu_s", each.cpu_s)) for each in of_side) for of_side in runs]
-    for i, (side, of_side, cpu_s) in enumerate(zip(work.sides, runs, medians, strict=True)):
+    for i, (side, of_side, cpu_s, result) in enumerate(zip(work.sides, runs, medians, results, strict=True)):
         peak_gib = statistics.median(each.peak_gib for each in of_side)
         cells = ["" if i else work.title, side.name, f"{cpu_s:.3g}", f"{cpu_s / medians[0]:.2f}", f"{peak_gib:.2f}"]
-        print(f"| {' | '.join([*cells, side.result(of_side[-1])])} |", flush=True)
+        print(f"| {' | '.join([*cells, result])} |", flush=True)
 
 
 def versions() -> str:
@@ -318,7 +321,7 @@ def transcribe(demo: Path, folder: Path, _: float) -> Iterator[Work]:
         return f"{sum(len(path.read_text().split()) for path in (folder / 'out').glob('*.txt')):,} words"
 
     yield Work(
-        "transcribe, 0.96 h in 1,604 files",
+        "transcribe a quarter of an hour in 401 files",
         [
             Side("asrtool transcribe", asrtool("transcribe", bundle, wav, "--out", "out", "--jobs", 1), words, "out"),
             Side("sherpa-onnx, same network", peer("recognise.py", "sherpa-onnx", onnx, wav)),

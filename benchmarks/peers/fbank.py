@@ -27,7 +27,7 @@ def main() -> None:
     for folder in sorted(path for path in options.manifests.iterdir() if (path / "supervisions.jsonl.gz").is_file()):
         recordings = RecordingSet.from_file(folder / "recordings.jsonl.gz")
         supervisions = SupervisionSet.from_file(folder / "supervisions.jsonl.gz")
-        cuts = CutSet.from_manifests(recordings, supervisions).trim_to_supervisions(keep_overlapping=False)
+        cuts = CutSet.from_manifests(recordings, supervisions).trim_to_supervisions(keep_overlapping=False).to_eager()
         out = options.out / folder.name
         out.mkdir(parents=True)
         num_frames += (by_lhotse if options.by == "lhotse" else by_kaldi)(cuts, out, options.rate, options.bins)

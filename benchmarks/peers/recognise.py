@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def write_wav(manifests: Path, out: Path) -> None:
-    """Copy all sets with recordings as WAV, and write the utterances of train."""
+    """Copy all sets with recordings as WAV, and write every fourth utterance of train."""
     import soundfile
     from lhotse import CutSet, Recording, RecordingSet, SupervisionSet
 
@@ -48,7 +48,7 @@ def write_wav(manifests: Path, out: Path) -> None:
     train = out / "manifests" / "train"
     supervisions = SupervisionSet.from_file(train / "supervisions.jsonl.gz")
     cuts = CutSet.from_manifests(RecordingSet.from_file(train / "recordings.jsonl.gz"), supervisions)
-    for cut in cuts.trim_to_supervisions(keep_overlapping=False):
+    for cut in list(cuts.trim_to_supervisions(keep_overlapping=False))[::4]:
         cut.save_audio(out / "train" / f"{cut.supervisions[0].id}.wav")
 
 
