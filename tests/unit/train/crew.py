@@ -42,7 +42,6 @@ from asrtool.train.batches.source import BatchSource, Planned, Size
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import examine_lost
-from asrtool.train.loop import metrics
 from asrtool.train.loop.build import build_training
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loop import Training
@@ -377,7 +376,10 @@ def quiet() -> Iterator[None]:
         patch.object(Stop, "__exit__", lambda *_: None),
         patch.object(Training, "step", step_or_die),
         patch.object(lost_batches, "POLL_S", 0.002),
-        patch.object(metrics, "SummaryWriter", lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int)),
+        patch(
+            "torch.utils.tensorboard.SummaryWriter",
+            lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int),
+        ),
         patch.object(Evaluation, "alone", evaluate),
         patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),
     ):
