@@ -56,9 +56,9 @@ class Recogniser:
 
     def transcribe_all(self, audio: Iterable[AudioInput], channels: str | int = "each") -> Iterator[Transcript]:
         """Yield the transcript of each recording in order; short ones share batches."""
-        from asrtool.transcribe.transcribe import transcribe_several
+        from asrtool.transcribe.transcribe import read_transcript, transcribe_several
 
-        return transcribe_several(self._opened(), audio, str(channels))
+        return map(read_transcript, transcribe_several(self._opened(), audio, str(channels)))
 
     def transcribe_cuts(self, cuts: Iterable[Any]) -> Iterator[Any]:
         """Yield lhotse cuts with recognised supervisions and their word alignments."""

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from asrtool.transcribe.segments import EACH, Listener, Piece, choose_channels
 from asrtool.transcribe.stitch import Heard, moved, stitch
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
-Tried = tuple[Transcript | AsrtoolError, float]
+Tried = Transcript | AsrtoolError
 TOGETHER_S = 0.4 * GROUP_S  # twice this and overlaps are normalised as one group, so each recording as if alone
 
 
@@ -52,31 +51,51 @@ def transcribe(recogniser: Recogniser, audio: AudioInput, channels: str = EACH) 
 
     `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError if it cannot be read.
     """
-    with open_sound(audio) as sound:
-        listener = Listener(sound, recogniser.features, choose_channels(sound, channels))
-        (found,) = _transcripts(recogniser, [(listener, listener.pieces())])
+    (found,) = transcribe_several(recogniser, [audio], channels)
+    return read_transcript(found)
+
+
+def read_transcript(found: Tried) -> Transcript:
+    """Return a transcript of `transcribe_several`; raises its error."""
+    if isinstance(found, AsrtoolError):
+        raise found
     return found
 
 
-def transcribe_several(
-    recogniser: Recogniser, audio: Iterable[AudioInput], channels: str = EACH
-) -> Iterator[Transcript]:
-    """Yield transcripts in order, as of `transcribe`; short recordings share batches."""
-    short: list[tuple[Listener, list[Piece]]] = []
+def transcribe_several(recogniser: Recogniser, audio: Iterable[AudioInput], channels: str = EACH) -> Iterator[Tried]:
+    """Yield what `transcribe` gives or raises, in order; short ones share batches."""
+    waiting: list[tuple[Listener, Iterable[Piece]] | AsrtoolError] = []
+    waiting_s = 0.0
     for number, each in enumerate(audio, 1):
-        with open_sound(each) as sound:
-            chosen = choose_channels(sound, channels)
-            listener = Listener(sound, recogniser.features, chosen, f"{number}:")
-            if (sound.duration_s or math.inf) * (len(chosen) or 1) > TOGETHER_S:
-                yield from _transcripts(recogniser, short)
-                short = []
-                yield from _transcripts(recogniser, [(listener, listener.pieces())])
-                continue
-            short.append((listener, list(listener.pieces())))
-        if sum(piece.duration_s for _, pieces in short for piece in pieces) >= TOGETHER_S:
-            yield from _transcripts(recogniser, short)
-            short = []
-    yield from _transcripts(recogniser, short)
+        try:
+            with open_sound(each) as sound:
+                chosen = choose_channels(sound, channels)
+                listener = Listener(sound, recogniser.features, chosen, f"{number}:")
+                if (sound.duration_s or math.inf) * (len(chosen) or 1) > TOGETHER_S:
+                    yield from _tried(recogniser, waiting)
+                    waiting, waiting_s = [], 0.0
+                    yield from _tried(recogniser, [(listener, listener.pieces())])
+                    continue
+                pieces = list(listener.pieces())
+                waiting.append((listener, pieces))
+                waiting_s += sum(piece.duration_s for piece in pieces)
+        except AsrtoolError as error:
+            waiting.append(error)
+        if waiting_s >= TOGETHER_S:
+            yield from _tried(recogniser, waiting)
+            waiting, waiting_s = [], 0.0
+    yield from _tried(recogniser, waiting)
+
+
+def _tried(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterable[Piece]] | AsrtoolError]) -> Iterator[Tried]:
+    """Yield the transcript, or the error, of each recording in order."""
+    read = [each for each in heard if not isinstance(each, AsrtoolError)]
+    try:
+        found: Iterator[Tried] = iter([*_transcripts(recogniser, read)])
+    except AsrtoolError as error:
+        found = iter([error] * len(read))
+    for each in heard:
+        yield each if isinstance(each, AsrtoolError) else next(found)
 
 
 def _transcripts(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterable[Piece]]]) -> Iterator[Transcript]:
@@ -115,14 +134,17 @@ def transcribe_all(
         results = transcribe_each(paths, len(paths))
         if len(paths) > 1:
             results = progress(results, "transcribe", len(paths), "file")
-        for each, (found, seconds) in zip(audio, results, strict=True):
+        for each, found in zip(audio, results, strict=True):
             if isinstance(found, AsrtoolError):
                 if len(paths) == 1:
                     raise found
                 logging.error("%s", found)
                 failed.append(each.path)
                 continue
-            _log(each.path, found, seconds)
+            num_words, seconds = len(found.words), found.duration_s
+            logging.info(
+                "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, found.num_channels, num_words
+            )
             if nums[Path(each.name).name] > 1:  # as x.wav in two folders, which a ctm has to tell apart
                 found = replace(found, name=readable(each.name))
             for form in forms:
@@ -140,37 +162,17 @@ def transcribe_all(
 
 @contextlib.contextmanager
 def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterator[Map]:
-    """Yield a map from paths to what `_try` returns, in order."""
+    """Yield a map from paths to transcripts or errors, in order."""
     if at_once == 1:
-        yield lambda paths, total: (_try(recogniser, channels, path) for path in paths)
+        yield lambda paths, total: transcribe_several(recogniser, paths, channels)
         return
 
     def in_process(paths: list[str]) -> list[Tried]:
         logging.getLogger().setLevel(logging.WARNING)  # how far each process has come would be lines in no order
-        return [_try(recogniser, channels, path) for path in paths]
+        return [*transcribe_several(recogniser, paths, channels)]
 
     with process_pool(in_process, at_once) as pool:
         yield pool
-
-
-def _try(recogniser: Recogniser, channels: str, path: str) -> Tried:
-    """Return the transcript, or the reason of its absence, and the seconds it took."""
-    start_s = time.monotonic()
-    try:
-        return transcribe(recogniser, path, channels), time.monotonic() - start_s
-    except AsrtoolError as error:
-        return error, time.monotonic() - start_s
-
-
-def _log(path: str, transcript: Transcript, seconds: float) -> None:
-    logging.info(
-        "%s: %.1f s of %d channels, %d words, real-time factor %.3f",
-        readable(path),
-        transcript.duration_s,
-        transcript.num_channels,
-        len(transcript.words),
-        seconds / max(transcript.duration_s, 0.01),
-    )
 
 
 def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:

@@ -1,6 +1,6 @@
 """Method beam: CTC prefix beam search with the n-gram of the graph.
 
-A prefix is a number, its node of a tree that is made of lists, which take half the time of objects.
+A prefix is the number of a node; lists hold the values of all nodes.
 """
 
 from __future__ import annotations

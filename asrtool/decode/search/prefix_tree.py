@@ -22,7 +22,7 @@ from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
 
 NO_BEGINNING = -1
-MAX_REMEMBERED = 500_000  # added tokens kept, about 200 MB
+MAX_REMEMBERED = 20_000  # added tokens kept, about 8 MB
 
 
 class WordTables(NamedTuple):

@@ -24,7 +24,7 @@ from asrtool.data.features.cmvn import Cmvn, Moments
 from asrtool.data.features.feature_type import frames_of
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import open_sound
-from asrtool.transcribe.recogniser import SpeakerNormaliser, open_recogniser
+from asrtool.transcribe.recogniser import Recogniser, SpeakerNormaliser, open_recogniser
 from asrtool.transcribe.segments import Piece, Segmenter, choose_channels
 from asrtool.transcribe.transcribe import Audio, files_at_once
 from asrtool.transcribe.transcript import FORMATS
@@ -222,6 +222,26 @@ def test_several_recordings_are_transcribed_together_as_each_alone(
         (one,) = recogniser.transcribe_all([call], 2)
         assert one.text == recogniser.transcribe(call, 2).text
         assert list(recogniser.transcribe_all([])) == []
+
+
+def test_files_of_a_command_share_batches_and_one_that_cannot_be_read_stays_in_its_place(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        soundfile.write(tmp_path / f"{number}.wav", voice(6.0 + number, number), RATE)
+    (tmp_path / "1b.wav").write_text("no audio")
+    batches = []
+    words = Recogniser.words
+    monkeypatch.setattr(Recogniser, "words", lambda *given: batches.append(given[2]) or words(*given))
+    files = sorted(map(str, tmp_path.glob("*.wav")))
+    result = CliRunner().invoke(cli, ["transcribe", str(work), *files, "--out", str(tmp_path / "texts"), "--jobs", "1"])
+    assert "1 of 4 files could not be transcribed" in result.exception.what
+    assert batches == [6 + 7 + 8]
+    monkeypatch.undo()
+    with asrtool.load(work) as recogniser:
+        for number in range(3):
+            alone = recogniser.transcribe(tmp_path / f"{number}.wav")
+            assert (tmp_path / "texts" / f"{number}.txt").read_text() == alone.text
 
 
 def test_cuts_of_lhotse_get_what_is_said_in_them_and_when(work: Path, call: Path) -> None:
