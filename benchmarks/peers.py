@@ -5,7 +5,7 @@
 
 Sides of a work take turns. CPU seconds and peak memory of a command with its children are medians of the rounds; for
 searches and encoders, seconds count the work alone. Peers are in .venv-peers and Debian's package
-sctk; peers/ has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made
+sctk; peer_scripts/ has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made
 in the folder once.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, PEERS = ROOT / ".venv" / "bin", ROOT / ".venv-peers" / "bin"
-SCRIPTS, SCTK = ROOT / "benchmarks" / "peers", Path("/usr/lib/sctk/bin")
+SCRIPTS, SCTK = ROOT / "benchmarks" / "peer_scripts", Path("/usr/lib/sctk/bin")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PATH": f"{SCTK}:{os.environ['PATH']}"}
 WAVS, AN4_SETTINGS = 1600, ("features.speeds=1.0", "data.dev_minutes=3")
 NETWORK = ("conv_channels=0", "layer_norm=false", "dropout=0.0", "num_layers=3", "hidden_size=256")

@@ -52,9 +52,12 @@ def test_debug_shows_the_traceback_wherever_it_stands(place: int, tmp_path: Path
     assert "Traceback" in finished.stderr
 
 
-@pytest.mark.parametrize("words", [["--quiet", "run", "--list"], ["run", "--list", "--quiet"]])
+LIST = ["run", "--list", "--work", "work"]
+
+
+@pytest.mark.parametrize("words", [["--quiet", *LIST], [*LIST, "--quiet"]])
 def test_quiet_leaves_results_and_errors(words: list[str], tmp_path: Path) -> None:
-    loud, quiet = asrtool("run", "--list", cwd=tmp_path), asrtool(*words, cwd=tmp_path)
+    loud, quiet = asrtool(*LIST, cwd=tmp_path), asrtool(*words, cwd=tmp_path)
     assert "INFO no recipe is named" in loud.stderr
     assert (quiet.stdout, quiet.stderr) == (loud.stdout, "")
     assert asrtool("--quiet", "run", "--recipe", "none", cwd=tmp_path).stderr.startswith("error: none: no recipe")

@@ -124,6 +124,7 @@ ALLOWED = {
     ("asrtool/score/sctk.py", "hub5"),
     ("asrtool/score/tables.py", "hub5"),
     ("asrtool/cli/options.py", "swbd"),
+    *(("asrtool/report/rates.py", name) for name in ("hub5", "swbd", "fisher_swbd")),  # sources of published rates
     ("asrtool/recipe/recipe.py", "swbd"),
     *(("asrtool/settings/values.py", f"own_{role}") for role in ("train", "dev", "test")),  # names of other toolkits
     *(("asrtool/cli/run.py", f"own_{role}") for role in ("train", "test")),  # the line to begin with one's own data
