@@ -4,9 +4,9 @@
     make bench-peers BENCH="--million-words 50 --only ngram-3 ngram-4"
 
 Sides of a work take turns. CPU seconds and peak memory of a command with its children are medians of the rounds; for
-searches and encoders, seconds count the work alone. Peers are in .venv-peers and Debian's package
-sctk; peer_scripts/ has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made
-in the folder once.
+searches and encoders, seconds count the work alone. Peers are in .venv-peers and Debian's package sctk; peer_scripts/
+has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made in the folder
+once.
 """
 
 from __future__ import annotations
