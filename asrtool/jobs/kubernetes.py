@@ -1,6 +1,6 @@
 """Train as a TrainJob of Kubeflow Trainer v2: manifest, submission, and log.
 
-A pod is a node, whose launcher starts its learners. When a pod is evicted or lost, Kubernetes makes another one, whose
+A pod is a node: its launcher starts the learners. When a pod is evicted or lost, Kubernetes makes another one, whose
 learners join the others, or all resume. The volume of the work folder is mounted at the same place here and in
 the pods. The folder OUT.job has the manifest `job.yaml`, the name of the last job in `name`, and its log `NAME.log`.
 """

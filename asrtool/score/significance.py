@@ -26,7 +26,7 @@ MAX_DRAWS = 1 << 20  # held at a time
 CONFIDENCE = 0.95
 SEED = 1
 FEW_STRETCHES = 50  # of fewer, the mean of MAPSSWE is not near enough to normal for a p-value
-SMALLEST_P = 0.001  # that is told from smaller ones in text
+SMALLEST_P = 0.001  # smaller p-values are printed as "< 0.001"
 NUM_GOOD = 2  # words in a row that are correct in both scores end a stretch of errors of MAPSSWE
 
 
