@@ -61,7 +61,7 @@ class Saved:
 class State:
     """Progress of a training of all learners, in a checkpoint."""
 
-    step: int = 0  # batches trained; one that a lost learner left counts before a restart and again after it
+    step: int = 0  # batches trained; those that lost learners left may count on either side of a restart, or on both
     epoch: int = 0  # epochs finished
     batch: int = 0  # batches of this epoch that are trained or among `untrained`
     untrained: list[Span] = field(default_factory=list)  # batches before this place that are not in the weights
