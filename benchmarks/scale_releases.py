@@ -194,7 +194,7 @@ def _write_silence(path: Path, duration_s: float) -> None:
     num_samples = int(duration_s * RATE_HZ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        file.write(format_header(num_samples, 2, RATE_HZ, "ulaw"))
+        file.write(format_header(num_samples, 2, RATE_HZ))
         file.truncate(HEADER_BYTES + 2 * num_samples)
 
 

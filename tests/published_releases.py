@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from asrtool.utils.sphere import write_sphere
-
 RATE_HZ = 16000
 
 
@@ -18,7 +16,7 @@ def sound(path: Path, duration_s: float = 1.0, rate_hz: int = RATE_HZ) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = np.random.default_rng(1).integers(-500, 500, int(duration_s * rate_hz)).astype(np.int16)
     if path.suffix == ".sph":
-        write_sphere(path, samples[:, None], rate_hz, "pcm")
+        soundfile.write(path, samples, rate_hz, format="NIST")
     elif path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
         pytest.skip("this libsndfile writes no MP3")
     elif path.suffix == ".opus":

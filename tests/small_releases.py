@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
+from asrtool.data.manifests.manifest import read_sorted
 from asrtool.settings.data import Data
 from asrtool.settings.schema import Choice
 from asrtool.utils.sphere import write_sphere
@@ -185,6 +187,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 def supervisions(folder: Path) -> list[dict[str, Any]]:
     """The supervisions of a manifest folder."""
     return read_jsonl(folder / "supervisions.jsonl.gz")
+
+
+def read_manifests(folder: Path) -> tuple[RecordingSet, SupervisionSet]:
+    """Both manifests of a folder as lhotse has them."""
+    recordings, lines = read_sorted(folder)
+    segments = SupervisionSet.from_segments(SupervisionSegment.from_dict(entry) for entry, _ in lines)
+    return RecordingSet.from_recordings(map(Recording.from_dict, recordings)), segments
 
 
 def dropped(folder: Path) -> dict[str, str]:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.data.audio import sphere
-from asrtool.data.audio.joined import kept
-from asrtool.data.audio.sphere import read_header
+from asrtool.data.audio.joined import keep, kept, read_parts
+from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.errors import AsrtoolError
@@ -79,8 +78,18 @@ def _program() -> str:
 
 
 def decode(file: tuple[Path, Path]) -> str:
-    """Decode a file to a path without suffix; return what is wrong with it, or ''."""
-    return sphere.decode(*file)
+    """Decode a file losslessly to a path without suffix; return its fault or ''."""
+    import soundfile
+
+    source, stem = file
+    try:
+        samples, rate = read_sphere(source) if source.suffix.lower() == ".sph" else read_parts(source)
+    except AsrtoolError as error:
+        return error.what
+    except (OSError, soundfile.SoundFileError) as error:
+        return f"{source}: {error}"
+    keep(samples, rate, stem)
+    return ""
 
 
 def _check_room(folder: Path, sounds: Sequence[Sound]) -> None:

@@ -67,22 +67,19 @@ def _say_digits(digits: str) -> str:
         return " ".join(DIGITS[int(digit)] for digit in digits)
     pair, behind = digits[:2], digits[2:]
     if not behind:
-        return _say_pair(pair)
+        return _say_number(pair)
     hundred, thousand = ROUND
     if pair[1] == behind[0] == "0":
         return " ".join((DIGITS[int(pair[0])], thousand, *([] if behind == "00" else [DIGITS[int(behind[1])]])))
     if behind == "00":
-        return f"{_say_pair(pair)} {hundred}"
-    return f"{_say_pair(pair)} {_say_digits(behind)}"
+        return f"{_say_number(pair)} {hundred}"
+    return f"{_say_number(pair)} {_say_digits(behind)}"
 
 
 def _say_number(digits: str) -> str:
-    """Return the words of a number of one digit from 1, or of two digits."""
-    return DIGITS[int(digits)] if len(digits) == 1 else _say_pair(digits)
-
-
-def _say_pair(digits: str) -> str:
-    """Return the words of a number from 10 to 99."""
+    """Return the words of a number from 1 to 99."""
+    if len(digits) == 1:
+        return DIGITS[int(digits)]
     if digits[0] == "1":
         return TEENS[int(digits[1])]
     ten = TENS[int(digits[0]) - 2]

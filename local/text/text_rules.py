@@ -51,7 +51,7 @@ class Unusable(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rules:
     """Rules for lines of one corpus, in order; patterns match lower-case text."""
 
@@ -61,11 +61,10 @@ class Rules:
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
     says: Callable[[str], str] | None = None  # the words of one with digits or symbols
     acronyms: Mapping[str, str] = field(default_factory=dict)  # word that is spelled out -> letters: ibm -> i b m
-    known: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)  # word -> what became of it
 
     def spelling(self, acronyms: Mapping[str, str]) -> Rules:
         """Return these rules with the acronyms of a dictionary."""
-        return replace(self, acronyms=acronyms, known={})
+        return replace(self, acronyms=acronyms)
 
 
 # Custom text, after symbols are taken off.
@@ -103,15 +102,7 @@ def normalise(text: str, rules: Rules) -> str:
             raise Unusable(reason, text)
     for pattern, replacement in rules.line:
         text = re.sub(pattern, replacement, text)
-    words: list[str] = []
-    for word in text.split():
-        found = rules.known.get(word)
-        if found is None:
-            found = _normalise_word(word, rules)
-            if len(rules.known) < MAX_KNOWN:
-                rules.known[word] = found
-        words += found
-    return " ".join(words)
+    return " ".join(itertools.chain.from_iterable(_normalise_word(word, rules) for word in text.split()))
 
 
 def split_acronym(word: str) -> list[str]:
@@ -126,6 +117,7 @@ def split_acronym(word: str) -> list[str]:
     return [part for part in parts if part]
 
 
+@functools.lru_cache(MAX_KNOWN)
 def _normalise_word(word: str, rules: Rules) -> list[str]:
     for pattern, replacement in rules.word:
         word = re.sub(pattern, replacement, word)

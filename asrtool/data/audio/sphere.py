@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.data.audio.joined import keep, read_parts
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -105,20 +104,6 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
             FRESH_COPY,
         )
     return samples, rate
-
-
-def decode(source: Path, stem: Path) -> str:
-    """Write the audio of `source` losslessly to `stem`; return a fault or ''."""
-    import soundfile
-
-    try:
-        samples, rate = read_sphere(source) if source.suffix.lower() == ".sph" else read_parts(source)
-    except AsrtoolError as error:
-        return error.what
-    except (OSError, soundfile.SoundFileError) as error:
-        return f"{source}: {error}"
-    keep(samples, rate, stem)
-    return ""
 
 
 def _decode_shorten(path: Path) -> bytes:

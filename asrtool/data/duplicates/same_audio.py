@@ -28,17 +28,15 @@ from scipy.signal import resample_poly
 from asrtool.data.audio.remote import fetched
 from asrtool.data.duplicates.fingerprint import (
     RATE_HZ,
+    Alignment,
     Triplets,
+    find_alignments,
     find_peaks,
     find_queries,
     find_triplets,
-    log_spectrogram,
-)
-from asrtool.data.duplicates.fingerprint_index import (
-    Alignment,
-    find_alignments,
     likeness,
     load_index,
+    log_spectrogram,
     shared_peaks,
     write_index,
 )

@@ -1,8 +1,7 @@
 """Mean and variance normalisation: `cmvn.npz`, and normalised features.
 
 `cmvn.npz` holds `names` of speakers, and `means` and `stds`, float32 of shape (speakers, num_bins); the first one,
-`*`, is the whole training set. Older files have an array `SPEAKER/mean` and one `SPEAKER/std` each, which takes
-seconds to read for 70,000.
+`*`, is the whole training set.
 
 Letters in names: S speakers, F bins.
 """
@@ -21,7 +20,6 @@ from asrtool.errors import AsrtoolError
 CMVN = "cmvn.npz"
 EVERYONE = "*"
 MIN_SPEAKER_FRAMES = 500  # a speaker with less (5 s at 10 ms) is normalised like the whole training set
-KINDS = ("mean", "std")
 STD_FLOOR = 0.1  # of a log energy; keeps the rounding noise of a constant bin small
 
 MeanStd = tuple[np.ndarray, np.ndarray]  # of each bin (F,), float32
@@ -99,11 +97,7 @@ def _read(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return names, means and deviations; AsrtoolError for a broken file."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if "names" in arrays.files:
-                names, means_SF, stds_SF = arrays["names"].tolist(), arrays["means"], arrays["stds"]
-            else:
-                names = [key.removesuffix("/mean") for key in arrays.files if key.endswith("/mean")]
-                means_SF, stds_SF = (np.stack([arrays[f"{name}/{kind}"] for name in names]) for kind in KINDS)
+            names, means_SF, stds_SF = arrays["names"].tolist(), arrays["means"], arrays["stds"]
             if EVERYONE not in names or not len(names) == len(means_SF) == len(stds_SF):
                 raise ValueError(f"{len(names)} names, {len(means_SF)} means, {len(stds_SF)} deviations")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

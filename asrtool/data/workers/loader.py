@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Sequence
 from multiprocessing import util
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +24,6 @@ PRELOADED = "asrtool.data.storage.reader"  # what takes long to import
 END_S = 10.0  # that a process may take for the utterances that it is at
 
 
-class Reader(Protocol):
-    """Interface of a reader in a process."""
-
-    def read(self, item: Any, /) -> np.ndarray:
-        """Return features (T, F) of an utterance, float32, by its `item`."""
-
-
 class Decoders:
     """Loader processes for one set, started with the first utterances.
 
@@ -38,8 +31,11 @@ class Decoders:
     processes of a job, and the learner may have a checkpoint to save.
     """
 
-    def __init__(self, num: int, open_reader: Callable[[], Reader]) -> None:
-        """Each process calls `open_reader`. Raises AsrtoolError where this is not Linux."""
+    def __init__(self, num: int, open_reader: Callable[[], Any]) -> None:
+        """Each process calls `open_reader`; its `read` returns features (T, F).
+
+        Raises AsrtoolError where this is not Linux.
+        """
         if not hasattr(os, "memfd_create"):
             what = "processes that load batches (train.loader_processes, [augment]) need Linux"
             raise AsrtoolError(what, "set train.loader_processes to 0 and leave out [augment]")
@@ -105,7 +101,7 @@ def _end_all(processes: list[tuple[Any, Connection]]) -> None:
         process.join()
 
 
-def _decode(pipe: Connection, open_reader: Callable[[], Reader]) -> None:
+def _decode(pipe: Connection, open_reader: Callable[[], Any]) -> None:
     """Run a process: decode utterances into files, answer with an error if any."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -24,10 +24,10 @@ from lhotse import (
 from lhotse.audio.backend import audio_backend
 from lhotse.augmentation import Volume
 from lhotse.shar.writers.tar import TarWriter
+from small_releases import read_manifests
 
 from asrtool.data.audio.joined import parts_in
 from asrtool.data.audio.remote import fetched
-from asrtool.data.manifests.manifest import read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.folder import prepare_folder

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 from lhotse import Fbank, FbankConfig, Recording
 from lhotse.augmentation import ReverbWithImpulseResponse
+from small_releases import read_manifests
 from tones import SMALL
 
 from asrtool.data.augment.audio import (
@@ -25,9 +26,8 @@ from asrtool.data.augment.audio import (
     reverberate,
 )
 from asrtool.data.augment.sound_folder import digest_of_sounds, open_sounds
-from asrtool.data.features.cmvn import Cmvn, Moments
+from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_feature_settings, read_index
 from asrtool.data.storage.reader import FeatureReader, SampleReader
 from asrtool.errors import AsrtoolError
@@ -357,13 +357,10 @@ def test_by_speaker_a_copy_is_normalised_as_if_all_of_the_speaker_were_changed_a
     for i in (0, 7):
         feats_TF, speaker = stored.read(i), stored.index[i].speaker
         changed_TF = cmvn.normalise_changed(speaker, feats_TF * factor_F + shift_F, feats_TF)
-        mean_F, std_F = Moments.of(feats_TF).mean_std()
         expected_TF = cmvn.normalise(speaker, feats_TF)
+        np.testing.assert_allclose(changed_TF.std(0), expected_TF.std(0), atol=2e-4)
         # where the mean of an utterance is not that of its speaker, the factor stretches around its own
-        of_speaker = cmvn._mean_std(speaker)
-        around_F = (mean_F - of_speaker[0]) / of_speaker[1] * (1 - 1 / factor_F)
-        np.testing.assert_allclose(changed_TF, expected_TF - around_F, atol=2e-4)
-        assert (std_F > 0.1).all()
+        np.testing.assert_allclose(changed_TF.mean(0), expected_TF.mean(0) / factor_F, atol=2e-4)
         np.testing.assert_array_equal(
             cmvn.normalise_changed("stranger", feats_TF, feats_TF * 2), cmvn.normalise("stranger", feats_TF)
         )

@@ -72,20 +72,6 @@ def test_global_uses_the_whole_training_set_for_all_and_none_changes_nothing(tmp
     np.testing.assert_array_equal(Cmvn(tmp_path, "none").normalise("one", speakers["one"]), speakers["one"])
 
 
-@pytest.mark.parametrize("cmvn", ["speaker", "global"])
-def test_the_file_of_an_earlier_asrtool_says_the_same(tmp_path: Path, cmvn: str) -> None:
-    """It had two arrays for each speaker."""
-    speakers = {"one": features(1, 600), "two": features(9, 900)}
-    write_speakers(tmp_path, speakers)
-    now = {name: Cmvn(tmp_path, cmvn).normalise(name, feats_TF) for name, feats_TF in speakers.items()}
-    with np.load(tmp_path / "cmvn.npz") as arrays:
-        names = arrays["names"].tolist()
-        rows = {f"{name}/{kind}": arrays[f"{kind}s"][i] for i, name in enumerate(names) for kind in ("mean", "std")}
-    np.savez(tmp_path / "cmvn.npz", **rows)
-    for name, feats_TF in speakers.items():
-        np.testing.assert_array_equal(Cmvn(tmp_path, cmvn).normalise(name, feats_TF), now[name])
-
-
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
 def test_a_broken_file_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "cmvn.npz"

@@ -20,7 +20,6 @@ from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.workers import executor
 from asrtool.data.workers.executor import dask_map
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import Features
 
 SMALL = dataclasses.replace(PLAIN, shard_cuts=6)
 
@@ -132,9 +131,3 @@ def test_without_the_package_the_line_says_how_to_get_it(monkeypatch: pytest.Mon
     message = r"needs the package distributed.*pip install 'asrtool\[dask\]'"
     with pytest.raises(AsrtoolError, match=message), dask_map("tcp://127.0.0.1:9", "features.executor"):
         pass
-
-
-@pytest.mark.parametrize("value", ["dask", "dask:", "slurm:x", ""])
-def test_an_executor_that_is_none_is_refused(value: str) -> None:
-    with pytest.raises(ValueError, match="expected local or dask:ADDRESS of a scheduler"):
-        Features(executor=value)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
+from small_releases import read_manifests
 from tones import PLAIN, SMALL, change_line, read_all
 
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES
@@ -24,7 +25,7 @@ from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.disk_space import stored_bytes
 from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.features.shard_plan import with_rate
-from asrtool.data.manifests.manifest import read_drops, read_manifests, read_report, write_manifests
+from asrtool.data.manifests.manifest import read_drops, read_report, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.data.storage.index import read_feature_settings, read_index

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_releases import read_manifests
 from tones import SMALL
 
 from asrtool.data.features import cache_key
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.further_sets import link_files, write_behind
-from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
+from asrtool.data.manifests.manifest import read_drops, write_manifests
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.data.storage.reader import FeatureReader, SampleReader
 from asrtool.data.storage.transcripts import open_text_columns

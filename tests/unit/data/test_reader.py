@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import CutSet
+from small_releases import read_manifests
 from tones import SMALL
 
 from asrtool.data import batches
 from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.shard import Shard
 from asrtool.data.storage.shard_offsets import Places

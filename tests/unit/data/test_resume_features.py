@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import SupervisionSegment
+from small_releases import read_manifests
 from tones import PLAIN, read_all
 
 from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_drops, read_manifests, write_manifests
+from asrtool.data.manifests.manifest import read_drops, write_manifests
 from asrtool.data.storage.shard_offsets import TABLE
 
 MakeManifests = Callable[..., Path]

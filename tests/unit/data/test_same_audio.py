@@ -14,26 +14,24 @@ import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
 from scipy.signal import butter, lfilter, resample_poly, sosfilt
 
-from asrtool.data.duplicates import fingerprint_index
+from asrtool.data.duplicates import fingerprint
 from asrtool.data.duplicates.fingerprint import (
+    CANDIDATES,
     FAN,
     FARTHEST_S,
+    LARGEST_CHANGE,
     NEAREST_S,
     PITCH_BITS,
+    PITCH_STEPS,
     RATE_HZ,
+    Alignment,
     Triplets,
+    find_alignments,
     find_peaks,
     find_queries,
     find_triplets,
-    log_spectrogram,
-)
-from asrtool.data.duplicates.fingerprint_index import (
-    CANDIDATES,
-    LARGEST_CHANGE,
-    PITCH_STEPS,
-    Alignment,
-    find_alignments,
     likeness,
+    log_spectrogram,
     matches,
     vote,
 )
@@ -170,7 +168,7 @@ def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch)
     """As those of a tone have, which else would take as much time as they are."""
     index = indexed(speech(1), *[speech(2)] * 5)
     assert len(aligned(index, speech(2))) == CANDIDATES == 4
-    monkeypatch.setattr(fingerprint_index, "MOST_FOUND", 4)
+    monkeypatch.setattr(fingerprint, "MOST_FOUND", 4)
     assert len(aligned(index, speech(1))) == 1
     assert aligned(index, speech(2)) == []
 

@@ -15,12 +15,13 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lhotse import Recording
+from small_releases import read_manifests
 from tones import PLAIN
 
 from asrtool.cli.data import features as features_command
 from asrtool.data.features.cache_key import sizes_and_times
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_manifests, write_manifests
+from asrtool.data.manifests.manifest import write_manifests
 from asrtool.data.storage.index import Utterance, read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.transcripts import (

@@ -19,9 +19,8 @@ from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment,
 from lhotse.audio.utils import AudioLoadingError
 from lhotse.shar import SharWriter
 from memory import peak_bytes
-from small_releases import dropped, make_data, supervisions, write_wav
+from small_releases import dropped, make_data, read_manifests, supervisions, write_wav
 
-from asrtool.data.manifests.manifest import read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import prepare_any

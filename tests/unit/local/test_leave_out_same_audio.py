@@ -11,17 +11,11 @@ import soundfile
 from click.testing import CliRunner
 from lhotse import AudioSource, Recording, SupervisionSegment
 from memory import peak_bytes
-from small_releases import make_data
+from small_releases import make_data, read_manifests
 
 from asrtool.cli.main import cli
-from asrtool.data.duplicates import fingerprint_index
-from asrtool.data.manifests.manifest import (
-    Drop,
-    read_drops,
-    read_manifests,
-    read_report,
-    write_manifests,
-)
+from asrtool.data.duplicates import fingerprint
+from asrtool.data.manifests.manifest import Drop, read_drops, read_report, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.local.sets.duplicates import check_same_audio, report_same_text
 from asrtool.recipe.stages import PREPARE
@@ -151,7 +145,7 @@ def test_what_is_too_long_and_to_be_cut_is_left_out_as_well(manifests: Path) -> 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for columns; an object of lhotse takes several hundred bytes. One of training is left out."""
-    monkeypatch.setattr(fingerprint_index, "COUNTERS", 2**10)  # else these would take more than all the rest
+    monkeypatch.setattr(fingerprint, "COUNTERS", 2**10)  # else these would take more than all the rest
     soundfile.write(tmp_path / "short.wav", np.zeros(16_000), 8000)
     noise = np.random.default_rng(0).normal(size=16_000)
     soundfile.write(tmp_path / "long.wav", 0.1 * noise, 8000)

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from small_releases import read_jsonl
+from small_releases import read_jsonl, read_manifests
 
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError

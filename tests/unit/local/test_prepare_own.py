@@ -13,11 +13,11 @@ import soundfile
 from click.testing import CliRunner
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import audio_backend
-from small_releases import dropped, make_data, read_jsonl, supervisions, write_wav
+from small_releases import dropped, make_data, read_jsonl, read_manifests, supervisions, write_wav
 
 import asrtool
 from asrtool.cli.prepare import prepare
-from asrtool.data.manifests.manifest import read_drops, read_manifests
+from asrtool.data.manifests.manifest import read_drops
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any

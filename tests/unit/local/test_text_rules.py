@@ -19,7 +19,6 @@ from asrtool.local.corpora.nist import RULES as HUB5
 from asrtool.local.corpora.swbd import RULES as SWBD
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.sets.split import split_manifests
-from asrtool.local.text import text_rules
 from asrtool.local.text.own_text import fold, normalise_unicode, split_characters, text_rule
 from asrtool.local.text.references import NO_RULES_GLM, format_reference
 from asrtool.local.text.text_rules import TAGS, Rules, Unusable, normalise, normalise_plain
@@ -204,13 +203,6 @@ def test_acronyms_of_a_dictionary_are_spelled_out_whatever_was_seen_before() -> 
     for _ in range(2):
         assert normalise("an ibm", SWBD) == "an ibm"
         assert normalise("an IBM [laughter-pc]", spelled) == normalise("an IBM-PC", spelled) == "an i b m p c"
-
-
-def test_words_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_rules, "MAX_KNOWN", 3)
-    rules = Rules()
-    assert normalise("a b a c d e d", rules) == "a b a c d e d"
-    assert list(rules.known) == ["a", "b", "c"]
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=40)
