@@ -24,7 +24,6 @@ class TrainingJob:
     words: Sequence[str]  # of the command, without `asrtool`
     out: Path
     survives: bool  # whether its learners train on without lost ones
-    dry_run: bool = False  # whether the place prints what it would submit, and submits nothing
 
     @property
     def folder(self) -> Path:
@@ -38,7 +37,7 @@ class TrainingJob:
 
 
 class Cluster(Protocol):
-    """Cluster that runs a job."""
+    """Cluster that runs a job: a place made of its settings and the job."""
 
     def text(self) -> str:
         """Return what `submit` submits, as the user can submit it too."""
@@ -67,28 +66,18 @@ def job_folder(out: Path) -> Path:
 def train_elsewhere(config: Config, out: Path, dry_run: bool) -> bool:
     """Run this process's command line at launch.place; return False if that is here.
 
-    Raises AsrtoolError as that place, and if a `dry_run` has nothing to print.
+    A job of this training that runs is followed, instead of submitting another one. A `dry_run` prints what would be
+    submitted. Raises AsrtoolError as the cluster, if a `dry_run` has nothing to print, and if the job ends without a
+    finished training.
     """
     place = config.launch.place
     if dry_run and place.name == "local":
         raise AsrtoolError("--dry-run: launch.place is local, where no job is submitted", "add --launch slurm")
-    job = TrainingJob(words_of(sys.argv[1:]), out, config.distributed.survives, dry_run)
-    found: bool = place.load()(place.settings, job)
-    return found
-
-
-def train_here(settings: Any, job: TrainingJob) -> bool:
-    """The place `local`, which leaves the training to the command."""
-    return False
-
-
-def train_on(cluster: Cluster, job: TrainingJob) -> bool:
-    """Submit the training and follow its log to the end, or follow a job that runs.
-
-    With `job.dry_run` print what would be submitted. Raises AsrtoolError as the cluster, and if the job ends without a
-    finished training.
-    """
-    if job.dry_run:
+    job = TrainingJob(words_of(sys.argv[1:]), out, config.distributed.survives)
+    cluster: Cluster | None = place.load()(place.settings, job)
+    if cluster is None:
+        return False
+    if dry_run:
         print(cluster.text(), end="")
         return True
     last = job.folder / NAME
@@ -109,6 +98,10 @@ def train_on(cluster: Cluster, job: TrainingJob) -> bool:
         what = f"job {name} ended ({cluster.describe_end(name)}) before the training, see {job.folder}"
         raise AsrtoolError(what, "run the same command again: it resumes")
     return True
+
+
+def no_cluster(settings: Any, job: TrainingJob) -> None:
+    """The place `local`, which leaves the training to the command."""
 
 
 def words_of(arguments: Sequence[str]) -> list[str]:

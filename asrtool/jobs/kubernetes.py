@@ -21,7 +21,7 @@ import yaml
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.jobs.job import TrainingJob, train_on
+from asrtool.jobs.job import TrainingJob
 from asrtool.settings.launch import Kubernetes
 
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
@@ -35,17 +35,12 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")  # of launch.kubernetes.s3
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def train_by_kubernetes(settings: Kubernetes, job: TrainingJob) -> bool:
-    """Train as a TrainJob, see `train_on`.
+class KubernetesCluster:
+    """Cluster of the kubeconfig, or around this pod, for a job.
 
     Raises AsrtoolError if a setting or the package `kubernetes` is missing, the cluster cannot be reached or refuses
     the job.
     """
-    return train_on(KubernetesCluster(settings, job), job)
-
-
-class KubernetesCluster:
-    """Cluster of the kubeconfig, or around this pod, for a job."""
 
     def __init__(self, settings: Kubernetes, job: TrainingJob) -> None:
         self._job = job

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.jobs.job import TrainingJob, train_on
+from asrtool.jobs.job import TrainingJob
 from asrtool.settings.launch import Slurm
 from asrtool.train.inputs import FINAL
 
@@ -47,17 +47,12 @@ exit $code
 """
 
 
-def train_by_slurm(settings: Slurm, job: TrainingJob) -> bool:
-    """Train as a job of Slurm, see `train_on`.
-
-    Raises AsrtoolError if Slurm is not there or refuses the job.
-    """
-    return train_on(SlurmCluster(settings, job), job)
-
-
 @dataclass(frozen=True)
 class SlurmCluster:
-    """Slurm of this machine, for a job."""
+    """Slurm of this machine, for a job.
+
+    Raises AsrtoolError if it is not there or refuses the job.
+    """
 
     settings: Slurm
     job: TrainingJob

@@ -90,9 +90,9 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         ),
     },
     "place": {
-        "local": ("asrtool.jobs.job:train_here", ""),
-        "slurm": ("asrtool.jobs.slurm:train_by_slurm", "asrtool.settings.launch:Slurm"),
-        "kubernetes": ("asrtool.jobs.kubernetes:train_by_kubernetes", "asrtool.settings.launch:Kubernetes"),
+        "local": ("asrtool.jobs.job:no_cluster", ""),
+        "slurm": ("asrtool.jobs.slurm:SlurmCluster", "asrtool.settings.launch:Slurm"),
+        "kubernetes": ("asrtool.jobs.kubernetes:KubernetesCluster", "asrtool.settings.launch:Kubernetes"),
     },
     "ring": {
         "fixed": ("asrtool.distributed.strategies.topology:fixed_ring", ""),
