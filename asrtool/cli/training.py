@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,9 @@ def train(
     from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.loop.straggler import InjectionOptions
-    from asrtool.train.train import start_training
+    from asrtool.train.run import join as join_training
+    from asrtool.train.run import start
+    from asrtool.train.train import acoustic_job
 
     refuse_trained("train.init_model", config.train.init_model)
     if aligner:
@@ -111,7 +114,9 @@ def train(
     injection = InjectionOptions(dict(slow), compute_ms)
     code = code_of(f"{__name__}:train", config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
-    start_training(features, tokenizer, out, config, injection, code, join, profile, targets, events)
+    job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
+    job = dataclasses.replace(job, profiles=profile, logs_events=events)
+    join_training(job) if join else start(job)
 
 
 def _of_model(arguments: dict[str, Any]) -> list[str]:
@@ -164,12 +169,12 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: P
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import code_of
     from asrtool.train.inputs import ACOUSTIC
-    from asrtool.train.loop.straggler import InjectionOptions
-    from asrtool.train.train import start_training
+    from asrtool.train.run import start
+    from asrtool.train.train import acoustic_job
 
     code = code_of(f"{__name__}:finetune", config, ACOUSTIC)
     features = open_features(features, config.remote, (TRAIN, DEV))
-    start_training(features, tokenizer, out, config, InjectionOptions(), code, targets=targets)
+    start(acoustic_job(features, tokenizer, out, config, code=code, targets=targets))
 
 
 @click.command(cls=Command)

@@ -36,18 +36,11 @@ def start_neural_lm(
     """Train on `text` over the vocabulary `words`, evaluate on `dev_text`.
 
     Writes `out`. `extra` texts are read once an epoch, `text` `nnlm.repeats` times. train.json records `code`, the
-    digest of the code. Raises AsrtoolError as `asrtool.train.run.start`.
+    digest of the code. Raises AsrtoolError if a file is missing, and as `asrtool.train.run.start`.
     """
-    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code, extra)))
-
-
-def neural_lm_job(
-    text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
-) -> Job:
-    """Return the training as a job; AsrtoolError if a file is missing."""
     files = {"train.txt": text, "dev.txt": dev_text, "words.txt": words}
     files |= {f"extra/{path.name}": path for path in extra}
-    return Job(
+    job = Job(
         out=out,
         inputs=inputs_of(config, NEURAL_LM, files, InjectionOptions()),
         optimisation=config.nnlm,
@@ -56,6 +49,7 @@ def neural_lm_job(
         finish=functools.partial(write_best, out),
         code=code,
     )
+    start(_renewed(job))
 
 
 def build_components(text: Path, dev_text: Path, words: Path, config: Config, extra: Sequence[Path] = ()) -> Components:

@@ -19,7 +19,6 @@ from asrtool.train.derived_settings import with_sizes
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.loop.straggler import InjectionOptions
-from asrtool.train.run import join, start
 
 if TYPE_CHECKING:
     from asrtool.models.acoustic import AcousticModel
@@ -28,29 +27,6 @@ if TYPE_CHECKING:
     from asrtool.train.batches.source import BatchSource, DevSet, SourceContext
 
 COLUMNS = "index"  # in the folder of a training
-
-
-def start_training(
-    features: Path,
-    tokenizer: Path,
-    out: Path,
-    config: Config,
-    injection: InjectionOptions,
-    code: str = "",
-    joins: bool = False,
-    profiles: bool = False,
-    targets: Path | None = None,
-    logs_events: bool = False,
-) -> None:
-    """Train on `features`/train, evaluate on `features`/dev, write `out`, or resume.
-
-    train.json records `code`, the digest of the code. `joins`: join the training running there. `profiles`: profile
-    some steps; `logs_events`: log the order of weight changes. `targets` is the output of `asrtool targets`, if the
-    objective needs it. Raises AsrtoolError as `asrtool.train.run.start` and `join`.
-    """
-    job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
-    job = dataclasses.replace(job, profiles=profiles, logs_events=logs_events)
-    join(job) if joins else start(job)
 
 
 def acoustic_job(
@@ -62,7 +38,11 @@ def acoustic_job(
     code: str = "",
     targets: Path | None = None,
 ) -> Job:
-    """Return the job; AsrtoolError for a missing data file or conflicting settings."""
+    """Return the job that trains on `features`/train and writes `out`.
+
+    It evaluates on `features`/dev. train.json records `code`, the digest of the code. `targets` is the output of
+    `asrtool targets`, if the objective needs it. Raises AsrtoolError for a missing data file or conflicting settings.
+    """
     _check(config.distributed, config)
     _check(config.model.objective.settings, config)
     config = with_sizes(config, features)
@@ -106,7 +86,7 @@ def build_components(
 ) -> Components:
     """Build model and sets, with batches for one of `num_learners`.
 
-    `columns` is where several learners keep columns; `targets` as in start_training. Raises AsrtoolError if a file is
+    `columns` is where several learners keep columns; `targets` as in acoustic_job. Raises AsrtoolError if a file is
     missing, or a set cannot be trained on.
     """
     from asrtool.lang.tokenizer import Tokenizer
