@@ -158,15 +158,16 @@ class Trained:
         for line, behind in _lines(out, rank, self.record_bytes, end):
             if line["step"] > last_step:
                 break
-            found._add(line)
+            found.add((line["epoch"] - 1, line["batch"]), line["utterances"], line["frames"], line["padded_frames"])
             found.record_bytes = behind
         return found
 
-    def _add(self, line: dict[str, Any]) -> None:
-        note(self.trained, (line["epoch"] - 1, line["batch"]))
-        self.samples += line["utterances"]
-        self.frames += line["frames"]
-        self.padded_frames += line["padded_frames"]
+    def add(self, batch: tuple[int, int], samples: int, frames: int, padded_frames: int) -> None:
+        """Count `batch` as trained."""
+        note(self.trained, batch)
+        self.samples += samples
+        self.frames += frames
+        self.padded_frames += padded_frames
 
 
 def add_lost(trained: dict[int, Trained], members: Members | None, out: Path, last_step: float, cut: float) -> None:

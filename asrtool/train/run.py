@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from asrtool.train.loop.loop import Training
 
 # What learners need that takes long to load.
-PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.build", "asrtool.train.batches.shard_source")
+PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.loop", "asrtool.train.batches.shard_source")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
 
@@ -202,7 +202,7 @@ def prepare(job: Job, world: World) -> Training:
     """Build the training of `job`, resumed from its last checkpoint."""
     import torch
 
-    from asrtool.train.loop.build import build_training
+    from asrtool.train.loop.loop import Training
 
     torch.manual_seed(job.optimisation.seed)
     num_begun = begun_with(job.out) or world.size
@@ -212,7 +212,7 @@ def prepare(job: Job, world: World) -> Training:
         logging.info(what, world.size, num_begun, batch_s, batch_s * world.size)
     components = job.build(num_begun)
     gc.freeze()  # modules and sets stay: to look for cycles among them takes a quarter of the time of a plan
-    return build_training(job, components, world, job.distributed.rate_factor(world.size, num_begun))
+    return Training(job, components, world, job.distributed.rate_factor(world.size, num_begun))
 
 
 def _train_as_learner(job: Job) -> None:

@@ -19,13 +19,12 @@ from typing import Any
 from asrtool.distributed.members.members import LEFT, LostLearner, TrainingEnded
 from asrtool.distributed.members.supervisor import report_lost
 from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.work.work_queue import BatchNumber, WorkQueue
+from asrtool.distributed.work.work_queue import WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings.train import Optimisation
-from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.plan import Place, Plan
 from asrtool.train.checkpoints.checkpoint import (
     Saved,
@@ -40,7 +39,7 @@ from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.merge import Cut
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.inputs import TRAINING
-from asrtool.train.ledger import Ledger, Trained, examine_lost, note
+from asrtool.train.ledger import Ledger, Trained, examine_lost
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.loss import Sums, with_weights
 from asrtool.train.loop.metrics import Reports
@@ -124,20 +123,11 @@ class Reached:
     num_rounds: int = 0  # before its next step, since training began or resumed
     num_cuts: int = 0  # that were asked for, before its last step
     cut: int = 0  # all of them, with those at the ends of epochs
-    num_samples: int = 0  # trained by it, since learners last synchronised
-    num_frames: int = 0  # the same
-    num_padded: int = 0  # with padding
-    trained: list[Span] = dataclasses.field(default_factory=list)  # its batches since its last cut
+    # Since learners last synchronised; its batches since its last cut.
+    own: Trained = dataclasses.field(default_factory=lambda: Trained(0))
 
     def __post_init__(self) -> None:
         self.epoch = self.first_epoch
-
-    def add(self, number: BatchNumber, num_samples: int, batch: TrainingBatch) -> None:
-        """Count `batch` as trained."""
-        note(self.trained, number)
-        self.num_samples += num_samples
-        self.num_frames += batch.frames
-        self.num_padded += batch.padded_frames
 
 
 @dataclass
@@ -191,7 +181,7 @@ class CheckpointCoordinator:
             cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.merger else []
             self._pass(epoch)
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
-            self.reached.trained = []
+            self.reached.own.trained = []
             self._reached(epoch, num_cuts)
         else:
             self._checkpoint(self.plan.place(epoch, slot), num_cuts)
@@ -253,13 +243,7 @@ class CheckpointCoordinator:
 
     def _contribution(self) -> dict[str, Any]:
         """Return what a learner's part adds to the state of a checkpoint."""
-        return {
-            "record_bytes": self.records.num_bytes,
-            "trained": self.reached.trained,
-            "samples": self.reached.num_samples,
-            "frames": self.reached.num_frames,
-            "padded_frames": self.reached.num_padded,
-        }
+        return vars(dataclasses.replace(self.reached.own, record_bytes=self.records.num_bytes))
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:
         """Synchronise all learners at `place`, evaluate at an epoch's end, and save.
@@ -304,7 +288,7 @@ class CheckpointCoordinator:
             if result.behind is not None:  # the leader is lost, and the last cuts have no checkpoint
                 since = Trained(result.behind.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
-                reached.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
+                reached.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
         self.look_for_the_end()
         if self.plan.round(num_rounds) is not None:
@@ -356,19 +340,16 @@ class CheckpointCoordinator:
 
     def _synchronise(self, place: Place) -> None:
         """Synchronise learners at `place`; raises Stopped if one was asked to stop."""
-        reached = self.reached
-        trained_here = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained)
-        own = (*trained_here, self.records.num_bytes, self.stop.requested)
-        samples, frames, padded, trained, lengths, stops = zip(*self.world.gather(own), strict=True)
-        lost, self.lost = self.lost, []
-        spans = itertools.chain(*trained, *(one.trained for one in lost))
-        self._enter(place, sum(samples) + sum(one.samples for one in lost), spans)
-        self.state.frames += sum(frames) + sum(one.frames for one in lost)
-        self.state.padded_frames += sum(padded) + sum(one.padded_frames for one in lost)
-        self.state.rounds = self.pace.first + reached.num_rounds
-        self._note_lengths(zip(self.state.learners, lengths, strict=True))
-        reached.num_samples = reached.num_frames = reached.num_padded = 0
-        reached.trained = []
+        own = dataclasses.replace(self.reached.own, record_bytes=self.records.num_bytes)
+        of_all, stops = zip(*self.world.gather((own, self.stop.requested)), strict=True)
+        everyone, self.lost = [*of_all, *self.lost], []
+        spans = itertools.chain(*(one.trained for one in everyone))
+        self._enter(place, sum(one.samples for one in everyone), spans)
+        self.state.frames += sum(one.frames for one in everyone)
+        self.state.padded_frames += sum(one.padded_frames for one in everyone)
+        self.state.rounds = self.pace.first + self.reached.num_rounds
+        self._note_lengths(zip(self.state.learners, (one.record_bytes for one in of_all), strict=True))
+        self.reached.own = Trained(0)
         consensus = self.strategy.synchronise()
         if self.strategy.ema:
             self.strategy.ema.synchronise(self.world)

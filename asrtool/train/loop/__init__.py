@@ -1,7 +1,7 @@
 """Training loop: steps, metrics, and evaluation on dev.
 
-- loop: the steps of a learner, from the first to the last batch
-- build: the initial or resumed training; joining: of a learner that joins others
+- loop: a training and its steps, from the first to the last batch
+- build: its arithmetic, task and strategy, initial or resumed; joining: of a learner that joins others
 - gradient_accumulation: a batch in parts that fit in memory
 - loss: the loss of a batch and of a set; pipeline: the same with one model on several devices
 - straggler: emulated slow learners

@@ -1,7 +1,4 @@
-"""Build the initial or resumed training of a learner.
-
-Arithmetic, strategy, and all that works beside it.
-"""
+"""Build arithmetic, task and strategy of a training, initial or resumed."""
 
 from __future__ import annotations
 
@@ -16,138 +13,20 @@ import torch
 
 from asrtool.distributed.strategies.strategy import Strategy, StrategyContext
 from asrtool.distributed.strategies.update import LossScale
-from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.transport.event_log import EventLog, Note, no_note
 from asrtool.distributed.transport.exchange import this_machine
 from asrtool.distributed.weights.ema import Ema
-from asrtool.distributed.work.lost_batches import LostBatches
-from asrtool.distributed.work.work_queue import WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.precision import Precision, choose_precision
 from asrtool.settings.registry import check_returned
 from asrtool.settings.train import Optimisation
-from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Pace, Reached
-from asrtool.train.checkpoints.merge import CheckpointMerger
-from asrtool.train.checkpoints.snapshots import Snapshots
-from asrtool.train.job import Components, Job
-from asrtool.train.ledger import Ledger, find_missing
-from asrtool.train.loop.evaluation import DevLosses, Evaluation
-from asrtool.train.loop.gradient_accumulation import GradientAccumulation
-from asrtool.train.loop.joining import begin_of
-from asrtool.train.loop.loop import Training
+from asrtool.train.job import Job
 from asrtool.train.loop.loss import EmulatedCompute, LossModule
-from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.pipeline import Pipeline, choose_devices
-from asrtool.train.loop.step_records import Records
-from asrtool.train.loop.stop import Stop
-from asrtool.train.loop.straggler import StragglerInjection
-from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import build_optimizer
-
-
-def build_training(job: Job, components: Components, world: World, rate_factor: float | None = None) -> Training:
-    """Build a training, resumed from the newest whole checkpoint in `job.out`.
-
-    `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves rates.
-    Raises AsrtoolError if there are checkpoints but none can be read, and if these learners cannot train by the
-    strategy.
-    """
-    settings, train_set = job.optimisation, components.train_set
-    total_samples = settings.num_epochs * train_set.size().num_samples
-    checkpointer = Checkpointer(job.out / "checkpoints", components.info, world)
-    found, state = None, begin_of(checkpointer) if world.joins else State()
-    if not world.joins and (loaded := checkpointer.load()):
-        found, state = loaded
-
-    precision = fix_arithmetic(settings, state, world)
-    model = components.model.to(precision.device)
-    if found:
-        model.load_state_dict(found["weights"])
-    task = make_task(job, model, precision, world)
-    event_log = make_event_log(job, state, precision, world)
-    strategy = make_strategy(job, task, model, precision, world, event_log.note if event_log else no_note)
-    if found:
-        resume(strategy, state, world, found)
-    rule = strategy.assignment_rule
-    state.learners, state.group_size = list(range(world.size)), rule.group_size
-    round_size = rule.round_size(world.size)
-    together = round_size == world.size  # all learners at each step
-    plan = Plan(train_set, settings.num_epochs, round_size, state)
-
-    has_others = bool(world.members) and not (together or world.joins) and world.local_size < world.size
-    stop = Stop(leaves=has_others and job.distributed.on_stop == "leave")
-    records = Records(job.out, world, state.record_bytes)
-    reports = Reports(settings, total_samples, job.out, state, is_first=world.rank == 0, num_learners=world.size)
-    dev_losses = DevLosses(world, state.dev_losses, settings.early_stop)
-    evaluation = Evaluation(components.dev_set, precision, world, state.num_threads, stop, checkpointer.closing)
-    snapshots = None
-    if not together:
-        what = strategy, model, checkpointer, state
-        make_merger = functools.partial(CheckpointMerger, *what, settings, reports, evaluation.alone, dev_losses)
-        snapshots = Snapshots(*what, make_merger)
-    saving = snapshots or checkpointer
-
-    def ends_early() -> bool:
-        """Return whether the evaluating learner ends the training for all."""
-        return snapshots is not None and dev_losses.end is not None and world.is_first
-
-    pace = Pace(settings, state.rounds, together, stop, lambda: saving.busy, ends_early)
-    lost_batches = None
-    if world.members:
-        find = functools.partial(find_missing, job.out, state, plan, world.members)
-        lost_batches = LostBatches(world, world.members, lambda: pace.stop(), records.is_idle, find)
-    queue = WorkQueue(world, rule, plan, pace, lost_batches)
-    cuts = CheckpointCoordinator(
-        settings=settings,
-        code=job.code,
-        world=world,
-        model=model,
-        strategy=strategy,
-        plan=plan,
-        queue=queue,
-        pace=pace,
-        stop=stop,
-        records=records,
-        reports=reports,
-        checkpointer=checkpointer,
-        snapshots=snapshots,
-        evaluation=evaluation,
-        dev_losses=dev_losses,
-        state=state,
-        ledger=Ledger(state),
-        reached=Reached(state.epoch),
-    )
-    return Training(
-        job=job,
-        components=components,
-        world=world,
-        state=state,
-        precision=precision,
-        clock=clock_of(next(model.parameters())),
-        strategy=strategy,
-        pieces=GradientAccumulation(
-            task, components.max_frames, components.frame_ms, probes=precision.device.type == "cuda"
-        ),
-        rates=LearningRates(settings, total_samples, job.distributed.lr_scale, rate_factor),
-        plan=plan,
-        queue=queue,
-        cuts=cuts,
-        checkpointer=checkpointer,
-        snapshots=snapshots,
-        dev_losses=dev_losses,
-        records=records,
-        reports=reports,
-        event_log=event_log,
-        straggler=StragglerInjection(job.injection.slow.get(world.rank, 1.0)),
-        stop=stop,
-        total_samples=total_samples,
-        num_samples=state.samples,
-    )
 
 
 def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:

@@ -10,30 +10,33 @@ together at the end of an epoch. Asynchronous ones take their part of a checkpoi
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from typing import Any
 
 from asrtool.data.batches import load_ahead, one_ahead
-from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.transport.device import GpuClock, HostClock, begin_copy
-from asrtool.distributed.transport.event_log import EventLog, no_note
+from asrtool.distributed.transport.device import begin_copy, clock_of
+from asrtool.distributed.transport.event_log import no_note
+from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
-from asrtool.models.precision import Precision
 from asrtool.train.batches.batch import TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Pace, Reached
+from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
-from asrtool.train.loop.evaluation import DevLosses
+from asrtool.train.ledger import Ledger, find_missing
+from asrtool.train.loop.build import fix_arithmetic, make_event_log, make_strategy, make_task, resume
+from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.gradient_accumulation import GradientAccumulation
-from asrtool.train.loop.joining import join, publish_rendezvous
+from asrtool.train.loop.joining import begin_of, join, publish_rendezvous
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records, Step
 from asrtool.train.loop.stop import EndsEarly, Stop, Stopped
@@ -42,36 +45,98 @@ from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import set_learning_rate
 
 
-@dataclass
 class Training:
-    """Training of a model through its epochs, made by `build_training`.
+    """Training of a model through its epochs.
 
     A checkpoint holds `state`, which says how far all learners had come, the consensus weights of all, and
     `strategy.take_snapshot` of each learner.
     """
 
-    job: Job
-    components: Components  # model, sets and augmentation
-    world: World
-    state: State
-    precision: Precision
-    clock: HostClock | GpuClock
-    strategy: Strategy
-    pieces: GradientAccumulation  # computes gradients
-    rates: LearningRates
-    plan: Plan  # of the batches from the state to the end
-    queue: WorkQueue  # which learner trains which
-    cuts: CheckpointCoordinator  # checkpoints and evaluations between steps
-    checkpointer: Checkpointer
-    snapshots: Snapshots | None  # where learners wait for nobody
-    dev_losses: DevLosses
-    records: Records
-    reports: Reports
-    event_log: EventLog | None
-    straggler: StragglerInjection
-    stop: Stop
-    total_samples: int  # of the whole training, an estimate where the source cannot count
-    num_samples: int  # of all learners after the last step, for the bar
+    def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
+        """Build it, resumed from the newest whole checkpoint in `job.out`.
+
+        `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves
+        rates. Raises AsrtoolError if there are checkpoints but none can be read, and if these learners cannot train
+        by the strategy.
+        """
+        settings = job.optimisation
+        self.job, self.components, self.world = job, components, world
+        # Of the whole training, an estimate where the source cannot count.
+        self.total_samples = settings.num_epochs * components.train_set.size().num_samples
+        self.checkpointer = Checkpointer(job.out / "checkpoints", components.info, world)
+        found: dict[str, Any] | None = None
+        state = begin_of(self.checkpointer) if world.joins else State()
+        if not world.joins and (loaded := self.checkpointer.load()):
+            found, state = loaded
+        self.state, self.num_samples = state, state.samples  # of all learners after the last step, for the bar
+
+        self.precision = fix_arithmetic(settings, state, world)
+        model = components.model.to(self.precision.device)
+        if found:
+            model.load_state_dict(found["weights"])
+        task = make_task(job, model, self.precision, world)
+        self.event_log = make_event_log(job, state, self.precision, world)
+        note = self.event_log.note if self.event_log else no_note
+        self.strategy = make_strategy(job, task, model, self.precision, world, note)
+        if found:
+            resume(self.strategy, state, world, found)
+        self.clock = clock_of(next(model.parameters()))
+        probes = self.precision.device.type == "cuda"
+        self.pieces = GradientAccumulation(task, components.max_frames, components.frame_ms, probes=probes)
+        self.rates = LearningRates(settings, self.total_samples, job.distributed.lr_scale, rate_factor)
+        self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
+
+        rule = self.strategy.assignment_rule
+        state.learners, state.group_size = list(range(world.size)), rule.group_size
+        round_size = rule.round_size(world.size)
+        together = round_size == world.size  # all learners at each step
+        self.plan = Plan(components.train_set, settings.num_epochs, round_size, state)
+        has_others = bool(world.members) and not (together or world.joins) and world.local_size < world.size
+        self.stop = Stop(leaves=has_others and job.distributed.on_stop == "leave")
+        self.records = Records(job.out, world, state.record_bytes)
+        is_first = world.rank == 0
+        self.reports = Reports(settings, self.total_samples, job.out, state, is_first, num_learners=world.size)
+        self.dev_losses = DevLosses(world, state.dev_losses, settings.early_stop)
+        closing = self.checkpointer.closing
+        evaluation = Evaluation(components.dev_set, self.precision, world, state.num_threads, self.stop, closing)
+
+        self.snapshots: Snapshots | None = None  # where learners wait for nobody
+        if not together:
+            what = self.strategy, model, self.checkpointer, state
+            beside = settings, self.reports, evaluation.alone, self.dev_losses
+            self.snapshots = Snapshots(*what, functools.partial(CheckpointMerger, *what, *beside))
+        saving = self.snapshots or self.checkpointer
+
+        def ends_early() -> bool:
+            """Return whether the evaluating learner ends the training for all."""
+            return self.snapshots is not None and self.dev_losses.end is not None and world.is_first
+
+        pace = Pace(settings, state.rounds, together, self.stop, lambda: saving.busy, ends_early)
+        lost_batches = None
+        if world.members:
+            find = functools.partial(find_missing, job.out, state, self.plan, world.members)
+            lost_batches = LostBatches(world, world.members, lambda: pace.stop(), self.records.is_idle, find)
+        self.queue = WorkQueue(world, rule, self.plan, pace, lost_batches)
+        self.cuts = CheckpointCoordinator(
+            settings=settings,
+            code=job.code,
+            world=world,
+            model=model,
+            strategy=self.strategy,
+            plan=self.plan,
+            queue=self.queue,
+            pace=pace,
+            stop=self.stop,
+            records=self.records,
+            reports=self.reports,
+            checkpointer=self.checkpointer,
+            snapshots=self.snapshots,
+            evaluation=evaluation,
+            dev_losses=self.dev_losses,
+            state=state,
+            ledger=Ledger(state),
+            reached=Reached(state.epoch),
+        )
 
     def train(self) -> None:
         """Train to the end; on a stop, save a checkpoint first.
@@ -214,7 +279,7 @@ class Training:
             raise save_bad_batch(batch, number, what, self.job.out, self.job.optimisation.section)
         num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
         self.records.write(assignment.batch, step, batch, num_samples)
-        self.cuts.reached.add(assignment.batch, num_samples, batch)
+        self.cuts.reached.own.add(assignment.batch, num_samples, batch.frames, batch.padded_frames)
         self.reports.add(batch, step, scale)
         if self.reports.is_due(step.number):
             self.cuts.report(assignment.round.epoch, step.number, step.num_samples)

@@ -42,7 +42,6 @@ from asrtool.train.batches.source import BatchSource, Planned, Size
 from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import examine_lost
-from asrtool.train.loop.build import build_training
 from asrtool.train.loop.evaluation import Evaluation
 from asrtool.train.loop.loop import Training
 from asrtool.train.loop.loss import Sums
@@ -193,7 +192,7 @@ class Attempt:
                 self.worlds[rank] = world
                 if self.dead & {*node_of(rank, self.node_size)}:
                     world.store.kill()
-            training = build_training(self.crew.job(self.node_size, self.on_stop), self.crew.components(), world)
+            training = Training(self.crew.job(self.node_size, self.on_stop), self.crew.components(), world)
             world.store.stop = training.stop
             training.train()
             self.crew.check_end(training)

@@ -34,7 +34,7 @@ from asrtool.train.batches.source import SourceContext
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.coordinator import Pace
 from asrtool.train.job import Components, Job
-from asrtool.train.loop import build
+from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
@@ -117,7 +117,7 @@ def train_as_learner(
         pace.stop = requested  # type: ignore[method-assign]
         return WorkQueue(world, rule, plan, pace, lost_batches)
 
-    with patch.object(build, "WorkQueue", make_queue):
+    with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
 
 
