@@ -28,16 +28,8 @@ class BatchAugment:
         self.views = views
 
     def __call__(self, batch: TrainingBatch, random: np.random.Generator) -> None:
-        self.add_noise(batch, random)
-        self.mask(batch, random)
-
-    def add_noise(self, batch: TrainingBatch, random: np.random.Generator) -> None:
-        """Add other utterances to a fraction of the batch."""
         if self.fraction:
             add_utterances(batch.inputs_NT, batch.input_lens_N, self.fraction, self.weight, self.std_F, random)
-
-    def mask(self, batch: TrainingBatch, random: np.random.Generator) -> None:
-        """Mask the inputs, and a copy of them if there are two views."""
         others_NT = batch.inputs_NT.copy() if self.views == 2 else None
         mask_features(batch.inputs_NT, batch.input_lens_N, self.masks, random)
         if others_NT is not None:

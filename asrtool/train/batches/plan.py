@@ -10,13 +10,12 @@ training resumed.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from asrtool.distributed.work.work_queue import BatchNumber, Round
 from asrtool.train.batches.source import BatchSource, Epoch, Planned
@@ -95,23 +94,6 @@ class _Part:
         return Place(self.before.epoch, batch, step, self.before.samples + samples, self.epoch.state(batch))
 
 
-Parameters = ParamSpec("Parameters")
-Found = TypeVar("Found")
-
-
-def _one_at_a_time(
-    method: Callable[Concatenate[Plan, Parameters], Found],
-) -> Callable[Concatenate[Plan, Parameters], Found]:
-    """Let one thread at a time be in methods of a plan, which may plan more."""
-
-    @functools.wraps(method)
-    def alone(self: Plan, *args: Parameters.args, **more: Parameters.kwargs) -> Found:
-        with self._lock:
-            return method(self, *args, **more)
-
-    return alone
-
-
 class Plan:
     """Batches after a state, in rounds of `size`, untrained ones first.
 
@@ -132,58 +114,59 @@ class Plan:
         ends = {epoch: end for epoch, _, end in state.untrained} | {begin.epoch: begin.batch}
         self._add(0, begin, left, ends)
 
-    @_one_at_a_time
     def round(self, number: int) -> Round | None:
         """Return the slots of a round; None after the last one."""
-        part = self._part(number)
-        if part is None:
-            return None
-        first = part.begin + (number - part.first) * self._size
-        return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
+        with self._lock:
+            part = self._part(number)
+            if part is None:
+                return None
+            first = part.begin + (number - part.first) * self._size
+            end = first + self._size
+            return Round(part.before.epoch, range(first, min(end, self._extend(part, end))))
 
-    @_one_at_a_time
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         """Return the batches of slots of `epoch`, which are then known."""
-        part = self._of_epoch(epoch)
-        self._extend(part, max(slots) + 1)
-        return tuple(part.batch(slot) for slot in slots)
+        with self._lock:
+            part = self._of_epoch(epoch)
+            self._extend(part, max(slots) + 1)
+            return tuple(part.batch(slot) for slot in slots)
 
-    @_one_at_a_time
     def windows(self, epoch: int) -> Sequence[range]:
         """Return the slots of `epoch` by window; empty without windows."""
-        part = self._of_epoch(epoch)
-        if part.windows is None:
-            part.windows = list(self._windows(part))
-        return part.windows
+        with self._lock:
+            part = self._of_epoch(epoch)
+            if part.windows is None:
+                part.windows = list(self._windows(part))
+            return part.windows
 
-    @_one_at_a_time
     def place(self, epoch: int, slot: int) -> Place:
         """Return the place before a known slot in the order of `epoch`."""
-        return self._of_epoch(epoch).place(slot)
+        with self._lock:
+            return self._of_epoch(epoch).place(slot)
 
     def place_of_round(self, number: int) -> Place | None:
         """Return the place before a round; for a first round, the end of the epoch before."""
         found = self.round(number)
         return self.place(found.epoch, found.slots.start) if found else None
 
-    @_one_at_a_time
     def end_of(self, epoch: int) -> Place:
         """Return the place after the last batch of `epoch`, which is known."""
-        part = self._of_epoch(epoch)
-        return part.place(self._extend(part, FAR))
+        with self._lock:
+            part = self._of_epoch(epoch)
+            return part.place(self._extend(part, FAR))
 
-    @_one_at_a_time
     def borders(self, first: int, last: int) -> list[Place]:
         """Return the starts of the epochs from `first` to `last`."""
-        return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
+        with self._lock:
+            return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
-    @_one_at_a_time
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
         """Return the plan of a batch in the order of `epoch`, which is then known."""
-        part = self._of_epoch(epoch)
-        if batch.epoch == epoch:
-            self._extend(part, batch.position + 1)
-        return part.planned(batch)
+        with self._lock:
+            part = self._of_epoch(epoch)
+            if batch.epoch == epoch:
+                self._extend(part, batch.position + 1)
+            return part.planned(batch)
 
     def missing(self, trained: Collection[tuple[int, int]]) -> Iterator[tuple[int, BatchNumber]]:
         """Yield the batches not in `trained` with their rounds, after the plan's end."""
@@ -196,11 +179,11 @@ class Plan:
                 if (batch := part.batch(part.begin + place)) not in trained:
                     yield part.first + place // self._size, batch
 
-    @_one_at_a_time
     def forget(self, epoch: int) -> None:
         """Free the plans before `epoch`; of these only lost batches are needed."""
-        for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
-            part.forget()
+        with self._lock:
+            for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
+                part.forget()
 
     def number(self, batch: BatchNumber) -> int:
         """Return how many batches the whole training has before `batch`."""

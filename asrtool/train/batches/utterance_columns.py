@@ -159,10 +159,7 @@ def build_columns(
     is_said_L[lines_N] = True  # those without a text are counted behind the last line
     targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
     texts_L = np.cumsum(is_said_L, dtype=np.uint32) - np.uint32(1)
-    chosen = _Chosen(utterances, index, Demands(model, targets))
-    for begin in range(0, len(lines_N), PIECE):
-        chosen.add(begin, lines_N[begin : begin + PIECE], texts_L, missing_N)
-    about, arrays = chosen.finish()
+    about, arrays = _choose(utterances, index, Demands(model, targets), lines_N, texts_L, missing_N)
     about["num_without_text"] -= int(failed_N.sum())
     about["num_not_encoded"] = int(failed_N.sum())
     arrays += [targets.ends, targets.values, index.shards]
@@ -177,58 +174,54 @@ def _not_encoded(name: str, text: str, encode: Encode) -> AsrtoolError:
     raise AssertionError(f"a word of {text!r} has no tokens, and the text has")
 
 
-class _Chosen:
-    """Collects trainable utterances, and counts of the others."""
-
-    def __init__(self, utterances: ShardIndex, index: IndexColumns, demands: Demands) -> None:
-        self._utterances, self._index, self._demands = utterances, index, demands
-        # Room for all from the beginning: pieces that are put together leave holes in the memory of the learner.
-        self._columns = [np.empty(len(index.keys), kind) for kind in KINDS]
-        self._num = 0
-        self._without_text = self._num_dropped = 0
-        self._dropped: list[str] = []
-        self._duration_s = 0.0
-
-    def add(self, begin: int, lines: np.ndarray, texts_L: np.ndarray, missing_N: np.ndarray | None) -> None:
-        """Add utterances from index position `begin` on, by their text `lines`."""
+def _choose(
+    utterances: ShardIndex,
+    index: IndexColumns,
+    demands: Demands,
+    lines_N: np.ndarray,
+    texts_L: np.ndarray,
+    missing_N: np.ndarray | None,
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return `about` of the trainable utterances, and five arrays of their columns."""
+    # Room for all from the beginning: pieces that are put together leave holes in the memory of the learner.
+    columns = [np.empty(len(lines_N), kind) for kind in KINDS]
+    dropped: list[str] = []
+    num = num_dropped = 0
+    duration_s = 0.0
+    for begin in range(0, len(lines_N), PIECE):
+        lines = lines_N[begin : begin + PIECE]
         places = begin + np.flatnonzero(lines >= 0)
-        self._without_text += len(lines) - len(places)
-        num_frames, texts = self._index.num_frames[places], texts_L[lines[places - begin]]
-        num_rows = self._demands.num_rows(num_frames)
+        num_frames, texts = index.num_frames[places], texts_L[lines_N[places]]
+        num_rows = demands.num_rows(num_frames)
         missing = np.zeros(len(places), bool) if missing_N is None else missing_N[places]
-        fits = self._demands.fits(num_rows, texts) & ~missing
-        for i in np.flatnonzero(~fits)[: NUM_NAMED - len(self._dropped)].tolist():
-            why = "no alignment" if missing[i] else self._demands.reason(int(num_rows[i]), int(texts[i]))
-            self._dropped.append(f"{self._utterances[int(places[i])].id} ({why})")
-        self._num_dropped += len(places) - int(fits.sum())
-        normalisers = self._demands.normalisers(num_rows[fits], texts[fits])
+        fits = demands.fits(num_rows, texts) & ~missing
+        for i in np.flatnonzero(~fits)[: NUM_NAMED - len(dropped)].tolist():
+            why = "no alignment" if missing[i] else demands.reason(int(num_rows[i]), int(texts[i]))
+            dropped.append(f"{utterances[int(places[i])].id} ({why})")
         kept = places[fits]
+        num_dropped += len(places) - len(kept)
         # One after the other, as they always were added up: a pairwise sum has other last digits.
-        self._duration_s = float(np.add.accumulate(np.append(self._duration_s, self._index.durations_s[kept]))[-1])
-        of_each = (kept, num_frames[fits], normalisers, texts[fits], self._index.corpora[kept])
-        here = slice(self._num, self._num + len(kept))
-        self._num = here.stop
-        for column, part in zip(self._columns, of_each, strict=True):
-            column[here] = part
-
-    def finish(self) -> tuple[dict[str, Any], list[Any]]:
-        """Return the description, and the first five arrays of the columns."""
-        arrays: list[Any] = [column[: self._num] for column in self._columns]
-        corpora = arrays[-1]
-        present = [i for i in range(len(self._index.names)) if i in corpora]
-        ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # as they come
-        places = np.zeros(len(self._index.names), np.uint16)
-        places[ordered] = np.arange(len(ordered))
-        about = {
-            "num_samples": len(corpora),
-            "num_frames": int(arrays[1].sum(dtype=np.int64)),
-            "duration_s": self._duration_s,
-            "num_without_text": self._without_text,
-            "corpora": [self._index.names[i] for i in ordered],
-            "num_dropped": self._num_dropped,
-            "dropped": self._dropped,  # the first ones, with the reason
-        }
-        return about, [*arrays[:-1], places[corpora]]
+        duration_s = float(np.add.accumulate(np.append(duration_s, index.durations_s[kept]))[-1])
+        normalisers = demands.normalisers(num_rows[fits], texts[fits])
+        of_each = (kept, num_frames[fits], normalisers, texts[fits], index.corpora[kept])
+        for column, part in zip(columns, of_each, strict=True):
+            column[num : num + len(kept)] = part
+        num += len(kept)
+    *arrays, corpora = (column[:num] for column in columns)
+    present = [i for i in range(len(index.names)) if i in corpora]
+    ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # as they come
+    numbers = np.zeros(len(index.names), np.uint16)
+    numbers[ordered] = np.arange(len(ordered))
+    about = {
+        "num_samples": num,
+        "num_frames": int(arrays[1].sum(dtype=np.int64)),
+        "duration_s": duration_s,
+        "num_without_text": len(lines_N) - num - num_dropped,
+        "corpora": [index.names[i] for i in ordered],
+        "num_dropped": num_dropped,
+        "dropped": dropped,  # the first ones, with the reason
+    }
+    return about, [*arrays, numbers[corpora]]
 
 
 def _read(path: Path, key: str) -> Columns | None:

@@ -1,4 +1,4 @@
-"""Training on features at an address: the bits, the order of batches for any number of learners, what is fetched."""
+"""Training on features at an address: the bits, the order of batches, what is fetched."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from servers import WebServer, patient_no_more, serving, upload
 from toy_task import SETTINGS, assert_same_bits, last_weights, make_texts, write_set
 
@@ -23,15 +22,12 @@ from asrtool.data.storage.index import write_feature_settings
 from asrtool.data.storage.reader import SampleReader
 from asrtool.settings.data import Remote
 from asrtool.settings.toml_files import load_config
-from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Planned
-from asrtool.train.checkpoints.checkpoint import Origin, State
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 2
-Global = list[tuple[int, int]]  # epoch and position of all batches, in the order of rounds and of learners in them
 
 
 @pytest.fixture(autouse=True)
@@ -67,55 +63,18 @@ def source_of(features: Path, toy: Path, config: Path) -> Shards:
     return source
 
 
-def state_before(plan: Plan, epoch: int, slot: int) -> State:
-    """What a checkpoint has where training stops there."""
-    place = plan.place(epoch, slot)
-    return State(place.step, place.epoch, place.batch, [], [Origin(0, 0, 0, {})], place.samples, source=place.source)
+def test_batches_are_those_of_the_folder(wide: Path, remote: Path, toy: Path, toy_config: Path) -> None:
+    """Of a set on a server, in both epochs, utterance by utterance."""
 
+    def said(features: Path) -> list[list[str]]:
+        with closing(source_of(features, toy, toy_config)) as source:
+            plans = [source.plan(epoch, 0, {}) for epoch in range(NUM_EPOCHS)]
+            rows = [content(planned) for plan in plans for planned in plan]
+            return [[source.index[int(source.columns.positions[i])].id for i in of_batch] for of_batch in rows]
 
-def order_of(source: Shards, size: int, state: State) -> Global:
-    """As learners in lock-step take them: learner r batch r of each round."""
-    plan, order = Plan(source, NUM_EPOCHS, size, state), []
-    number = 0
-    while found := plan.round(number):
-        order += [tuple(batch) for batch in plan.batches(found.epoch, found.slots)]
-        number += 1
-    return order
-
-
-def test_batches_are_the_same_for_any_number_of_learners_after_stops_at_any_batch(
-    wide: Path, remote: Path, toy: Path, toy_config: Path
-) -> None:
-    """Of a set on a server, against those of one learner from the folder, in both epochs, utterance by utterance."""
-    local, there = source_of(wide, toy, toy_config), source_of(remote, toy, toy_config)
-
-    def said(source: Shards, order: Global) -> list[list[str]]:
-        plans = [list(source.plan(epoch, 0, {})) for epoch in range(NUM_EPOCHS)]
-        return [[source.index[int(source.columns.positions[i])].id for i in content(plans[e][p])] for e, p in order]
-
-    expected = said(local, order_of(local, 1, State()))
+    expected = said(wide)
     assert expected[: len(expected) // 2] != expected[len(expected) // 2 :]
-    for size in (1, 2, 3, 8):
-        assert said(there, order_of(there, size, State())) == expected
-
-    @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(st.lists(st.tuples(st.sampled_from((1, 2, 3, 8)), st.integers(1, 40)), min_size=1, max_size=4))
-    def stopped(parts: list[tuple[int, int]]) -> None:
-        """Each part is so many rounds of so many learners."""
-        state, order = State(), []
-        for size, num_rounds in parts:
-            plan = Plan(there, NUM_EPOCHS, size, state)
-            rounds = [found for number in range(num_rounds) if (found := plan.round(number))]
-            if not rounds:
-                break
-            for found in rounds:
-                order += [tuple(batch) for batch in plan.batches(found.epoch, found.slots)]
-            state = state_before(plan, rounds[-1].epoch, rounds[-1].slots.stop)
-        order += order_of(there, 3, state)
-        assert said(there, order) == expected
-
-    stopped()
-    there.close()
+    assert said(remote) == expected
 
 
 def content(planned: Planned) -> list[int]:

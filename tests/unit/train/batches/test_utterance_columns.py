@@ -23,12 +23,11 @@ from asrtool.data.storage.transcripts import number_words, number_words_again, w
 from asrtool.errors import AsrtoolError
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.models import Ctc as CtcSettings
-from asrtool.train.batches import text_encoding
 from asrtool.train.batches import utterance_columns as columns_module
 from asrtool.train.batches.plan import FAR
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Epoch, SourceContext
-from asrtool.train.batches.text_encoding import Encoder
+from asrtool.train.batches.text_encoding import Encoder, find_lines
 from asrtool.train.batches.utterance_columns import ARRAYS, Columns, open_columns
 from asrtool.train.inputs import ColumnsFolder
 
@@ -279,10 +278,8 @@ def test_an_own_objective_may_say_of_each_utterance_what_it_demands(toy: Path) -
     assert columns.normalisers.tolist() == expected
 
 
-@given(st.lists(st.integers(0, 6), max_size=9), st.lists(st.integers(0, 9), max_size=30), st.integers(1, 8))
-def test_the_line_of_an_utterance_is_one_of_its_key(lines: list[int], wanted: list[int], block: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_encoding, "BLOCK", block)
-        known, keys = np.array([9, *lines], np.uint64), np.array(wanted, np.uint64)
-        for key, line in zip(wanted, text_encoding.find_lines(keys, known).tolist(), strict=True):
-            assert known[line] == key if key in known else line == -1
+@given(st.lists(st.integers(0, 6), max_size=9), st.lists(st.integers(0, 9), max_size=30))
+def test_the_line_of_an_utterance_is_one_of_its_key(lines: list[int], wanted: list[int]) -> None:
+    known = np.array([9, *lines], np.uint64)
+    for key, line in zip(wanted, find_lines(np.array(wanted, np.uint64), known).tolist(), strict=True):
+        assert known[line] == key if key in known else line == -1
