@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,13 @@ def test_errors_are_listed_with_advice(site: Path) -> None:
     page = (site / "docs" / "reference" / "errors.html").read_text(encoding="utf-8")
     assert page.count("<li><p><strong>") > 500
     assert "cannot be imported here ({error})</strong>: use .venv-k2/bin/asrtool" in page
+
+
+def test_strategies_have_time_lines_with_a_text(site: Path) -> None:
+    page = (site / "docs" / "guide" / "distributed.html").read_text(encoding="utf-8")
+    waits = dict(re.findall(r'aria-label="time line of four learners under ([\w-]+): \d+ steps a second; (.*?)"', page))
+    assert len(waits) == page.count("</svg></figure>") + page.count("</svg><figcaption>") == 8
+    assert waits["adpsgd-random"] == "nobody waits" != waits["allreduce"]
 
 
 def test_no_page_is_wider_than_a_phone(site: Path, browser: Chromium) -> None:

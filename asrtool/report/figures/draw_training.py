@@ -151,17 +151,23 @@ def draw_timeline(figure: Figure, run: TrainingRun) -> None:
     figure.set_figheight(1.6 + 2 * (0.6 + _rows_inches(run)))
     windows = timeline_windows(run)
     zero = windows[0][0]
-    for axes, (begin, end) in zip(figure.subplots(len(windows), 1), windows, strict=True):
-        rows = [step_spans(steps, begin, end) for steps in run.learners.values()]
-        for part, colour in PARTS.items():
-            _draw_spans(axes, [spans[part] - zero for spans in rows], colour)
-        axes.set(xlim=(begin - zero, end - zero), ylabel="learner")
-        _name_rows(axes, list(run.learners))
+    for axes, window in zip(figure.subplots(len(windows), 1), windows, strict=True):
+        draw_steps(axes, run, window, zero)
     axes.set(xlabel="seconds since the first step")
     from matplotlib.patches import Patch
 
     patches = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(PARTS))
+
+
+def draw_steps(axes: Axes, run: TrainingRun, window: tuple[float, float], zero: float) -> None:
+    """Draw the steps in a time window, a row a learner; `zero` is the 0 of the axis."""
+    begin, end = window
+    rows = [step_spans(steps, begin, end) for steps in run.learners.values()]
+    for part, colour in PARTS.items():
+        _draw_spans(axes, [spans[part] - zero for spans in rows], colour)
+    axes.set(xlim=(begin - zero, end - zero), ylabel="learner")
+    _name_rows(axes, list(run.learners))
 
 
 def timeline_windows(run: TrainingRun) -> tuple[tuple[float, float], tuple[float, float]]:

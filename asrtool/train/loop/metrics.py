@@ -28,6 +28,7 @@ from asrtool.train.loop.step_records import Lines, Step
 
 CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
 NO_CURVES = ("epoch", "samples", "seconds")  # which only grow
+FIRST = ("errors", "loss")  # of dev; its curves are the first, those of train the next
 
 
 @dataclass
@@ -120,21 +121,28 @@ class Curves:
             logger.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Write one line, and points of curves `kind`/name, or text on a corpus.
+        """Write one line, and points of curves, or text on a corpus.
 
         Raises AsrtoolError on a full disk.
         """
-        curves = {} if kind.startswith(CORPUS) else {key: values[key] for key in values if key not in NO_CURVES}
+        is_text = kind.startswith(CORPUS)
+        curves = {} if is_text else {_tag(kind, key): values[key] for key in values if key not in NO_CURVES}
         with self._lock:
             self._lines.write({"kind": kind, "step": step, **values})
             try:
                 for logger in self._loggers:
-                    for name, value in curves.items():
-                        logger.add_scalar(f"{kind}/{name}", value, step)
+                    for tag, value in curves.items():
+                        logger.add_scalar(tag, value, step)
                     if not curves:
                         logger.add_text(kind, json.dumps(values), step)
             except OSError as error:
                 raise disk_full(self._lines.path, error) from error
+
+
+def _tag(kind: str, name: str) -> str:
+    """Return the tag of a curve: TensorBoard opens the first two groups."""
+    is_first = kind == "train" or (kind == "dev" and name in FIRST)
+    return f"{kind}/{name}" if is_first else f"train_more/{kind}/{name}"
 
 
 def _is_to_come(line: Mapping[str, Any], state: State) -> bool:

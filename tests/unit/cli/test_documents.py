@@ -1,45 +1,57 @@
-"""The commands, settings and links of README, CONTRIBUTING and the guide exist."""
+"""The commands, settings and links of the manual exist; what a command needs beside asrtool is said above it."""
 
 from __future__ import annotations
 
+import functools
 import re
+import runpy
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.metadata import metadata
 from pathlib import Path
 
 import click
 import pytest
+from pages import FOREIGN, ROOT, read_blocks
 
-from asrtool.cli.main import cli
+from asrtool.cli.main import DEBUG, QUIET, cli
+from asrtool.cli.options import SHORT, short_settings
+from asrtool.predict.simulate.scenario import find, is_of_scenario, load_ends
+from asrtool.recipe.plan import choose_stages
+from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, read_settings
 from asrtool.settings import registry
 from asrtool.settings.toml_files import known_keys, load_config
 from asrtool.settings.values import read_toml
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     page
-    for folder in (".", "docs", "docs/guide", "docs/reference", "docs/tutorials")
-    for page in sorted((ROOT / folder).glob("*.md"))
+    for pages in ("*.md", "docs/*.md", "docs/*/*.md", "benchmarks/*.md", "recipes/*/*.md")
+    for page in sorted(ROOT.glob(pages))
     if page.name not in ("settings.md", "CHANGELOG.md")
 ]
-PLACEHOLDER = re.compile(r"[A-Z]{2,}|\$")
+PLACEHOLDER = re.compile(r"(^|[/=:,])[A-Z][A-Z_0-9]*\b|\$|my_")
+BEFORE_ASRTOOL = ("do", "srun", "torchrun")
 KEYS = set(known_keys())
+LARGE = {"swb300", "swb2000"}  # configurations, whose training needs corpora of the LDC and days
+TARGETS = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def read_commands(page: Path) -> Iterator[str]:
-    """Yield what follows `asrtool` in each command in the code of `page`."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    prose, is_fenced = "", False
-    for line in text.splitlines():
-        if line.startswith("```"):
-            prose, is_fenced = line[3:], not is_fenced
-        elif (is_fenced and not prose) or line.startswith("    "):
-            found = re.search(r"(?:^|[|/])\s*asrtool ([a-z].*)", line.partition(" #")[0])
-            if found and "my_" not in line:
-                yield " ".join(found.group(1).split())
+def of_asrtool(words: Sequence[str]) -> list[str] | None:
+    """Return what follows `asrtool` in a command, None if it is another one."""
+    for number, word in enumerate(words):
+        if Path(word).name == "asrtool" and (number == 0 or words[0] in BEFORE_ASRTOOL):
+            return list(words[number + 1 :])
+    return None
 
 
-COMMANDS = sorted({(page.name, line) for page in PAGES for line in read_commands(page)})
+ALL = [
+    (page, words, "needs" in block.marks)
+    for page in PAGES
+    for block in read_blocks(page)
+    if block.is_shell
+    for words in block.commands()
+]
+COMMANDS = sorted({(page.name, shlex.join(words)) for page, each, _ in ALL if (words := of_asrtool(each)) is not None})
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -52,20 +64,76 @@ def plugin() -> Iterator[None]:
         yield
 
 
+@functools.cache
+def recipe_of(name: str | None) -> Recipe:
+    return load_recipe(find_recipe(name))
+
+
+def test_the_manual_has_commands() -> None:
+    assert len(COMMANDS) > 150
+
+
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_a_command_of_a_page_and_its_settings_exist(page: str, line: str) -> None:
-    words = [word if "=" in word else word.strip("[]") for word in shlex.split(line.partition(" > ")[0])]
-    command: click.Command = cli
-    while isinstance(command, click.Group) and not PLACEHOLDER.fullmatch(words[0]):
-        found = command.get_command(click.Context(command), words.pop(0))
+def test_a_command_of_a_page_its_values_and_its_settings_exist(page: str, line: str) -> None:
+    words = [word if "=" in word else word.strip("[]") for word in shlex.split(line)]
+    words = [word for word in words if word not in (DEBUG, QUIET)]
+    command, context = cli, click.Context(cli)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        if PLACEHOLDER.search(words[0]):
+            return
+        found = command.get_command(context, words.pop(0))
         assert found
-        command = found
-    options, _, _ = command.make_parser(click.Context(command)).parse_args([word for word in words if word != "..."])
-    for setting in options.get("overrides", ()):
-        key = setting.partition("=")[0]
-        if command.name != "simulate" and not key.startswith("paths."):  # simulate has settings of its own
-            assert key in KEYS
+        command, context = found, click.Context(found)
+    given = [word for word in words if word != "..."]
+    values, left, _ = command.make_parser(context).parse_args(given)
+    assert left == []
+    for parameter in command.params:
+        value = values.get(parameter.name)
+        if not isinstance(value, (str, tuple, list)):  # not given, or a flag
+            assert not parameter.required or given != words or "--help" in words, f"no {parameter.human_readable_name}"
+            continue
+        for each in [value] if isinstance(value, str) else value:
+            if not isinstance(parameter.type, click.Path) and not PLACEHOLDER.search(each):
+                parameter.type.convert(each, parameter, context)
+    settings = [text for text in values.get("overrides", ()) if not text.startswith("paths.")]
+    if command.name == "simulate":
+        own = [text for text in settings if is_of_scenario(text)]
+        own += [f"distributed.strategy={name}" for name in values.get("strategies", ())]
+        load_ends([find(name) for name in values.get("scenarios", ()) if not name.endswith(".toml")], own)
+        settings = [text for text in settings if not is_of_scenario(text)]
+    else:
+        settings += short_settings({name: values[name] for name in values if name in SHORT})
+    for setting in settings if "my_" not in line else ():
+        if not PLACEHOLDER.search(setting):
+            assert setting.partition("=")[0] in KEYS
             load_config([], [setting])
+    if "configs" in values and (recipe := values.get("recipe")) in (None, "an4", "own"):
+        read_settings(recipe_of(recipe), [name for name in values["configs"] if not name.endswith(".toml")], [])
+    if "stage" in values or "stop_stage" in values:
+        choose_stages(recipe_of(None).stages, values.get("stage"), values.get("stop_stage"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_other_commands_of_a_page_exist(page: Path) -> None:
+    cases = runpy.run_path(str(ROOT / "benchmarks" / "bench.py"))["CASES"]
+    extras = metadata("asrtool").get_all("Provides-Extra")
+    assert extras
+    for words in (words for of, words, _ in ALL if of == page):
+        program, *given = words
+        if program == "make":
+            for word in (word for word in given if "=" not in word):
+                assert word in TARGETS or word.removeprefix("bench-") in cases, words
+        elif program == "pip":
+            named = re.findall(r"(?:asrtool|\.)\[(.*?)\]", " ".join(given))
+            assert {extra for names in named for extra in names.split(",")} <= {*extras}, words
+        elif Path(program).name == "python":
+            assert (ROOT / given[0]).is_file() or f"Write `{given[0]}`" in page.read_text(encoding="utf-8"), words
+
+
+def test_what_a_command_needs_is_said_above_it() -> None:
+    for page, words, is_marked in ALL:
+        is_large = "run" in words and LARGE & {*words} and not {"--estimate", "--check", "--list"} & {*words}
+        assert is_marked or not (is_large or words[0] in FOREIGN), f"{page}: {words}"
 
 
 def read_anchors(page: Path) -> set[str]:

@@ -22,8 +22,11 @@ from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.loop.evaluation import Evaluation
+from asrtool.train.loop.metrics import Curves
 
 PLAIN = (
     "model.lstm.dropout=0",
@@ -113,6 +116,17 @@ def test_metrics_are_in_the_file_and_in_tensorboard(undisturbed) -> None:
     tags = curves.Tags()
     assert {tag.split("/")[-1] for tag in tags["scalars"]}.isdisjoint({"epoch", "samples", "seconds", "hours"})
     assert "inputs/text_summary" in tags["tensors"]
+
+
+def test_tensorboard_shows_errors_and_losses_first(tmp_path: Path) -> None:
+    curves = Curves(tmp_path, State(), load_config([], []).train.loggers)
+    names = {"host/a": ["lost"], "learners": ["drift"], "dev": ["ctc", "errors", "loss"], "train": ["lr"]}
+    for kind in names:
+        curves.write(kind, 1, dict.fromkeys(names[kind], 1.0))
+    curves.close()
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"]
+    others = ["train_more/dev/ctc", "train_more/host/a/lost", "train_more/learners/drift"]
+    assert sorted(tags) == ["dev/errors", "dev/loss", "train/lr", *others]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
