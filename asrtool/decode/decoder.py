@@ -26,13 +26,6 @@ Item = tuple[np.ndarray, Tried]
 TOGETHER = 64  # utterances whose searches are completed side by side in this process
 
 
-class Timed(NamedTuple):
-    """Result of a search, and its CPU seconds."""
-
-    result: SearchResult
-    cpu_s: float
-
-
 class Chosen(NamedTuple):
     """Words of an utterance, and the CPU seconds of all that share its search."""
 
@@ -41,7 +34,8 @@ class Chosen(NamedTuple):
     cpu_s: float
 
 
-Shown = Callable[[Iterator[list[Timed]]], Iterator[list[Timed]]]  # results passed through while their number is shown
+Results = Iterator[list[SearchResult]]  # of each utterance, by parameters
+Shown = Callable[[Results], Results]  # results passed through while their number is shown
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Searches:
             if own := [each for each in parameters if each.method == name]:
                 method.prepare(own)
 
-    def __call__(self, items: list[Item]) -> list[list[Timed]]:
+    def __call__(self, items: list[Item]) -> list[list[SearchResult]]:
         """Search the scores of utterances, float32 (T, V), with each of the parameters.
 
         An utterance without rows has no words.
@@ -71,32 +65,32 @@ class Searches:
         found = [[self._search(scores_TV, each) for each in parameters] for scores_TV, parameters in items]
         return self.complete(found, items[0][1], in_main=False)
 
-    def _search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> Timed:
+    def _search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         start_s = time.thread_time()
         method = self.methods[parameters.method]
         result = method.search(scores_TV, parameters) if len(scores_TV) else SearchResult(())
         check_returned(f"decode.methods = {parameters.method}", result, SearchResult)
-        return Timed(result, time.thread_time() - start_s)
+        return result._replace(cpu_s=time.thread_time() - start_s)
 
-    def complete(self, found: list[list[Timed]], parameters: Tried, in_main: bool) -> list[list[Timed]]:
+    def complete(self, found: list[list[SearchResult]], parameters: Tried, in_main: bool) -> list[list[SearchResult]]:
         """Complete the results of utterances by methods that do so in this process."""
         columns = []
         for column, each in zip(zip(*found, strict=True), parameters, strict=True):
             method = self.methods[each.method]
             if method.completes_in_main == in_main:
                 start_s = time.process_time()
-                results = method.complete([timed.result for timed in column])
+                results = method.complete(list(column))
                 cpu_s = (time.process_time() - start_s) / len(column)
-                column = [Timed(each, timed.cpu_s + cpu_s) for each, timed in zip(results, column, strict=True)]
+                column = [new._replace(cpu_s=old.cpu_s + cpu_s) for new, old in zip(results, column, strict=True)]
             columns.append(column)
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def choose(self, found: Sequence[Timed], passes: Passes) -> Iterator[Chosen]:
+    def choose(self, found: Sequence[SearchResult], passes: Passes) -> Iterator[Chosen]:
         """The words of an utterance by all parameters, of what each of `passes` found."""
-        for timed, sharing in zip(found, passes.values(), strict=True):
+        for result, sharing in zip(found, passes.values(), strict=True):
             start_s = time.process_time()
-            words = self.methods[sharing[0].method].choose(timed.result, sharing)
-            cpu_s = timed.cpu_s + time.process_time() - start_s
+            words = self.methods[sharing[0].method].choose(result, sharing)
+            cpu_s = result.cpu_s + time.process_time() - start_s
             for each, chosen in zip(sharing, words, strict=True):
                 yield Chosen(each, chosen, cpu_s)
 
@@ -176,6 +170,6 @@ class LocalDecoder:
                 decoded.add(self.searches.choose(found, passes))
         return decoded
 
-    def _completed(self, results: Iterator[list[Timed]], parameters: Tried) -> Iterator[list[Timed]]:
+    def _completed(self, results: Results, parameters: Tried) -> Results:
         for some in pieces_of(results, TOGETHER):
             yield from self.searches.complete(some, parameters, in_main=True)

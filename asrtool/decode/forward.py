@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -231,21 +232,17 @@ class ScoreFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self.is_whole = False  # whether all are there
-        self.utterances: list[Utterance] = []
         self._file = file
-        self._places: list[tuple[int, tuple[int, ...]]] = []  # offset in bytes, shape
 
     def record(self, scored: Iterable[Scored]) -> Iterator[Scored]:
         """Pass `scored` through, writing them down. Raises OSError when the disk is full."""
         for item in scored:
-            self.utterances.append(item.utterance)
-            self._places.append((self._file.tell(), item.scores_TV.shape))
-            self._file.write(np.ascontiguousarray(item.scores_TV, dtype=np.float32).data)
+            pickle.dump(dataclasses.replace(item, cpu_s=0.0), self._file)
             yield item
         self.is_whole = True
 
     def __iter__(self) -> Iterator[Scored]:
-        for utterance, (offset, shape) in zip(self.utterances, self._places, strict=True):
-            self._file.seek(offset)
-            data = self._file.read(4 * shape[0] * shape[1])
-            yield Scored(utterance, np.frombuffer(data, np.float32).reshape(shape), 0.0)
+        self._file.seek(0)
+        with contextlib.suppress(EOFError):
+            while True:
+                yield pickle.load(self._file)

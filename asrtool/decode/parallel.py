@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -34,11 +34,7 @@ POLL_S = 0.2  # how long a killed process is noticed after, at most
 Work = Callable[[list[Any]], list[Any]]  # items to as many results
 
 
-class Map(Protocol):
-    """Results in the order of their items."""
-
-    def __call__(self, items: Iterable[Any], total: int) -> Iterator[Any]:
-        """The results for `items`, which are about `total`; few are drawn ahead."""
+Map = Callable[[Iterable[Any], int], Iterator[Any]]  # items, and about how many, to their results in order
 
 
 _in_pool = False  # whether this process is one of a pool: all cores have one then

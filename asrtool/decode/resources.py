@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from asrtool.decode.forward import AcousticModel, load_tokenizer
-from asrtool.decode.word_parse import WordParser
-from asrtool.decode.words import WordPieces, WordReader, opens_word
+from asrtool.decode.words import WordParser, WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph_file import GraphArrays, read_graph
 from asrtool.lang.lexicon import read_lexicon

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from asrtool.decode.decode import start_decoder
@@ -27,14 +26,7 @@ from asrtool.settings.config import Config
 
 COLUMNS = ("lm_weight", "word_penalty", "beam", "nnlm_weight")  # of every table, so that tables can be compared
 Axes = Mapping[str, Sequence[Axis]]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Word errors of decoding parameters on the development set."""
-
-    parameters: DecodingParameters
-    counts: Counts
+Results = dict[DecodingParameters, Counts]  # word errors on the development set, in the order of the trials
 
 
 def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> str:
@@ -53,12 +45,12 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
         start_decoder(methods, resources, values, keep=folder) as decoder,
     ):
 
-        def count(parameters: Sequence[DecodingParameters]) -> list[Result]:
-            found: dict[DecodingParameters, Result] = {}
+        def count(parameters: Sequence[DecodingParameters]) -> Results:
+            found: Results = {}
             for some in side_by_side(methods, parameters):
                 decoded = decoder.decode(reader, some, f"dev, {len(some)} combinations")
-                found.update((result.parameters, result) for result in _count(decoded))
-            return [found[each] for each in parameters]
+                found.update(_count(decoded))
+            return {each: found[each] for each in parameters}
 
         results, chosen = tune_methods(methods, count)
         table = format_tuning(results, chosen)
@@ -84,27 +76,27 @@ def side_by_side(
     return groups
 
 
-def _count(decoded: Decoded) -> Iterator[Result]:
+def _count(decoded: Decoded) -> Iterator[tuple[DecodingParameters, Counts]]:
     texts = [utterance.said for utterance in decoded.utterances]
     count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
     for parameters, found in decoded.words.items():
         texts_found = (tuple([word.text for word in words]) for words in found)
-        result = Result(parameters, total(map(count, texts, texts_found)))
-        logging.info("dev, %s: %d errors in %d words", parameters, result.counts.err, result.counts.num_words)
-        yield result
+        counts = total(map(count, texts, texts_found))
+        logging.info("dev, %s: %d errors in %d words", parameters, counts.err, counts.num_words)
+        yield parameters, counts
 
 
 def tune_methods(
-    methods: Mapping[str, SearchMethod], count: Callable[[Sequence[DecodingParameters]], list[Result]]
-) -> tuple[list[Result], dict[str, DecodingParameters]]:
+    methods: Mapping[str, SearchMethod], count: Callable[[Sequence[DecodingParameters]], Results]
+) -> tuple[Results, dict[str, DecodingParameters]]:
     """All that is tried, in order, and what is chosen; `count` counts word errors."""
     axes = {name: method.axes() for name, method in methods.items()}
-    results: list[Result] = []
+    results: Results = {}
     for group in bases_first(methods):
         for number in range(max([1, *(len(axes[method.name]) for method in group)])):
             best = choose(results, axes)
             if parameters := [each for method in group for each in tried(method, number, best)]:
-                results += count(parameters)
+                results |= count(parameters)
     return results, choose(results, axes)
 
 
@@ -128,24 +120,24 @@ def count_errors(text: str, words: Sequence[str]) -> Counts:
     return align_words([word for word in text.split() if is_spoken(word)], list(filter(is_spoken, words))).counts
 
 
-def choose(results: Iterable[Result], axes: Axes) -> dict[str, DecodingParameters]:
+def choose(results: Results, axes: Axes) -> dict[str, DecodingParameters]:
     """Return the parameters of fewest errors; of equals the last axis decides first."""
     best: dict[str, DecodingParameters] = {}
-    for result in sorted(results, key=lambda result: _rank(result, axes[result.parameters.method])):
-        best.setdefault(result.parameters.method, result.parameters)
+    for parameters in sorted(results, key=lambda each: _rank(each, results[each], axes[each.method])):
+        best.setdefault(parameters.method, parameters)
     return best
 
 
-def _rank(result: Result, axes: Sequence[Axis]) -> tuple[float, ...]:
-    return (result.counts.err, *(axis.prefer(result.parameters[axis.name]) for axis in reversed(axes)))
+def _rank(parameters: DecodingParameters, counts: Counts, axes: Sequence[Axis]) -> tuple[float, ...]:
+    return (counts.err, *(axis.prefer(parameters[axis.name]) for axis in reversed(axes)))
 
 
-def format_tuning(results: Sequence[Result], chosen: Mapping[str, DecodingParameters]) -> str:
+def format_tuning(results: Results, chosen: Mapping[str, DecodingParameters]) -> str:
     """Format all trials: method, parameters, words, errors by kind, rate, choice."""
-    named = [*COLUMNS, *(name for result in results for name in result.parameters.values())]
+    named = [*COLUMNS, *(name for parameters in results for name in parameters.values())]
     columns = list(dict.fromkeys(named))
     lines = ["\t".join(("method", *columns, "words", "sub", "del", "ins", "wer_percent", "chosen")) + "\n"]
-    for parameters, counts in ((result.parameters, result.counts) for result in results):
+    for parameters, counts in results.items():
         values = parameters.values()
         numbers = [f"{values[name]:g}" if name in values else "-" for name in columns]
         rate = "-" if counts.wer is None else f"{counts.wer:.2f}"

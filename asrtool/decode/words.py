@@ -1,14 +1,21 @@
-"""Convert tokens to words with times and confidences."""
+"""Convert tokens to words with times and confidences.
+
+Tokens mark where a word begins, or words are found by lexicon and language model. The cost of a path through the
+decoding graph is the cost of its tokens plus the cost of its words. Its words are therefore the most probable ones of
+its tokens, and can be found from the tokens alone.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from asrtool.lang.text import EOS
 from asrtool.lang.tokenizer import WORD_MARK
 from asrtool.models.objectives.topology import Span, Topology
 from asrtool.settings.lang import NOT_IN_WORDS
@@ -48,15 +55,6 @@ def read_bytes(data: bytes) -> str:
     return "".join(c for c in text if c.isprintable() and not c.isspace() and c not in NOT_IN_WORDS)
 
 
-class Grouping(Protocol):
-    """Reads tokens as words."""
-
-    def group(
-        self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
-    ) -> list[tuple[str, Sequence[Span]]]:
-        """Return the words of `spans` but tags with their spans; `words` if given."""
-
-
 class WordPieces:
     """Reads tokens as words by `pieces`, which mark where a word begins."""
 
@@ -70,7 +68,7 @@ class WordPieces:
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
-        """Return the words of `spans`, as Grouping.group; the tokens alone decide."""
+        """Return the words of `spans`, as WordParser.group; the tokens alone decide."""
         groups: list[tuple[bytes, list[Span]]] = [(b"", [])]
         for span in spans:
             token = span[0]
@@ -83,10 +81,95 @@ class WordPieces:
         return [(word, group) for text, group in groups if (word := self._read(text))]
 
 
+Tokens = tuple[int, ...]
+Chain = Any  # None or a tuple: the chain before, a word and the number of its tokens
+UNREACHED = (-math.inf, None)
+
+
+class FixedSentenceLm:
+    """Language model of one sentence: any other has probability zero.
+
+    Its states count the words.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = (*words, EOS)
+
+    def start(self) -> int:
+        return 0
+
+    def step(self, state: int, word: str) -> tuple[float, int]:
+        return (0.0 if self.words[state] == word else -math.inf), state + 1
+
+
+class WordParser:
+    """Reads tokens as words of `lexicon`, pairs of a word and its token ids.
+
+    `lm` has start() and step(state, word), as NgramLm.
+    """
+
+    def __init__(self, lexicon: Iterable[tuple[str, Tokens]], lm: Any) -> None:
+        self.lm = lm
+        self.words: dict[Tokens, list[str]] = {}
+        for word, word_tokens in lexicon:
+            self.words.setdefault(word_tokens, []).append(word)
+        self.lengths = sorted({len(word_tokens) for word_tokens in self.words})
+
+    def group(
+        self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
+    ) -> list[tuple[str, Sequence[Span]]]:
+        """Return the words of `spans` but tags, each with its spans.
+
+        They are `words` if given, else the most probable ones.
+        """
+        tokens = [token for token, _, _, _ in spans]
+        parsed = self._parse(tokens, self.lm if words is None else FixedSentenceLm(words), word_penalty)
+        ends = list(itertools.accumulate(length for _, length in parsed))
+        return [
+            (word, spans[end - length : end])
+            for (word, length), end in zip(parsed, ends, strict=True)
+            if is_spoken(word)
+        ]
+
+    def _parse(self, tokens: Sequence[int], lm: Any, word_penalty: float) -> list[tuple[str, int]]:
+        """Return words of highest ln p(words) - word_penalty * number, with token counts.
+
+        If the tokens end amid a word, as in an incomplete path, it is left out.
+        """
+        # Viterbi over tokens read and state of the language model.
+        reached: list[dict[Any, tuple[float, Chain]]] = [{} for _ in range(len(tokens) + 1)]
+        reached[0][lm.start()] = (0.0, None)
+        for begin in range(len(tokens)):
+            for length, word in self._words_at(tokens, begin) if reached[begin] else ():
+                after = reached[begin + length]
+                for state, (score, chain) in reached[begin].items():
+                    log_prob, to = lm.step(state, word)
+                    total = score + log_prob - word_penalty
+                    if total > after.get(to, UNREACHED)[0]:
+                        after[to] = (total, (chain, word, length))
+        last = max(position for position, states in enumerate(reached) if states)
+        scored = [
+            (score + (lm.step(state, EOS)[0] if last == len(tokens) else 0.0), chain)
+            for state, (score, chain) in reached[last].items()
+        ]
+        _, chain = max(scored, key=lambda item: item[0])
+        words = []
+        while chain is not None:
+            chain, word, length = chain
+            words.append((word, length))
+        return words[::-1]
+
+    def _words_at(self, tokens: Sequence[int], begin: int) -> Iterator[tuple[int, str]]:
+        for length in self.lengths:
+            if begin + length <= len(tokens):
+                for word in self.words.get(tuple(tokens[begin : begin + length]), ()):
+                    yield length, word
+
+
 class WordReader:
     """Reads words off paths of `topology`, whose rows are `frame_s` apart."""
 
-    def __init__(self, topology: Topology, grouping: Grouping, frame_s: float) -> None:
+    def __init__(self, topology: Topology, grouping: WordPieces | WordParser, frame_s: float) -> None:
         self.topology = topology
         self.grouping = grouping
         self.frame_s = frame_s

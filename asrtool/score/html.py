@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from asrtool.score.result import Pair, Result, Segment
-from asrtool.score.tables import format_rate
+from asrtool.score.tables import HEADS, format_rate
 
 # Of words that stand over one another, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;
@@ -68,7 +68,6 @@ _HEAD = """<!DOCTYPE html>
 <p class="words">Reference over hypothesis; <span class="S">S substituted</span><span class="D">D deleted</span>
 <span class="I">I inserted</span></p>
 """
-_COLUMNS = ("segments", "words", "corr", "sub", "del", "ins", "err")
 
 
 def format_html(result: Result, name: str) -> str:
@@ -79,7 +78,7 @@ def format_html(result: Result, name: str) -> str:
 
 
 def _table(result: Result) -> Iterator[str]:
-    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *_COLUMNS, "WER %", "CER %"))
+    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *HEADS))
     yield f"<div><table>\n<tr>{heads}</tr>\n"
     for number, (speaker, part) in enumerate(result.speakers.items()):
         yield _row(f'<a href="#speaker-{number}">{escape(speaker)}</a>', part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -27,29 +27,24 @@ def format_json(result: Result) -> str:
     return json.dumps(result.to_dict(), indent=1) + "\n"
 
 
+FILES: dict[str, Callable[[Result, str], str]] = {  # of a score: what each holds, by the result and a title
+    SCORE: lambda result, name: format_json(result),
+    "table.txt": format_table,
+    segments.FILE: lambda result, name: segments.format_segments(result),
+    "alignment.pra": lambda result, name: format_alignments(result),
+    "alignment.html": format_html,
+    "confusions.txt": lambda result, name: format_confusions(result),
+    "speakers.txt": lambda result, name: format_speakers(result),
+}
+
+
 def write_result(result: Result, out: Path | str, name: str) -> None:
     """Write the files of `result` to `out`.
 
     `name` is the title of the table of a set that is not Hub5'00.
     """
-    _write(_contents(result, name), Path(out))
-
-
-def _write(contents: Mapping[str, str], out: Path) -> None:
-    for file, content in contents.items():
-        write_text(out / file, content)
-
-
-def _contents(result: Result, name: str) -> dict[str, str]:
-    return {
-        SCORE: format_json(result),
-        "table.txt": format_table(result, name),
-        segments.FILE: segments.format_segments(result),
-        "alignment.pra": format_alignments(result),
-        "alignment.html": format_html(result, name),
-        "confusions.txt": format_confusions(result),
-        "speakers.txt": format_speakers(result),
-    }
+    for file, content in FILES.items():
+        write_text(Path(out, file), content(result, name))
 
 
 def write_score(result: Result, out: Path, hyp: Path) -> None:
@@ -59,9 +54,8 @@ def write_score(result: Result, out: Path, hyp: Path) -> None:
     """
     if out.is_dir() and any(out.iterdir()) and not (out / SCORE).is_file():
         raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
-    contents = _contents(result, hyp.name)
-    with writing(*(out / file for file in contents)):
-        _write(contents, out)
+    with writing(*(out / file for file in FILES)):
+        write_result(result, out, hyp.name)
 
 
 def warn_of_no_words(result: Result, hyp: Path) -> None:

@@ -18,7 +18,7 @@ BY_TIME, BY_UTTERANCE, BY_LINE = "by time, by the rules of NIST", "utterance by 
 
 
 class Counts(NamedTuple):
-    """Words by outcome in `segments`; counts add up with ``+``."""
+    """Words by outcome in `segments`."""
 
     segments: int = 0
     corr: int = 0
@@ -41,15 +41,6 @@ class Counts(NamedTuple):
         """Word error rate in percent, 100 err / N; None without reference words."""
         return 100 * self.err / self.num_words if self.num_words else None
 
-    def __add__(self, other: Counts) -> Counts:  # type: ignore[override]
-        return Counts(
-            self.segments + other.segments,
-            self.corr + other.corr,
-            self.sub + other.sub,
-            self.del_ + other.del_,
-            self.ins + other.ins,
-        )
-
     def to_dict(self) -> dict[str, int]:
         """The form of score.json."""
         return {
@@ -64,7 +55,7 @@ class Counts(NamedTuple):
 
 
 class Characters(NamedTuple):
-    """Reference characters and errors; they add up with ``+``."""
+    """Reference characters and errors."""
 
     chars: int = 0
     char_err: int = 0
@@ -73,9 +64,6 @@ class Characters(NamedTuple):
     def cer(self) -> float | None:
         """Character error rate in percent; None without characters in the reference."""
         return 100 * self.char_err / self.chars if self.chars else None
-
-    def __add__(self, other: Characters) -> Characters:  # type: ignore[override]
-        return Characters(self.chars + other.chars, self.char_err + other.char_err)
 
 
 class Pair(NamedTuple):
@@ -139,7 +127,7 @@ class Result:
     def characters(self) -> Characters:
         """Characters of all segments."""
         each = (segment.alignment.characters(segment.start_s is not None) for segment in self.segments)
-        return sum(each, Characters())
+        return Characters(*map(sum, zip(*each, strict=True)))
 
     def parts(self, names: Callable[[Segment], Iterable[str]]) -> dict[str, Result]:
         """Return parts by each name of a segment, in order of first appearance."""

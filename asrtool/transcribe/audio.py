@@ -41,21 +41,8 @@ TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -
 FFMPEG = ("ffmpeg", "-nostdin", "-v", "error", "-i")
 TO_WAV = ("-vn", "-f", "wav", "-c:a", "pcm_f32le", "pipe:1")
 SUFFIXES = (
-    ".wav",
-    ".flac",
-    ".sph",
-    ".ogg",
-    ".opus",
-    ".mp3",
-    ".m4a",
-    ".aac",
-    ".aif",
-    ".aiff",
-    ".au",
-    ".wma",
-    ".mp4",
-    ".webm",
-)
+    ".wav", ".flac", ".sph", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".aif", ".aiff", ".au", ".wma", ".mp4", ".webm",
+)  # fmt: skip
 
 
 class Cut(Protocol):

@@ -18,7 +18,7 @@ from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.decode import read_tuning
-from asrtool.decode.decoder import LocalDecoder, Searches, Timed
+from asrtool.decode.decoder import LocalDecoder, Results, Searches
 from asrtool.decode.forward import AcousticModel, Scored, apply_model, check_scores, load_searched_model
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
@@ -76,7 +76,7 @@ class Recogniser:
         """
         kept: list[Piece] = []
 
-        def shown(results: Iterator[list[Timed]]) -> Iterator[list[Timed]]:
+        def shown(results: Results) -> Results:
             total_s = None if duration_s is None else math.ceil(duration_s)
             return progress(results, "recognise", total_s, "second", lambda done: kept[done - 1].end_s)
 

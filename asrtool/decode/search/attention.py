@@ -6,6 +6,7 @@ Letters in names: T rows, C channels, V tokens, H cells, A values of an energy, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
 from asrtool.decode.search.beam import prefix_axes
 from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
-from asrtool.decode.search.prefix_tree import Placed, Prefix, PrefixTree
+from asrtool.decode.search.prefix_tree import Placed, PrefixTree
 from asrtool.decode.words import Word
 from asrtool.models.objectives.topology import Span
 from asrtool.settings.decode import CTC_WEIGHTS
@@ -174,15 +175,12 @@ class Greedy(AttentionSearch):
         return SearchResult(self.words_of(spans, len(scores_TV)))
 
 
+@dataclass(slots=True, eq=False)
 class Attended(Placed):
     """A node that knows its scores and where its token was attended."""
 
-    __slots__ = ("begins", "spoken")
-
-    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
-        super().__init__(parent, token, lm_state)
-        self.spoken = 0.0  # ln P by the decoder
-        self.begins = 0.0  # ln P by CTC that an utterance begins so
+    spoken: float = 0.0  # ln P by the decoder
+    begins: float = 0.0  # ln P by CTC that an utterance begins so
 
 
 class Scorer:
@@ -241,7 +239,7 @@ class Beam(AttentionSearch):
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         super().open(values)
-        self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words, Attended)
+        self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         best = self.best(scores_TV, Weights.of(parameters), parameters["ctc_weight"])
@@ -251,11 +249,11 @@ class Beam(AttentionSearch):
         """The best sequence that ends, of at most as many tokens as there are rows."""
         score = Scorer(Decoder(self.weights, rows_TC), self._ctc(rows_TC) if ctc_weight else None, ctc_weight)
         gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # what a further word may bring; nothing else does
-        beam = [self.tree.root(END)]
+        beam = [Attended(None, END, self.tree.start)]
         best, found = -np.inf, beam[0]
         for more in range(len(rows_TC), -1, -1):
             for node, end in zip(beam, score.step(beam).tolist(), strict=True):
-                if (total := end + node.lm + self.tree.end(node, weights)) > best:
+                if (total := end + node.lm + self.tree.end(node.known, weights)) > best:
                     best, found = total, node
             if not more:
                 break

@@ -1,21 +1,19 @@
-"""Method beam: CTC prefix beam search with the n-gram of the graph.
-
-A prefix is the number of a node; lists hold the values of all nodes.
-"""
+"""Method beam: CTC prefix beam search with the n-gram of the graph."""
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
-from asrtool.decode.search.prefix_tree import WordTables, add_token, end_sentence, make_tables
+from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.settings.decode import BEAM_SIZES
@@ -23,59 +21,58 @@ from asrtool.settings.decode import BEAM_SIZES
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
-NONE = -1  # no node
+
+Candidates = list[tuple[int, float]]  # tokens of a frame and p(token) / p(blank), which falls
+Reached = list[tuple[float, int, float, float]]  # scores of nodes after a frame, with the next `blank` and `spoken`
 
 
-class Candidates(NamedTuple):
-    """Candidates of all frames in one list; frame t begins at first_T[t]."""
+class Nodes:
+    """Tree of prefixes, a value a node in each list; node 0 is the root.
 
-    log_blank_T: Sequence[float]
-    first_T: Sequence[int]
-    token: Sequence[int]
-    ratio: Sequence[float]  # p(token) / p(blank), falling in a frame
+    Nodes are numbers, as Python's garbage collector would visit objects again and again.
+    """
 
+    def __init__(self, tree: PrefixTree, blank: int, weights: Weights) -> None:
+        self.tree, self.weights = tree, weights
+        self.parent, self.token = [0], [blank]
+        self.children: dict[tuple[int, int], int] = {}  # by node and token
+        self.blank, self.spoken = [1.0], [0.0]  # p of paths that end in blank, and in `token`; 0 outside the beam
+        self.lm = [0.0]  # as Prefix.lm
+        self.known = [tree.start]
 
-class Nodes(NamedTuple):
-    """Tree of prefixes, a value a node; node 0 is the root."""
+    def child(self, node: int, token: int) -> int:
+        """Return the child of a node by a token; make it if missing."""
+        number = len(self.token)
+        child = self.children.setdefault((node, token), number)
+        if child == number:
+            gain, known = self.tree.read(self.known[node], token, self.weights.word_penalty)
+            self.parent.append(node)
+            self.token.append(token)
+            self.blank.append(0.0)
+            self.spoken.append(0.0)
+            self.lm.append(self.lm[node] + self.weights.lm_weight * gain)
+            self.known.append(known)
+        return child
 
-    parent: list[int]
-    token: list[int]
-    child: list[int]  # the last one made
-    sibling: list[int]  # the one made before
-    blank: list[float]  # probability of the paths that end in blank; 0 outside the beam
-    spoken: list[float]  # and of those that end in `token`
-    lm: list[float]  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
-    beginning: list[int]  # as in add_token
-    unpaid: list[int]
-    state: list[int]
-
-
-class Reached(NamedTuple):
-    """Prefixes after a frame, before all but the best are dropped."""
-
-    node: list[int]
-    blank: list[float]
-    spoken: list[float]
-    score: list[float]
-    best: list[float]  # the highest scores, as many as the beam keeps; a heap
+    def tokens(self, node: int) -> tuple[int, ...]:
+        """The sequence from the root to a node."""
+        reverse = []
+        while node:
+            reverse.append(self.token[node])
+            node = self.parent[node]
+        return tuple(reverse[::-1])
 
 
 class PrefixBeam:
-    """Prefix beam search over posteriors of `pieces`, with or without an LM.
+    """Prefix beam search over posteriors of `pieces` with the n-gram `lm` of `words`.
 
     `min_prob` bounds the candidates of a frame; a frame with only blank costs nothing.
     """
 
     def __init__(
-        self,
-        pieces: Sequence[str],
-        lm: NgramLm | None,
-        words: Iterable[str],
-        blank: int = 0,
-        min_prob: float = MIN_PROB,
+        self, pieces: Sequence[str], lm: NgramLm, words: Iterable[str], blank: int = 0, min_prob: float = MIN_PROB
     ) -> None:
-        self.tables = make_tables(pieces, lm, words)
-        self.has_lm = lm is not None
+        self.tree = PrefixTree(pieces, lm, words)
         self.blank = blank
         self.min_prob = min_prob
 
@@ -84,14 +81,31 @@ class PrefixBeam:
 
         `weights.beam` prefixes are kept after each frame.
         """
-        candidates = self._candidates(log_probs_TV)
-        lm_weight = weights.lm_weight if self.has_lm else 0.0
-        weights = weights._replace(lm_weight=lm_weight)
-        tokens, score = find_best(self.tables, self.blank, candidates, weights)
-        return tuple(tokens), score
+        nodes, beam = Nodes(self.tree, self.blank, weights), [0]
+        log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
+        for log_blank, candidates in self._frames(log_probs_TV):
+            log_scale += log_blank
+            if not candidates:
+                for node in beam:
+                    nodes.blank[node] += nodes.spoken[node]
+                    nodes.spoken[node] = 0.0
+                continue
+            reached = _stay(nodes, beam, candidates)
+            best = _grow(nodes, beam, candidates, reached)
+            beam, scale = _keep(nodes, beam, reached, best)
+            log_scale += math.log(scale)
+        scores = [
+            math.log(nodes.blank[node] + nodes.spoken[node])
+            + log_scale
+            + nodes.lm[node]
+            + self.tree.end(nodes.known[node], weights)
+            for node in beam
+        ]
+        highest = max(scores)
+        return nodes.tokens(beam[scores.index(highest)]), highest
 
-    def _candidates(self, log_probs_TV: np.ndarray) -> Candidates:
-        """Return the candidates; a frame may have more than MAX_TOKENS."""
+    def _frames(self, log_probs_TV: np.ndarray) -> list[tuple[float, Candidates]]:
+        """Return ln p(blank) and the candidates of each frame."""
         log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
         least = np.float64(math.log(self.min_prob) if self.min_prob else -sys.float_info.max)
         keep_TV = log_probs_TV >= least
@@ -99,93 +113,53 @@ class PrefixBeam:
         frames, tokens = np.nonzero(keep_TV)
         log_probs = log_probs_TV[frames, tokens].astype(np.float64)
         order = np.lexsort((-log_probs, frames))
-        first_T = np.searchsorted(frames, np.arange(len(log_probs_TV) + 1))
         ratios = np.exp(log_probs[order] - log_blank_T[frames])
-        return Candidates(*(values.tolist() for values in (log_blank_T, first_T, tokens[order], ratios)))
+        candidates = list(zip(tokens[order].tolist(), ratios.tolist(), strict=True))
+        first_T = np.searchsorted(frames, np.arange(len(log_probs_TV) + 1)).tolist()
+        some_T = [candidates[begin:end][:MAX_TOKENS] for begin, end in itertools.pairwise(first_T)]
+        return list(zip(log_blank_T.tolist(), some_T, strict=True))
 
 
-def find_best(tables: WordTables, blank: int, candidates: Candidates, weights: Weights) -> tuple[list[int], float]:
-    """Return the tokens of the best prefix of an utterance, and ln of its score."""
-    nodes = Nodes([NONE], [blank], [NONE], [NONE], [1.0], [0.0], [0.0], [0], [0], [tables.start])
-    beam = [0]
-    ratio_of = [0.0] * len(tables.opens)  # by token; 0 for those that are no candidates
-    log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
-    for t in range(len(candidates.log_blank_T)):
-        log_scale += candidates.log_blank_T[t]
-        begin = candidates.first_T[t]
-        end = min(begin + MAX_TOKENS, candidates.first_T[t + 1])
-        if begin == end:
-            _end_in_blank(nodes, beam)
-            continue
-        for i in range(begin, end):
-            ratio_of[candidates.token[i]] = candidates.ratio[i]
-        reached = _stay(nodes, beam, ratio_of)
-        for i in range(begin, end):
-            ratio_of[candidates.token[i]] = 0.0
-        _grow(tables, nodes, reached, candidates, begin, end, weights)
-        beam, scale = _keep(nodes, beam, reached)
-        log_scale += math.log(scale)
-    found, highest = 0, -math.inf
-    for node in beam:
-        last = end_sentence(tables, nodes.beginning[node], nodes.unpaid[node], nodes.state[node], weights.word_penalty)
-        score = math.log(nodes.blank[node] + nodes.spoken[node]) + log_scale + nodes.lm[node]
-        score += weights.lm_weight * last
-        if score > highest:
-            found, highest = node, score
-    reverse = [found]
-    while nodes.parent[reverse[-1]] != NONE:
-        reverse.append(nodes.parent[reverse[-1]])
-    return [nodes.token[node] for node in reverse[-2::-1]], highest
-
-
-def _end_in_blank(nodes: Nodes, beam: list[int]) -> None:
-    """Move the beam past a frame of only blank."""
-    for node in beam:
-        nodes.blank[node] += nodes.spoken[node]
-        nodes.spoken[node] = 0.0
-
-
-def _stay(nodes: Nodes, beam: list[int], ratio_of: list[float]) -> Reached:
+def _stay(nodes: Nodes, beam: list[int], candidates: Candidates) -> Reached:
     """Return the prefixes of the beam after a frame, without longer ones."""
-    parent, token, blank, spoken = nodes.parent, nodes.token, nodes.blank, nodes.spoken
-    blanks, spokens, scores = [0.0] * len(beam), [0.0] * len(beam), [0.0] * len(beam)
-    for i, node in enumerate(beam):
+    blank, spoken, ratio_of = nodes.blank, nodes.spoken, dict(candidates)
+    reached = []
+    for node in beam:
         total, said = blank[node] + spoken[node], 0.0
-        ratio = ratio_of[token[node]]
-        if ratio > 0.0:
+        if ratio := ratio_of.get(nodes.token[node]):
             # The same token twice in a row is one token unless a blank is between.
-            before = parent[node]
+            before = nodes.parent[node]
             said = spoken[node] * ratio
-            said += ratio * (blank[before] if token[before] == token[node] else blank[before] + spoken[before])
-        blanks[i], spokens[i] = total, said
-        scores[i] = math.log(total + said) + nodes.lm[node]
-    best = scores.copy()
-    heapq.heapify(best)
-    return Reached(beam.copy(), blanks, spokens, scores, best)
+            is_repeat = nodes.token[before] == nodes.token[node]
+            said += ratio * (blank[before] if is_repeat else blank[before] + spoken[before])
+        reached.append((math.log(total + said) + nodes.lm[node], node, total, said))
+    return reached
 
 
-def _grow(
-    tables: WordTables, nodes: Nodes, reached: Reached, candidates: Candidates, begin: int, end: int, weights: Weights
-) -> None:
-    """Add the prefixes that are one token longer and may stay."""
-    blank, spoken, best, beam_size = nodes.blank, nodes.spoken, reached.best, int(weights.beam)
+def _grow(nodes: Nodes, beam: list[int], candidates: Candidates, reached: Reached) -> list[float]:
+    """Add the prefixes that are one token longer and may stay.
+
+    Returns a heap of the highest scores, as many as the beam keeps.
+    """
+    blank, spoken, weights = nodes.blank, nodes.spoken, nodes.weights
+    beam_size = int(weights.beam)
     gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # by one closed word, with a negative penalty
-    for b in range(len(reached.node)):
-        node = reached.node[b]
+    best = [score for score, *_ in reached]
+    heapq.heapify(best)
+    for node in beam:
         total = blank[node] + spoken[node]
         # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
         # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
         least = 0.0
         if len(best) == beam_size:
             least = math.exp(min(best[0] - gain - nodes.lm[node], 700.0))
-        for i in range(begin, end):
-            token, ratio = candidates.token[i], candidates.ratio[i]
+        for token, ratio in candidates:
             if ratio * total < least:
                 break
             said = ratio * (blank[node] if token == nodes.token[node] else total)
             if said < least or said == 0.0:
                 continue
-            child = _child_of(tables, nodes, node, token, weights)
+            child = nodes.child(node, token)
             if blank[child] + spoken[child] > 0.0:
                 continue  # it is in the beam
             score = math.log(said) + nodes.lm[child]
@@ -195,56 +169,27 @@ def _grow(
                 heapq.heapreplace(best, score)
             elif score < best[0]:
                 continue
-            reached.node.append(child)
-            reached.blank.append(0.0)
-            reached.spoken.append(said)
-            reached.score.append(score)
+            reached.append((score, child, 0.0, said))
+    return best
 
 
-def _child_of(tables: WordTables, nodes: Nodes, node: int, token: int, weights: Weights) -> int:
-    """Return the child of a node by a token; make it if missing."""
-    child = nodes.child[node]
-    while child != NONE and nodes.token[child] != token:
-        child = nodes.sibling[child]
-    if child != NONE:
-        return child
-    log_prob, beginning, unpaid, state = add_token(
-        tables, nodes.beginning[node], nodes.unpaid[node], nodes.state[node], token, weights.word_penalty
-    )
-    child = len(nodes.token)
-    nodes.parent.append(node)
-    nodes.token.append(token)
-    nodes.child.append(NONE)
-    nodes.sibling.append(nodes.child[node])
-    nodes.blank.append(0.0)
-    nodes.spoken.append(0.0)
-    nodes.lm.append(nodes.lm[node] + weights.lm_weight * log_prob)
-    nodes.beginning.append(beginning)
-    nodes.unpaid.append(unpaid)
-    nodes.state.append(state)
-    nodes.child[node] = child
-    return child
-
-
-def _keep(nodes: Nodes, beam: list[int], reached: Reached) -> tuple[list[int], float]:
+def _keep(nodes: Nodes, beam: list[int], reached: Reached, best: list[float]) -> tuple[list[int], float]:
     """Return the next beam, and the scale factor of its probabilities."""
     for node in beam:
         nodes.blank[node] = nodes.spoken[node] = 0.0
-    worst = reached.best[0]
-    ties = reached.best.count(worst)
-    kept, scale = beam[:0], 0.0
-    for i, score in enumerate(reached.score):
+    worst = best[0]
+    ties = best.count(worst)
+    kept, scale = [], 0.0
+    for score, node, blank, spoken in reached:
         if score == worst:
             ties -= 1
         if score > worst or (score == worst and ties >= 0):
-            kept.append(i)
-            scale = max(scale, reached.blank[i] + reached.spoken[i])
-    after = beam[:0]
-    for i in kept:
-        blank, spoken = reached.blank[i] / scale, reached.spoken[i] / scale
-        if blank + spoken > VANISHED:
-            node = reached.node[i]
-            nodes.blank[node], nodes.spoken[node] = blank, spoken
+            kept.append((node, blank, spoken))
+            scale = max(scale, blank + spoken)
+    after = []
+    for node, blank, spoken in kept:
+        if blank / scale + spoken / scale > VANISHED:
+            nodes.blank[node], nodes.spoken[node] = blank / scale, spoken / scale
             after.append(node)
     return after, scale
 

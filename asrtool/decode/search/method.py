@@ -24,6 +24,7 @@ class SearchResult(NamedTuple):
 
     words: tuple[Word, ...]
     candidates: tuple[Any, ...] = ()
+    cpu_s: float = 0.0  # that the search took; the decoder notes it
 
 
 class SearchMethod(ABC):

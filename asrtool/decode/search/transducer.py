@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
 from asrtool.decode.search.beam import prefix_axes
 from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
-from asrtool.decode.search.prefix_tree import Placed, Prefix, PrefixTree
+from asrtool.decode.search.prefix_tree import Placed, PrefixTree
 from asrtool.models.objectives.topology import Span
 
 BLANK = 0
@@ -80,14 +81,11 @@ class Greedy(TransducerSearch):
         return SearchResult(self.words_of(spans, len(scores_TV)))
 
 
+@dataclass(slots=True, eq=False)
 class Emitted(Placed):
-    """A node that knows where its token was emitted."""
+    """A node that knows where its token was emitted, and the last tokens."""
 
-    __slots__ = ("context",)
-
-    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
-        super().__init__(parent, token, lm_state)
-        self.context: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
 
 
 class Beam(TransducerSearch):
@@ -102,7 +100,7 @@ class Beam(TransducerSearch):
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         super().open(values)
-        self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words, Emitted)
+        self.tree = PrefixTree(self.resources.pieces, self.resources.ngram, self.resources.words)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         best = self.best(scores_TV, Weights.of(parameters))
@@ -110,14 +108,13 @@ class Beam(TransducerSearch):
 
     def best(self, rows_TJ: np.ndarray, weights: Weights) -> Emitted:
         """The best sequence."""
-        root = self.tree.root(BLANK)
-        root.context = self.joint.start()
+        root = Emitted(None, BLANK, self.tree.start, context=self.joint.start())
         beam: dict[Emitted, float] = {root: 0.0}  # ln of the probability of the alignments that are summed
         for t, row_J in enumerate(rows_TJ):
             after = self._extend(beam, row_J, t, weights)
             kept = sorted(after, key=lambda node: after[node] + node.lm, reverse=True)[: int(weights.beam)]
             beam = {node: after[node] for node in kept}
-        return max(beam, key=lambda node: beam[node] + node.lm + self.tree.end(node, weights))
+        return max(beam, key=lambda node: beam[node] + node.lm + self.tree.end(node.known, weights))
 
     def _extend(
         self, beam: Mapping[Emitted, float], row_J: np.ndarray, t: int, weights: Weights

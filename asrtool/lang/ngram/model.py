@@ -10,7 +10,6 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,38 +104,10 @@ def empty_ngrams(words: list[str]) -> Ngrams:
     return Ngrams(words, [0, 1], np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1))
 
 
-class NgramTables(NamedTuple):
-    """Arrays of Ngrams, a value a node, for `score_word`."""
-
-    num_words: int
-    keys: Ints
-    log10_prob: Floats
-    log10_backoff: Floats
-    suffix: Ints
-    history: Ints
-
-
 def find_key(keys: Ints, key: int) -> int:
     """Return the position of `key` in rising `keys`, -1 if it is not there."""
     at = int(np.searchsorted(keys, key))
     return at if at < len(keys) and keys[at] == key else -1
-
-
-def score_word(tables: NgramTables, state: int, word: int) -> tuple[float, int]:
-    """Return ln p of a word after a state, and the state after it.
-
-    `word` is its number, -1 for a word that even ``<unk>`` does not stand for.
-    """
-    if word < 0:
-        return LOG10_NEVER * math.log(10), 0
-    log10_prob = 0.0
-    node = find_key(tables.keys, state * tables.num_words + word)
-    while node < 0 and state > 0:
-        log10_prob += tables.log10_backoff[state]
-        state = int(tables.suffix[state])
-        node = find_key(tables.keys, state * tables.num_words + word)
-    node = max(node, 0)
-    return float(log10_prob + tables.log10_prob[node]) * math.log(10), int(tables.history[node])
 
 
 class NgramLm:
@@ -146,8 +117,8 @@ class NgramLm:
     """
 
     def __init__(self, model: Ngrams) -> None:
-        arrays = (model.keys, model.log10_prob, model.log10_backoff, model.suffix, model.history)
-        self.tables = NgramTables(len(model.words), *arrays)
+        self._keys, self._suffix, self._history = model.keys, model.suffix, model.history
+        self._log10_prob, self._log10_backoff = model.log10_prob, model.log10_backoff
         self._ids = {word: number for number, word in enumerate(model.words)}
         self._steps: dict[tuple[int, str], tuple[float, int]] = {}
 
@@ -159,7 +130,23 @@ class NgramLm:
         """The state before the first word of a sentence."""
         if BOS not in self._ids:
             return 0
-        return int(self.tables.history[max(find_key(self.tables.keys, self._ids[BOS]), 0)])
+        return int(self._history[max(find_key(self._keys, self._ids[BOS]), 0)])
+
+    def score(self, state: int, word: int) -> tuple[float, int]:
+        """Return ln p of a word after a state, and the state after it.
+
+        `word` is its number, -1 for a word that even ``<unk>`` does not stand for.
+        """
+        if word < 0:
+            return LOG10_NEVER * math.log(10), 0
+        log10_prob = 0.0
+        node = find_key(self._keys, state * len(self._ids) + word)
+        while node < 0 and state > 0:
+            log10_prob += self._log10_backoff[state]
+            state = int(self._suffix[state])
+            node = find_key(self._keys, state * len(self._ids) + word)
+        node = max(node, 0)
+        return float(log10_prob + self._log10_prob[node]) * math.log(10), int(self._history[node])
 
     def step(self, state: int, word: str) -> tuple[float, int]:
         """Natural log probability of `word` after `state`, and the state after `word`.
@@ -170,7 +157,7 @@ class NgramLm:
         if result is None:
             if len(self._steps) >= MAX_REMEMBERED:
                 self._steps.clear()
-            result = self._steps[state, word] = score_word(self.tables, state, self.number(word))
+            result = self._steps[state, word] = self.score(state, self.number(word))
         return result
 
     def log_prob(self, sentence: str | Sequence[str]) -> float:

@@ -25,9 +25,9 @@ def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
     if Path(path).suffix == SUFFIX:
         safe_info: dict[str, Any] = read_safe(path, kind, ("info",), with_tensors=False)["info"]
         return safe_info
-    data = read_checked(path, kind)
+    check_digest(path, kind)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(path) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
             content = _Outline(io.BytesIO(archive.read(name))).load()
         info = content["info"]
@@ -35,17 +35,6 @@ def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
         raise AsrtoolError(f"{path}: no {kind}: {error}", hint_for(kind)) from error
     assert isinstance(info, dict)
     return info
-
-
-def read_checked(path: Path | str, kind: str) -> memoryview:
-    """Read the bytes of a file and check its digest; AsrtoolError naming `kind`."""
-    try:
-        data = memoryview(Path(path).read_bytes())
-    except OSError as error:
-        raise unreadable(path, kind, error) from error
-    if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
-        raise damaged(path, kind)
-    return data
 
 
 def check_digest(path: Path | str, kind: str) -> None:

@@ -7,7 +7,6 @@ torch.load reads it as ever; by itself it would take an archive with changed byt
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import pickle
 import sys
@@ -20,7 +19,7 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
-from asrtool.models.files.file_info import DIGEST_BYTES, PIECE_BYTES, check_digest, read_checked
+from asrtool.models.files.file_info import DIGEST_BYTES, PIECE_BYTES, check_digest
 from asrtool.models.files.safetensors_file import SUFFIX, hint_for, read_safe
 
 HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
@@ -103,11 +102,8 @@ def read_torch(path: Path | str, kind: str, keys: tuple[str, ...], mapped: bool 
         return read_safe(path, kind, keys)
     hint = hint_for(kind)
     try:
-        if mapped and not IS_TORCH_1:
-            check_digest(path, kind)
-            content = map_torch(path)
-        else:
-            content = _load_weights(io.BytesIO(read_checked(path, kind)))
+        check_digest(path, kind)
+        content = map_torch(path) if mapped and not IS_TORCH_1 else _load_weights(str(path))
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise AsrtoolError(f"{path}: no {kind}: {str(error).splitlines()[0]}", hint) from error
     missing = [key for key in keys if key not in content]
@@ -124,11 +120,11 @@ def map_torch(path: Path | str) -> dict[str, Any]:
     return content
 
 
-def _load_weights(file: io.BytesIO) -> Any:
+def _load_weights(path: str) -> Any:
     if not IS_TORCH_1:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     # weights_only of torch 1.13 cannot read a float, and its torch.load takes no other unpickler although it says so.
-    with torch.serialization._open_zipfile_reader(file) as archive:
+    with torch.serialization._open_zipfile_reader(path) as archive:
         restricted = SimpleNamespace(Unpickler=_WeightsUnpickler)
         return torch.serialization._load(archive, "cpu", restricted, encoding="utf-8")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -32,42 +31,6 @@ TOKENS = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}
 FRAME_S = 0.03
 
 
-def collapse(path: tuple[int, ...]) -> list[int]:
-    return [token for token, _ in itertools.groupby(path) if token]
-
-
-def best_path(scores_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[int, ...]] | None:
-    found = None
-    for path in itertools.product(range(len(PIECES)), repeat=len(scores_TV)):
-        if collapse(path) == tokens:
-            score = sum(float(scores_TV[t, v]) for t, v in enumerate(path))
-            if found is None or score > found[0]:
-                found = (score, path)
-    return found
-
-
-@given(st.lists(st.sampled_from(sorted(TOKENS)), max_size=3), st.integers(1, 5), st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
-def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_frames: int, seed: int) -> None:
-    logits = np.random.default_rng(seed).normal(scale=3, size=(num_frames, len(PIECES)))
-    scores_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
-    result = align_utterance(CtcTopology(), PIECES, FRAME_S, (scores_TV, [(word, TOKENS[word]) for word in words]))
-    best = best_path(scores_TV, [token for word in words for token in TOKENS[word]])
-    if best is None:
-        assert isinstance(result, str)
-        return
-    assert isinstance(result, Aligned)
-    runs = [(token, len(list(run))) for token, run in itertools.groupby(best[1])]
-    begins = itertools.accumulate((length for _, length in runs), initial=0)
-    spans = [(token, begin, begin + n) for (token, n), begin in zip(runs, begins, strict=False) if token in (1, 2)]
-    assert [(word.text, word.begin_s, word.end_s) for word in result.tokens] == [
-        (PIECES[token], pytest.approx(begin * FRAME_S), pytest.approx(end * FRAME_S)) for token, begin, end in spans
-    ]
-    for word, (token, begin, end) in zip(result.tokens, spans, strict=True):
-        assert word.confidence == pytest.approx(math.exp(scores_TV[begin:end, token].max()), abs=1e-6)
-    assert [word.text for word in result.words] == [word for word in words if word != "[noise]"]
-
-
 def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written() -> None:
     path = [0, 1, 0, 2, 0, 2, 3, 3, 0, 1]
     scores_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
@@ -80,6 +43,7 @@ def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written(
         ("a", pytest.approx(8.9), 10.0),
     ]
     assert [(word.text, word.begin_s) for word in result.tokens] == [("\u2581a", 1), ("b", 3), ("b", 5), ("\u2581a", 9)]
+    assert [word.confidence for word in result.tokens] == pytest.approx([0.94] * 4)
 
 
 class Reader:
@@ -167,16 +131,6 @@ def test_an_utterance_whose_words_have_no_tokens_is_set_aside_and_listed(
     ]
     assert [line.split()[4] for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()] == ["so", "sea"]
     assert "2 utterances aligned, 3 left out" in caplog.text
-
-
-def test_a_tokenizer_of_another_model_is_refused(
-    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acoustic = acoustic_of(Tokenizer.load(tokenizer), num_tokens=500)
-    monkeypatch.setattr(align, "load_acoustic_model", lambda _: acoustic)
-    monkeypatch.setattr(align, "open_features", lambda directory, acoustic: Reader([]))
-    with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500"):
-        align_run(Path("model.pt"), Path("features/dev"), tokenizer, tmp_path / "out", Decode(num_jobs=1))
 
 
 runs = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=5)  # rows before a token, and its own

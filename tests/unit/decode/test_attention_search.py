@@ -19,7 +19,6 @@ from asrtool.decode.search.attention import BLANK, END, Attended, Beam, Decoder,
 from asrtool.decode.search.prefix_tree import PrefixTree
 from asrtool.decode.words import WordPieces
 from asrtool.errors import AsrtoolError
-from asrtool.lang.ngram.model import NgramLm
 from asrtool.models.objectives.attention import Attention
 from asrtool.settings.decode import AttentionBeam
 from asrtool.settings.models import Attention as AttentionSettings
@@ -39,14 +38,14 @@ def objective_of(seed: int) -> Attention:
     return objective
 
 
-def search_of(kind: type, seed: int, lm: NgramLm | None = None) -> Any:
+def search_of(kind: type, seed: int) -> Any:
     search = object.__new__(kind)
     objective = objective_of(seed)
     search.weights = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
     search.settings, search.grouping = AttentionBeam(), WordPieces(PIECES)
     search.resources = SimpleNamespace(acoustic=SimpleNamespace(frame_s=FRAME_S, model=SimpleNamespace()))
     search.resources.acoustic.model.objective = objective
-    search.tree = PrefixTree(PIECES, lm, WORDS, Attended)
+    search.tree = PrefixTree(PIECES, BIGRAMS, WORDS)
     return search
 
 
@@ -74,29 +73,29 @@ def by_ctc(scorer: PrefixScorer, tokens: tuple[int, ...]) -> float:
 
 def best_of_all(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
     def total(tokens: tuple[int, ...]) -> float:
-        node = search.tree.root(END)
+        node = Attended(None, END, search.tree.start)
         for token in tokens:
             node = search.tree.add(node, token, weights)
         score = (1 - ctc_weight) * spoken(search, rows_TC, tokens)
         if ctc_weight:
             score += ctc_weight * by_ctc(search._ctc(rows_TC), tokens)
-        return score + float(node.lm) + float(search.tree.end(node, weights))
+        return score + float(node.lm) + float(search.tree.end(node.known, weights))
 
     lengths = range(len(rows_TC) + 1)
     return max(itertools.chain(*(itertools.product((1, 2, 3), repeat=length) for length in lengths)), key=total)
 
 
 @pytest.mark.parametrize(  # each pair of values once
-    ("lm", "ctc_weight", "word_penalty"),
-    [(None, 0.0, 0.5), (None, 0.4, -3.0), (BIGRAMS, 0.0, -3.0), (BIGRAMS, 0.4, 0.5)],
+    ("lm_weight", "ctc_weight", "word_penalty"),
+    [(0.0, 0.0, 0.5), (0.0, 0.4, -3.0), (0.7, 0.0, -3.0), (0.7, 0.4, 0.5)],
 )
 def test_a_beam_that_holds_all_finds_the_best_sequence(
-    lm: NgramLm | None, ctc_weight: float, word_penalty: float
+    lm_weight: float, ctc_weight: float, word_penalty: float
 ) -> None:
     found = []
     for seed in range(5):
-        search, rows_TC = search_of(Beam, seed, lm), rows_of(seed)
-        weights = Weights(0.7, word_penalty, beam=10**6)
+        search, rows_TC = search_of(Beam, seed), rows_of(seed)
+        weights = Weights(lm_weight, word_penalty, beam=10**6)
         best = search.best(rows_TC, weights, ctc_weight).tokens()
         assert best == best_of_all(search, rows_TC, weights, ctc_weight)
         found.append(len(best))
@@ -105,7 +104,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequence(
 
 def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
     """Of so many hypotheses of each length, kept by decoder, CTC and language model so far, the best that has ended."""
-    ctc, kept, ended = search._ctc(rows_TC), [search.tree.root(END)], {}
+    ctc, kept, ended = search._ctc(rows_TC), [Attended(None, END, search.tree.start)], {}
 
     def score(node: Any) -> float:
         tokens = node.tokens()
@@ -121,17 +120,17 @@ def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight:
     for _ in range(len(rows_TC) + 1):
         for node in kept:
             total = (1 - ctc_weight) * spoken(search, rows_TC, node.tokens()) + node.lm
-            total += search.tree.end(node, weights) + ctc_weight * by_ctc(ctc, node.tokens())
+            total += search.tree.end(node.known, weights) + ctc_weight * by_ctc(ctc, node.tokens())
             ended[node.tokens()] = float(total)
         grown = [search.tree.add(node, token, weights) for node in kept for token in (1, 2, 3)]
         kept = sorted(grown, key=score, reverse=True)[: int(weights.beam)]
     return max(ended, key=ended.__getitem__)
 
 
-@pytest.mark.parametrize(("ctc_weight", "lm"), [(0.0, BIGRAMS), (0.6, None), (0.4, BIGRAMS)])
-def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm: NgramLm | None) -> None:
+@pytest.mark.parametrize(("ctc_weight", "lm_weight"), [(0.0, 0.7), (0.6, 0.0), (0.4, 0.7)])
+def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm_weight: float) -> None:
     for seed in range(4):
-        search, rows_TC, weights = search_of(Beam, seed, lm), rows_of(seed), Weights(0.7, 0.5, beam=1)
+        search, rows_TC, weights = search_of(Beam, seed), rows_of(seed), Weights(lm_weight, 0.5, beam=1)
         expected = best_of_beam(search, rows_TC, weights, ctc_weight)
         assert search.best(rows_TC, weights, ctc_weight).tokens() == expected
 
@@ -139,7 +138,7 @@ def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm:
 @pytest.mark.parametrize("seed", [10, 16, 31])
 def test_a_reward_for_words_makes_up_for_what_they_cost(seed: int) -> None:
     """All that lives is worse than the best that has ended, until it gets its reward."""
-    search, rows_TC = search_of(Beam, seed, BIGRAMS), rows_of(seed)
+    search, rows_TC = search_of(Beam, seed), rows_of(seed)
     weights = Weights(0.7, -8.0, beam=10**6)
     assert search.best(rows_TC, weights, 0.0).tokens() == best_of_all(search, rows_TC, weights, 0.0)
 

@@ -24,7 +24,6 @@ from asrtool.data.workers.executor import hold
 from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
-from asrtool.errors import AsrtoolError
 from asrtool.settings.schema import SEARCHED
 
 NUM_UTTERANCES = 12
@@ -143,16 +142,6 @@ def test_a_worker_that_is_killed_costs_its_batch_and_each_opens_once(
     opened = [path.name.split("-")[1] for path in tmp_path.glob("opened-*")]
     assert len(opened) == len(set(opened)) == 2
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == ["tuning.json", "tuning.tsv"]
-
-
-@needs_dask
-def test_no_scheduler_is_one_line(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asrtool.data.workers.executor.CONNECT_S", 0.5)
-    message = r"^decode\.executor: no Dask scheduler at 'tcp://127\.0\.0\.1:9'.*; start one"
-    with pytest.raises(AsrtoolError, match=message) as raised:
-        run(work, tune, work / "features" / "dev", tmp_path / "tune", executor="dask:tcp://127.0.0.1:9")
-    assert "\n" not in str(raised.value)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_held_goes_before_another_is_opened() -> None:

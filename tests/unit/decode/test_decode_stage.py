@@ -371,4 +371,4 @@ def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: Aco
     search = open_searches(acoustic, folders(work), configure(METHODS))
     empty_TV = np.zeros((0, 40), dtype=np.float32)
     (found,) = search([(empty_TV, [DecodingParameters.of(name, **TUNED[name]) for name in METHODS])])
-    assert [timed.result for timed in found] == [((), ())] * 4
+    assert [(each.words, each.candidates) for each in found] == [((), ())] * 4

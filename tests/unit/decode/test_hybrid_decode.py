@@ -95,12 +95,12 @@ def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, 
     scores_TL = say_by_hybrid(phones)
     graph_weights = DecodingParameters.of("graph", **WEIGHTS)
     ((found,),) = searches([(scores_TL, [graph_weights])])
-    assert " ".join(word.text for word in found.result.words) == words
-    for word in found.result.words:
+    assert " ".join(word.text for word in found.words) == words
+    for word in found.words:
         assert word.confidence == pytest.approx(np.exp(-0.05), abs=1e-3)  # of posteriors, priors left out
     posteriors_TL = scores_TL + np.float32(0.5) * TREE.log_priors_L
     first = next(r for r, leaf in enumerate(posteriors_TL.argmax(axis=1)) if not is_silent(leaf))
-    assert found.result.words[0].begin_s == pytest.approx(0.03 * first)  # and no margin before it
+    assert found.words[0].begin_s == pytest.approx(0.03 * first)  # and no margin before it
     rescore = DecodingParameters.of("rescore", graph_weights, **WEIGHTS, nnlm_weight=0.0)
     method = searches.methods["rescore"]
     (chosen,) = method.choose(method.search(scores_TL, method.first_pass(rescore)), [rescore])
@@ -137,7 +137,7 @@ def say_by_ctc(phones: str) -> np.ndarray:
 )
 def test_words_are_those_the_language_model_expects_of_what_sounds_so(work: Path, phones: str, words: str) -> None:
     search = open_methods(work, None, "graph")
-    (((found, _),),) = search([(say_by_ctc(phones), [GRAPH_WEIGHTS])])
+    ((found,),) = search([(say_by_ctc(phones), [GRAPH_WEIGHTS])])
     assert [word.text for word in found.words] == words.split()
     assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
     starts = [word.begin_s for word in found.words]
@@ -147,7 +147,7 @@ def test_words_are_those_the_language_model_expects_of_what_sounds_so(work: Path
 
 def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path) -> None:
     search = open_methods(work, None, "graph")
-    (((found, _),),) = search([(say_by_ctc("DH EY R EH D T UW B UH K S"), [GRAPH_WEIGHTS])])
+    ((found,),) = search([(say_by_ctc("DH EY R EH D T UW B UH K S"), [GRAPH_WEIGHTS])])
     times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
     # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
     assert times == [

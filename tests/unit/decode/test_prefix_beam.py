@@ -159,9 +159,9 @@ def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
 
 def test_the_blank_may_be_any_column() -> None:
     rows_TV = np.log(np.array([[0.1, 0.8, 0.06, 0.04], [0.5, 0.1, 0.3, 0.1], [0.1, 0.7, 0.1, 0.1]], dtype=np.float32))
-    found = PrefixBeam(PIECES, None, (), min_prob=0.0).search(rows_TV, weigh(1.0))
-    last = PrefixBeam((*PIECES[1:], PIECES[0]), None, (), blank=3, min_prob=0.0)
-    moved = last.search(np.roll(rows_TV, -1, axis=1), weigh(1.0))
+    found = PrefixBeam(PIECES, draw_bigrams(WORDS, 1), WORDS, min_prob=0.0).search(rows_TV, weigh(0.0))
+    last = PrefixBeam((*PIECES[1:], PIECES[0]), draw_bigrams(WORDS, 1), WORDS, blank=3, min_prob=0.0)
+    moved = last.search(np.roll(rows_TV, -1, axis=1), weigh(0.0))
     assert (found[0], moved[0]) == ((1, 1), (0, 0))
     assert moved[1] == pytest.approx(found[1])
     assert found[1] == pytest.approx(sum_over_paths(rows_TV)[1, 1], abs=1e-4)  # without a language model no more

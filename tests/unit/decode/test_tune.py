@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from asrtool.decode.decode import read_tuning
-from asrtool.decode.parameters import Axis, DecodingParameters, format_parameters
+from asrtool.decode.parameters import DecodingParameters, format_parameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchMethod, make_methods
-from asrtool.decode.tune import Result, choose, count_errors, format_tuning, side_by_side, tune_methods
+from asrtool.decode.tune import Results, choose, count_errors, format_tuning, side_by_side, tune_methods
 from asrtool.errors import AsrtoolError
 from asrtool.score.result import Counts
 from asrtool.settings.config import Config, Decode
@@ -21,14 +21,13 @@ from asrtool.settings.schema import Choice
 from asrtool.settings.train import Nnlm
 
 GREEDY = DecodingParameters("greedy")
-LOW, MIDDLE, HIGH = (
-    DecodingParameters.of("beam", lm_weight=weight, word_penalty=0.0, beam=16.0) for weight in (0.3, 0.5, 0.8)
-)
+LOW, MIDDLE = (DecodingParameters.of("beam", lm_weight=weight, word_penalty=0.0, beam=16.0) for weight in (0.3, 0.5))
 
 
-def make(*chosen: Choice, neural: bool = False) -> dict[str, SearchMethod]:
+def make(*chosen: Choice | str, neural: bool = True) -> dict[str, SearchMethod]:
     """Methods that have read nothing."""
-    config = Config(decode=Decode(methods=chosen), nnlm=Nnlm(enabled=neural))
+    methods = tuple(Choice.of("search", each) if isinstance(each, str) else each for each in chosen)
+    config = Config(decode=Decode(methods=methods), nnlm=Nnlm(enabled=neural))
     return make_methods(config.decode, Resources(None, {}, config))  # type: ignore[arg-type]
 
 
@@ -42,19 +41,8 @@ def test_tags_count_neither_in_the_transcript_nor_in_what_was_found() -> None:
     assert count_errors("[noise]", []).num_words == 0
 
 
-def test_the_fewest_errors_win_and_the_lowest_weight_among_equals() -> None:
-    results = [
-        Result(GREEDY, Counts(corr=1, sub=9)),
-        Result(HIGH, Counts(corr=8, sub=2)),
-        Result(MIDDLE, Counts(corr=8, del_=2)),
-        Result(LOW, Counts(corr=7, ins=3)),
-    ]
-    axes = axes_of(make(Choice.of("search", "greedy"), Choice.of("search", "beam")))
-    assert choose(results, axes) == {"greedy": GREEDY, "beam": MIDDLE}  # type: ignore[arg-type]
-
-
 def test_what_is_searched_side_by_side_has_one_word_penalty_of_the_graph_and_any_of_the_beam() -> None:
-    methods = make(*(Choice.of("search", name) for name in ("greedy", "beam", "graph")))
+    methods = make("greedy", "beam", "graph")
     values = [(name, penalty) for penalty in (-0.5, 0.5) for name in ("beam", "graph")]
     beam, graph, other_beam, other_graph = (
         DecodingParameters.of(name, lm_weight=0.3, word_penalty=penalty, beam=16.0) for name, penalty in values
@@ -70,14 +58,14 @@ def rescore(lm_weight: float, word_penalty: float, nnlm_weight: float) -> Decodi
 
 
 def test_among_equals_no_neural_model_wins_then_the_smallest_penalty_and_the_narrowest_beam() -> None:
-    axes = axes_of(make(*(Choice.of("search", name) for name in ("graph", "rescore"))))
+    axes = axes_of(make("graph", "rescore"))
     same = Counts(corr=8, sub=2)
     plain, neural, penal = rescore(0.8, 0.5, 0.0), rescore(0.3, 0.0, 0.2), rescore(0.3, -1.0, 0.0)
-    results = [Result(each, same) for each in (neural, penal, plain)]
+    results = dict.fromkeys((neural, penal, plain), same)
     narrow, wide = (
         DecodingParameters.of("graph", lm_weight=w, word_penalty=0.0, beam=b) for w, b in ((1, 6), (0.3, 9))
     )
-    results += [Result(wide, same), Result(narrow, same)]
+    results |= dict.fromkeys((wide, narrow), same)
     assert choose(results, axes) == {"rescore": plain, "graph": narrow}  # type: ignore[arg-type]
 
 
@@ -94,8 +82,8 @@ def test_what_is_tried_and_chosen_is_what_always_was() -> None:
         for row in rows
     }
 
-    def count(parameters: Sequence[DecodingParameters]) -> list[Result]:
-        return [Result(each, counted[tuple(row_of(each))]) for each in parameters]
+    def count(parameters: Sequence[DecodingParameters]) -> Results:
+        return {each: counted[tuple(row_of(each))] for each in parameters}
 
     weights = {"lm_weights": (0.3, 0.5, 0.8), "word_penalties": (-1.0, 0.0, 0.5)}
     methods = make(
@@ -118,13 +106,14 @@ def row_of(parameters: DecodingParameters) -> list[str]:
 
 
 def test_the_table_names_all_that_was_tried_and_marks_the_chosen() -> None:
-    results = [
-        Result(GREEDY, Counts()),
-        Result(LOW, Counts(corr=7, sub=1, del_=2, ins=3)),
-        Result(MIDDLE, Counts(corr=10)),
-        Result(DecodingParameters.of("own", threshold=2.5), Counts(corr=10)),
-    ]
-    chosen = {"greedy": GREEDY, "beam": MIDDLE, "own": results[-1].parameters}
+    own = DecodingParameters.of("own", threshold=2.5)
+    results = {
+        GREEDY: Counts(),
+        LOW: Counts(corr=7, sub=1, del_=2, ins=3),
+        MIDDLE: Counts(corr=10),
+        own: Counts(corr=10),
+    }
+    chosen = {"greedy": GREEDY, "beam": MIDDLE, "own": own}
     assert format_tuning(results, chosen).splitlines() == [
         "method\tlm_weight\tword_penalty\tbeam\tnnlm_weight\tthreshold\twords\tsub\tdel\tins\twer_percent\tchosen",
         "greedy\t-\t-\t-\t-\t-\t0\t0\t0\t0\t-\tyes",
@@ -143,23 +132,16 @@ CHOSEN = (
 )
 
 
-def unread(*names: str, neural: bool = True) -> dict[str, SearchMethod]:
-    """Methods that have read nothing."""
-    chosen = tuple(Choice.of("search", name) for name in names)
-    config = Config(decode=Decode(methods=chosen), nnlm=Nnlm(enabled=neural))
-    return make_methods(config.decode, Resources(None, {}, config))  # type: ignore[arg-type]
-
-
 def test_parameters_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "tuning.json"
     path.write_text(format_parameters(CHOSEN))
-    assert list(read_tuning(path, unread("greedy", "beam", "graph", "rescore")).values()) == list(CHOSEN)
-    assert list(read_tuning(path, unread("rescore", "graph"))) == ["rescore", "graph"]
+    assert list(read_tuning(path, make("greedy", "beam", "graph", "rescore")).values()) == list(CHOSEN)
+    assert list(read_tuning(path, make("rescore", "graph"))) == ["rescore", "graph"]
     expected = (
         r"tuning\.json: rescore has nnlm_weight 0\.4, expected 0, because nnlm\.enabled is false; run `asrtool tune`"
     )
     with pytest.raises(AsrtoolError, match=expected):
-        read_tuning(path, unread("rescore", "graph", neural=False))
+        read_tuning(path, make("rescore", "graph", neural=False))
 
 
 @pytest.mark.parametrize(
@@ -178,10 +160,10 @@ def test_a_file_that_is_no_tuning_is_one_line_that_names_the_command(tmp_path: P
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(AsrtoolError, match=rf"tuning\.json: {message}.*; run `asrtool tune`"):
-        read_tuning(path, unread("graph"))
+        read_tuning(path, make("graph"))
     path.unlink()
     with pytest.raises(AsrtoolError, match=r"cannot be read, No such file.*; run `asrtool tune`"):
-        read_tuning(path, unread("graph"))
+        read_tuning(path, make("graph"))
 
 
 @pytest.mark.parametrize(
@@ -207,9 +189,4 @@ def test_a_weight_that_the_configuration_would_refuse_is_named(
     path.write_text(json.dumps(table))
     message = rf"tuning\.json: {method} has {name} .*, expected {expected}; run `asrtool tune`"
     with pytest.raises(AsrtoolError, match=message):
-        read_tuning(path, unread("greedy", "beam", "graph", "rescore"))
-
-
-def test_an_axis_without_values_has_the_value_of_the_base() -> None:
-    assert Axis("beam").tried(GRAPH) == [14.0]
-    assert Axis("beam", (2, 1, 2)).tried(GRAPH) == [2.0, 1.0]
+        read_tuning(path, make("greedy", "beam", "graph", "rescore"))

@@ -14,7 +14,7 @@ import pytest
 from made_up import write_phone_language
 from toy_graph import load_graph
 
-from asrtool.decode.word_parse import WordParser
+from asrtool.decode.words import WordParser
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram.arpa import read_arpa

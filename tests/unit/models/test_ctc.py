@@ -135,16 +135,6 @@ def test_the_alignment_is_the_best_of_all_paths_of_the_tokens(num_rows: int, see
         assert float(scores_TV[np.arange(num_rows), found].sum()) == pytest.approx(score, abs=1e-4)
 
 
-@given(st.lists(st.integers(1, 2), max_size=4))
-def test_the_rows_needed_are_those_of_the_shortest_path(tokens: list[int]) -> None:
-    shortest = next(
-        length
-        for length in itertools.count()
-        if any(collapse(path) == tokens for path in itertools.product(range(3), repeat=length))
-    )
-    assert CTC.rows_needed(tokens) == shortest
-
-
 def test_a_topology_is_loaded_without_torch() -> None:
     script = (
         "import sys; from asrtool.models.objectives.topology import load_topology\n"
@@ -203,12 +193,6 @@ def test_ctc_demands_of_all_what_its_topology_demands_of_each(given_: list[list[
     for sequence, rows in zip(given_, needed, strict=True):
         assert objective.fits(num_rows, sequence) == ("" if rows <= num_rows else f"{num_rows} rows, {rows} needed")
         assert objective.normaliser(num_rows, sequence) == len(sequence)
-
-
-@pytest.mark.parametrize("kind", [np.uint16, np.uint32])
-def test_repeats_do_not_reach_from_one_sequence_into_the_next(kind: type) -> None:
-    targets = Targets(np.array([5, 5, 5, 5], kind), np.array([0, 1, 1, 3, 4], np.uint64))
-    assert targets.repeats().tolist() == [0, 0, 1, 0]
 
 
 LENS_N = torch.tensor([6, 4])

@@ -99,16 +99,6 @@ def test_convolutions_need_whole_utterances_and_at_most_four_frames_a_row() -> N
         build(stack_frames=5, conv_channels=1)
 
 
-def test_in_one_direction_a_row_depends_on_no_later_frame() -> None:
-    model = build(bidirectional=False)
-    feats_NTF, lens_N = padded([18], 4)
-    later_NTF = feats_NTF.clone()
-    later_NTF[:, 9:] += 1.0
-    one, other = model(feats_NTF, lens_N)[0][0], model(later_NTF, lens_N)[0][0]
-    torch.testing.assert_close(one[:3], other[:3])
-    assert not torch.isclose(one[3:], other[3:]).all(-1).any()
-
-
 @pytest.mark.parametrize("values", [{}, {"projection_size": 3, "bidirectional": False}])
 def test_dropped_weights_are_those_of_an_lstm_with_zeros_for_all_frames(values: dict[str, Any]) -> None:
     model = build(num_layers=1, weight_drop=0.5, **values)

@@ -313,22 +313,6 @@ def test_channels_are_chosen_by_number_and_one_that_is_not_there_is_refused(call
                 choose_channels(sound, given)
 
 
-def test_a_folder_is_transcribed_and_what_cannot_be_read_is_named(work: Path, call: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "calls"
-    (folder / "deep").mkdir(parents=True)
-    soundfile.write(folder / "deep" / "b.flac", voice(5.0, 3), RATE)
-    (folder / "broken.wav").write_text("no audio")
-    result = CliRunner().invoke(
-        cli, ["transcribe", str(work), str(folder), "--out", str(tmp_path / "out"), "--format", "json", "--jobs", "1"]
-    )
-    assert isinstance(result.exception, AsrtoolError)
-    assert "1 of 2 files could not be transcribed" in result.exception.what
-    assert "broken.wav" in result.stderr
-    found = json.loads((tmp_path / "out" / "deep" / "b.json").read_text())
-    assert found["recording"] == "b"
-    assert [path.name for path in (tmp_path / "out").rglob("[!.]*")] == ["deep", "b.json"]
-
-
 def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
