@@ -1,13 +1,23 @@
-"""The rendezvous of learners in processes of a test."""
+"""Learners in processes of a test: their rendezvous, and how long to wait for them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from torch.distributed import TCPStore
 
 HOST = "127.0.0.1"
+ENDED_S = 480  # bounds a hang, however slow the machine
+
+
+def wait_until(is_so: Callable[[], object], why_not: Callable[[], object] = str) -> None:
+    """Wait for that, and bound a hang."""
+    until = time.monotonic() + ENDED_S
+    while not is_so():
+        assert time.monotonic() < until, why_not()
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager

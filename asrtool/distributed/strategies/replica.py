@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -165,14 +164,8 @@ class LocalReplica(Strategy):
         self.recorded_S.zero_()
         return ConsensusMetrics(math.sqrt(float(means[-1])), drift)
 
-    @contextlib.contextmanager
-    def consensus(self) -> Iterator[None]:
-        own_P = self.flat.weights_P
-        self.flat.move(self.mean_P)
-        try:
-            yield
-        finally:  # a learner may be asked to stop while it evaluates
-            self.flat.move(own_P)
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
+        return self.flat.moved(self.mean_P)
 
     def snapshot(self, cut: int) -> Snapshot:
         recorded = self.mixing.record(cut) if self.asynchronous else None

@@ -59,15 +59,9 @@ class Ema:
             self.mean_P = self.flat.weights_P.clone()
             world.mean(self.mean_P)
 
-    @contextlib.contextmanager
-    def consensus(self) -> Iterator[None]:
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
         """Put the mean in `model`, inside; called after `synchronise`."""
-        own_P = self.flat.weights_P
-        self.flat.move(self.mean_P)
-        try:
-            yield
-        finally:
-            self.flat.move(own_P)
+        return self.flat.moved(self.mean_P)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the learner's own state, and the state that goes with its weights."""

@@ -53,6 +53,16 @@ class FlatWeights:
         for tensor, view in zip(tensors, self.views, strict=True):
             tensor.data = view
 
+    @contextlib.contextmanager
+    def moved(self, weights_P: Tensor) -> Iterator[None]:
+        """Move the model to `weights_P` inside."""
+        own_P = self.weights_P
+        self.move(weights_P)
+        try:
+            yield
+        finally:  # a learner may be asked to stop while it evaluates
+            self.move(own_P)
+
     def fetch_buffers(self) -> None:
         """Copy buffers to `weights_P` that a module has replaced by another tensor."""
         for buffer, view in zip(self.buffers, self.views[len(self.parameters) :], strict=True):

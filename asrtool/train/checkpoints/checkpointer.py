@@ -246,12 +246,8 @@ class Checkpointer:
             part["shared"] = copied["shared"]
         return part, memory
 
-    def write_part(self, step: int, part: dict[str, Any]) -> None:
-        """Write the part of this learner."""
-        save_part(self.directory, step, self.world.rank, part)
-
     def _write_part(self, step: int, part: dict[str, Any], memory: Memory, announced: str) -> None:
-        self.write_part(step, part)
+        save_part(self.directory, step, self.world.rank, part)
         self.world.store.add(announced, 1)
         self.staging.give_back(memory)
 

@@ -16,7 +16,7 @@ from asrtool.distributed.strategies.strategy import Snapshot, Strategy
 from asrtool.distributed.weights.flat import counters
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
-from asrtool.train.checkpoints.checkpoint import State, load_newest
+from asrtool.train.checkpoints.checkpoint import State, load_newest, save_part
 from asrtool.train.checkpoints.checkpointer import POLL_S, Background, Checkpointer, Memory
 from asrtool.train.checkpoints.merge import CheckpointMerger, Cut, announced, mark_of
 
@@ -124,7 +124,8 @@ class Snapshots:
             time.sleep(POLL_S)
         step = int(self.world.store.get(key))
         if is_file and step != NONE:
-            self.checkpointer.write_part(step, {**part, "mark": mark_of(self.checkpointer, number)})
+            part["mark"] = mark_of(self.checkpointer, number)
+            save_part(self.checkpointer.directory, step, self.world.rank, part)
         self.world.store.set(announced(number, self.world.rank), "")
 
     def _release(self, memory: Memory, snapshot: Snapshot) -> None:

@@ -37,12 +37,18 @@ class LearningRates:
     def after(self, num_samples: int, dev_losses: Sequence[float] = ()) -> float:
         """Return the rate of the step that brings the utterances to `num_samples`.
 
-        There may be more than estimated. `dev_losses` are the ones known before it.
+        There may be more than estimated. `dev_losses` are the ones known before it. With a `factor` it is the linear
+        rule with a warm-up from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677, section 2.2; Zhang et
+        al., arXiv 1904.04956); the schedule then has a `warmup_fraction` above 0.
         """
         num_samples = min(num_samples, self.total_samples)
-        if self.factor is not None:
-            return scaled_learning_rate(self.settings, num_samples, self.total_samples, self.factor, dev_losses)
-        return self.scale * learning_rate(self.settings, num_samples, self.total_samples, dev_losses)
+        settings, factor = self.settings, self.factor
+        if factor is None:
+            return self.scale * learning_rate(settings, num_samples, self.total_samples, dev_losses)
+        fraction, warmup_fraction = num_samples / self.total_samples, settings.schedule.settings.warmup_fraction
+        if fraction < warmup_fraction:
+            return settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)
+        return factor * learning_rate(settings, num_samples, self.total_samples, dev_losses)
 
 
 def learning_rate(
@@ -63,20 +69,6 @@ def learning_rate(
         what = f"{returned} at {fraction:.1%} of the training, expected a rate of 0 or more"
         raise AsrtoolError(what, "return one, see docs/guide/extending.md")
     return rate
-
-
-def scaled_learning_rate(
-    settings: Optimisation, num_samples: int, total_samples: int, factor: float, dev_losses: Sequence[float] = ()
-) -> float:
-    """Return the rate for a batch of `factor` times the one that `peak_lr` is for.
-
-    The linear rule with a warm-up from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677, section 2.2;
-    Zhang et al., arXiv 1904.04956). The schedule has a `warmup_fraction` above 0.
-    """
-    fraction, warmup_fraction = num_samples / total_samples, settings.schedule.settings.warmup_fraction
-    if fraction < warmup_fraction:
-        return settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)
-    return factor * learning_rate(settings, num_samples, total_samples, dev_losses)
 
 
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendezvous import rendezvous_address
+from rendezvous import ENDED_S, rendezvous_address
 from warm import run_script
 
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.launch.launcher import TASKS
 
-WAIT_S = 480  # bounds a hang, however slow the machine
 LAUNCH = """
 import json, os, signal, sys, time
 from asrtool.distributed.launch import launcher
@@ -39,7 +38,7 @@ STOPPED = "error: a learner was asked to stop; run the same command to resume\n"
 def test_ctrl_c_while_a_learner_starts_ends_it_without_a_traceback(ignored: bool, expected: tuple[int, str]) -> None:
     """Unless it is to be ignored, as a shell has it for what runs in the background."""
     ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if ignored else ""
-    ended = run_script(ignore + LAUNCH.format(act="signal.raise_signal(signal.SIGINT)"), WAIT_S)
+    ended = run_script(ignore + LAUNCH.format(act="signal.raise_signal(signal.SIGINT)"), ENDED_S)
     assert (ended.returncode, ended.stderr) == expected
 
 
@@ -48,20 +47,20 @@ def test_a_learner_has_a_name_and_no_socket_of_its_launcher() -> None:
     """Else one that joins might connect to it, once the launcher is killed."""
     sockets = "sum(os.readlink(file.path).startswith('socket') for file in os.scandir('/proc/self/fd'))"
     act = f"own = {sockets}; os.write(1, f\"{{own}} {{open('/proc/self/comm').read()}}\".encode())"
-    ended = run_script(f"import os\nbefore = {sockets}\n" + LAUNCH.format(act=act), WAIT_S)
+    ended = run_script(f"import os\nbefore = {sockets}\n" + LAUNCH.format(act=act), ENDED_S)
     assert sorted(ended.stdout.splitlines()) == ["0 learner 0", "0 learner 1"], ended.stderr
 
 
 def test_the_learner_that_failed_is_named_and_the_others_are_ended_also_where_they_do_not_stop() -> None:
     fails = 'os.environ["RANK"] == "1" and sys.exit(3)'
-    ended = run_script(LAUNCH.format(act=f"signal.signal(15, signal.SIG_IGN); {fails}; time.sleep(600)"), WAIT_S)
+    ended = run_script(LAUNCH.format(act=f"signal.signal(15, signal.SIG_IGN); {fails}; time.sleep(600)"), ENDED_S)
     assert ended.stderr.startswith(f"error: learner 1 of 2 on {os.uname().nodename} ended with code 3, untrained")
     assert ended.returncode == 1
 
 
 def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None:
     bad = LAUNCH.replace("\ntry:", "\nimport torch; torch.cuda._is_in_bad_fork = lambda: True\ntry:")
-    ended = run_script(bad.format(act="pass"), WAIT_S)
+    ended = run_script(bad.format(act="pass"), ENDED_S)
     assert ended.stderr.count("error: CUDA was used before learners were forked") == 2
     assert "see its message above" in ended.stderr
 
@@ -72,9 +71,9 @@ def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.Comp
     script = LAUNCH.replace("\ntry:", "\nimport own_component\ntry:").format(act='os.write(1, b"trains ")')
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", **variables}
     if not variables:
-        return run_script(script, WAIT_S, environment)
+        return run_script(script, ENDED_S, environment)
     return subprocess.run(  # libraries read them when they are loaded
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=WAIT_S
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=ENDED_S
     )
 
 
@@ -113,7 +112,7 @@ def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path:
 def run_learner(script: str) -> subprocess.CompletedProcess[str]:
     """One that is alone."""
     with rendezvous_address() as place:
-        return run_script(script, WAIT_S, {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"})
+        return run_script(script, ENDED_S, {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"})
 
 
 FAILING = """
@@ -160,7 +159,7 @@ def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() 
         environments = [{**os.environ, **place, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         learners = [subprocess.Popen(command, env=one, **pipes) for one in environments]
-        threads, warnings = zip(*(learner.communicate(timeout=WAIT_S) for learner in learners), strict=True)
+        threads, warnings = zip(*(learner.communicate(timeout=ENDED_S) for learner in learners), strict=True)
     assert [learner.returncode for learner in learners] == [0, 0]
     assert not any("gloo" in names for names in threads), threads
     assert not any("Warning" in text for text in warnings), warnings

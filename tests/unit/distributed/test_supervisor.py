@@ -10,17 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rendezvous import ENDED_S, wait_until
 from torch._C._distributed_c10d import TCPStore
 
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.joining import rendezvous_path
 from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
 
-WAIT_S = 480  # bounds a hang, however slow the machine
 LEARNER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -53,13 +52,6 @@ def start_joining(out: Path, act: str, draw: str = "1") -> subprocess.Popen[byte
     return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act, supervise=supervise)])
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    until = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def learner_of(out: Path) -> int:
     began = out / "began"
     wait_until(lambda: began.exists() and began.stat().st_size)
@@ -86,7 +78,7 @@ def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
     """A report of an earlier learner does not count."""
     report_lost(tmp_path, 1, KILLED)
     with holding_lock(tmp_path, 0):
-        assert start(tmp_path, act).wait(WAIT_S) == code
+        assert start(tmp_path, act).wait(ENDED_S) == code
     assert why_lost(tmp_path, 1) == ""
 
 
@@ -119,7 +111,7 @@ def test_the_supervisor_of_a_lost_learner_stays_while_others_train_and_ends_by_w
         assert not (tmp_path / "sent").exists()  # to the number of the learner, which another process may have
         if finished:
             (tmp_path / "train.json").touch()
-    assert supervisor.wait(WAIT_S) == code
+    assert supervisor.wait(ENDED_S) == code
 
 
 def test_a_learner_that_the_others_took_for_lost_is_killed(tmp_path: Path) -> None:
@@ -130,7 +122,7 @@ def test_a_learner_that_the_others_took_for_lost_is_killed(tmp_path: Path) -> No
         report_lost(tmp_path, 1, "has given no sign of life for 20 s")
         (tmp_path / "train.json").touch()
         wait_until(lambda: has_ended(learner))
-    assert supervisor.wait(WAIT_S) == 0
+    assert supervisor.wait(ENDED_S) == 0
     assert why_lost(tmp_path, 1) == "has given no sign of life for 20 s"
 
 
@@ -141,7 +133,7 @@ def test_a_signal_reaches_the_learner_and_a_supervisor_that_is_killed_ends_it(
     supervisor = start(tmp_path, WAITS)
     learner_of(tmp_path)
     supervisor.send_signal(number)
-    assert supervisor.wait(WAIT_S) == code
+    assert supervisor.wait(ENDED_S) == code
     wait_until((tmp_path / "ended").exists)
 
 
@@ -156,7 +148,7 @@ def test_with_its_launcher_a_learner_is_killed_if_others_survive_it_else_asked_t
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, script(tmp_path, WAITS)], env=environment)
     learner_of(tmp_path)
     launcher.kill()
-    launcher.wait(WAIT_S)
+    launcher.wait(ENDED_S)
     wait_until(lambda: why_lost(tmp_path, 1) if is_killed else (tmp_path / "ended").exists())
     assert why_lost(tmp_path, 1) == KILLED * is_killed
     assert (tmp_path / "ended").exists() != is_killed
@@ -178,7 +170,7 @@ def test_one_that_joined_is_lost_alone_if_it_is_killed_or_asked_to_stop(
         supervisor = start_joining(tmp_path, WAITS)
         learner = learner_of(tmp_path)
         os.kill(learner if number == signal.SIGKILL else supervisor.pid, number)
-        assert supervisor.wait(WAIT_S) == code
+        assert supervisor.wait(ENDED_S) == code
     assert why_lost(tmp_path, 1) == why
     assert not (tmp_path / "ended").exists()
     assert has_ended(learner)
@@ -193,7 +185,7 @@ def test_one_that_joined_leaves_if_it_is_asked_to_stop_with_its_supervisor(tmp_p
     wait_until((tmp_path / "ended").exists)
     for number in (signal.SIGTERM, signal.SIGCONT):
         supervisor.send_signal(number)
-    assert supervisor.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert supervisor.wait(ENDED_S) == 128 + signal.SIGTERM
     assert why_lost(tmp_path, 1) == "left"
 
 
@@ -203,11 +195,11 @@ def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(
 ) -> None:
     if finished:
         (tmp_path / "train.json").touch()
-    assert start_joining(tmp_path, LOSES).wait(WAIT_S) == code
+    assert start_joining(tmp_path, LOSES).wait(ENDED_S) == code
 
 
 def test_one_that_gets_no_number_ends_as_it_does_and_is_not_reported(tmp_path: Path) -> None:
-    assert start_joining(tmp_path, WAITS, "sys.exit(3)").wait(WAIT_S) == 3
+    assert start_joining(tmp_path, WAITS, "sys.exit(3)").wait(ENDED_S) == 3
     assert not (tmp_path / "learners").exists()
 
 
@@ -218,7 +210,7 @@ def test_before_learners_start_again_those_that_had_joined_are_ended(tmp_path: P
     end_joined(tmp_path, 2)
     assert joined.poll() is None
     end_joined(tmp_path, 1)
-    assert joined.wait(WAIT_S) == -signal.SIGKILL
+    assert joined.wait(ENDED_S) == -signal.SIGKILL
     assert has_ended(learner)
 
 
@@ -240,7 +232,7 @@ def test_the_rendezvous_store_outlives_learner_0_and_ends_after_the_others(tmp_p
         wait_until(lambda: why_lost(tmp_path, 0))
         assert TCPStore("localhost", port, is_master=False).get("by") == b"learner 0"
         assert supervisor.poll() is None
-    assert supervisor.wait(WAIT_S) == -signal.SIGKILL
+    assert supervisor.wait(ENDED_S) == -signal.SIGKILL
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("localhost", port))
 
@@ -255,7 +247,7 @@ def test_a_taken_port_of_the_store_is_one_line(tmp_path: Path) -> None:
             env={**environment, **place},
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=ENDED_S,
         )
     assert "AsrtoolError: cannot serve the rendezvous store at localhost:" in done.stderr
 
@@ -287,7 +279,7 @@ def test_one_that_was_cut_off_joins_if_the_others_train_on(
         supervisor = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
         learner_of(tmp_path)
         report_lost(tmp_path, 1, "has given no sign of life for 20 s")
-        _, log = supervisor.communicate(timeout=WAIT_S)
+        _, log = supervisor.communicate(timeout=ENDED_S)
     assert (tmp_path / "drawn").exists() == returns
     assert ("learner 1 was cut off from the others" in log) == returns
     assert supervisor.returncode == (0 if returns else LOST if act == LOSES else -signal.SIGKILL)

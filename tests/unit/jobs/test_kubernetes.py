@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kubernetes_api import Cluster, cluster_at
+from rendezvous import ENDED_S, wait_until
 from toy_task import TOY_CONFIG, write_toy
 
 from asrtool.distributed.launch.environment import find_pod
@@ -24,7 +24,6 @@ from asrtool.jobs.kubernetes import make_manifest
 from asrtool.settings.launch import Kubernetes
 
 Start = Callable[..., subprocess.Popen[str]]
-ENDED_S = 480  # bounds a hang, however slow the machine
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 FAKE = """#!/bin/sh
 echo "pod $PET_NODE_RANK of $PET_NNODES: $*"
@@ -222,13 +221,6 @@ def begin_training(start: Start, here: Path, strategy: str, compute_ms: int, *op
     process = start(*words, "--compute-ms", compute_ms, *options)
     wait_until(lambda: bool(list((here / "out" / "checkpoints").glob("step-*.pt"))))
     return process
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + ENDED_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def assert_all_trained(here: Path, num_records: int) -> None:

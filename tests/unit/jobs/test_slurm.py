@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rendezvous import ENDED_S
 from slurm_cluster import kill_node, needs_slurm, private_slurm
 from tones import write_corpus
 from toy_task import TOY_CONFIG, write_toy
@@ -26,7 +27,6 @@ from asrtool.jobs.job import TrainingJob, words_of
 from asrtool.jobs.slurm import format_script
 from asrtool.settings.launch import Slurm
 
-ENDED_S = 480  # bounds a hang, however slow the machine
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set")
 Start = Callable[..., subprocess.Popen[str]]

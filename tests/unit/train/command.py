@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from learners import MANY_BATCHES, learners_of, processes_of
+from rendezvous import ENDED_S, wait_until
 
 from asrtool.files import LOCK
 from asrtool.train.ledger import read_assigned
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
-ENDED_S = 480  # bounds a hang, however slow the machine
 LOOKS_FOR_LEARNERS = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 Start = Callable[..., subprocess.Popen[str]]
 ASRTOOL = Path(sys.executable).with_name("asrtool")
@@ -52,14 +52,6 @@ def start_command(stack: contextlib.ExitStack, words: Sequence[str], folder: Pat
     process = stack.enter_context(subprocess.Popen([ASRTOOL, *words], cwd=folder, stderr=subprocess.PIPE, text=True))
     stack.callback(process.kill)
     return process
-
-
-def wait_until(is_so: Callable[[], object], why_not: Callable[[], object] = str) -> None:
-    """Wait for that, and bound a hang."""
-    until = time.monotonic() + ENDED_S
-    while not is_so():
-        assert time.monotonic() < until, why_not()
-        time.sleep(0.01)
 
 
 def steps(out: Path) -> dict[str, set[str]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ENDED_S, wait_until
 from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
+from rendezvous import ENDED_S, wait_until
 from trainings import summary
 
 from asrtool.settings import registry

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command import ENDED_S, start_command, wait_until
+from command import start_command
 from learners import MANY_BATCHES, batches_trained, learners_of, planned
+from rendezvous import ENDED_S, wait_until
 from trainings import metrics, recorded_before, summary
 
 from asrtool.train.checkpoints.checkpoint import load_checkpoint

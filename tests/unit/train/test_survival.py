@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 from command import (
-    ENDED_S,
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
     Start,
     kill_all,
     stop_with_a_batch,
     wait_for_steps,
-    wait_until,
 )
 from learners import batches_trained, planned, processes_of, saved_learners
+from rendezvous import ENDED_S, wait_until
 from trainings import summary
 
 pytestmark = LOOKS_FOR_LEARNERS

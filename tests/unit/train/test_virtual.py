@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
-from trainings import dev_losses, json_lines, run_training, summary, toy_job
+from trainings import LOCKSTEP, dev_losses, json_lines, run_training, summary, toy_job
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
@@ -92,28 +92,20 @@ def assert_trained_alike(learners: VirtualLearners, found: list[Stepped | Evalua
     np.testing.assert_allclose(evaluated, dev_losses(real), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", IN_LOCK_STEP)
-def test_virtual_learners_train_what_processes_do(
-    name: str, learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path
-) -> None:
-    overrides = settings_of(name)
-    learners.run(run_training, toy, small_batches_config, tmp_path / "real", overrides)
-    ours = virtual(toy, small_batches_config, tmp_path / "virtual", overrides)
-    assert_trained_alike(ours, list(ours.follow(lock_step(ours))), tmp_path / "real")
-
-
 REPLAYED = ["adpsgd-random", *slow("adpsgd-fixed", "adpsgd-pairs", "ps-async", "none", "h-adpsgd by adpsgd-random")]
 
 
-@pytest.mark.parametrize("name", REPLAYED)
-def test_an_asynchronous_training_is_replayed_step_by_step(
+@pytest.mark.parametrize("name", [*IN_LOCK_STEP, *REPLAYED])
+def test_virtual_learners_train_what_processes_do(
     name: str, learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path
 ) -> None:
-    overrides = settings_of(name)
-    learners.run(train_logged, toy, small_batches_config, tmp_path / "real", overrides)
+    """In lock-step; others by the log of their events."""
+    overrides, real = settings_of(name), tmp_path / "real"
+    in_lock_step = name in LOCKSTEP
+    learners.run(run_training if in_lock_step else train_logged, toy, small_batches_config, real, overrides)
     ours = virtual(toy, small_batches_config, tmp_path / "virtual", overrides)
-    events = replay(tmp_path / "real", ours.job.distributed, NUM_LEARNERS)
-    assert_trained_alike(ours, list(ours.follow(events)), tmp_path / "real")
+    events = lock_step(ours) if in_lock_step else replay(real, ours.job.distributed, NUM_LEARNERS)
+    assert_trained_alike(ours, list(ours.follow(events)), real)
 
 
 ASYNCHRONOUS = ["adpsgd", "adpsgd-pairs", "h-adpsgd", "ps-async", "hogwild", "none"]

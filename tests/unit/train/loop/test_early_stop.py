@@ -15,8 +15,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
+from command import LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
 from learners import MANY_BATCHES, Learners, batches_trained, planned
+from rendezvous import ENDED_S
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights
 from train_killed import train_killed
 from trainings import LOCKSTEP, assert_same_training, metrics, named, run_training, summary

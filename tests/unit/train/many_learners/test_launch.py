@@ -14,7 +14,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from command import (
-    ENDED_S,
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
     NUM_LEARNERS,
@@ -24,9 +23,9 @@ from command import (
     stop_with_a_batch,
     wait_for_steps,
     wait_for_the_end,
-    wait_until,
 )
 from learners import batches_trained, learners_of, planned
+from rendezvous import ENDED_S, wait_until
 from trainings import summary
 
 from asrtool.cli.main import cli

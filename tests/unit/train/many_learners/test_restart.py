@@ -13,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from command import ENDED_S, wait_until
 from learners import MANY_BATCHES, batches_trained, planned, processes_of, saved_learners
-from rendezvous import rendezvous_address
+from rendezvous import ENDED_S, rendezvous_address, wait_until
 
 pytestmark = [
     pytest.mark.slow,

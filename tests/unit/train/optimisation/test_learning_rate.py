@@ -16,7 +16,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 from asrtool.settings.train import Train
-from asrtool.train.optimisation.learning_rate import learning_rate, scaled_learning_rate
+from asrtool.train.optimisation.learning_rate import LearningRates, learning_rate
 from asrtool.train.train import acoustic_job
 
 TOTAL = 1000
@@ -94,15 +94,15 @@ LINEAR = ("distributed.global_batch_s=1.8", "distributed.reference_batch_s=0.9")
 @pytest.mark.parametrize("schedule", ["one-cycle", "inverse-sqrt", "halving"])
 def test_the_rate_grows_in_a_line_from_that_of_the_reference_and_then_is_a_multiple(schedule: str) -> None:
     settings = settings_of(schedule, PEAK, warmup_fraction=0.25)
-    found = [scaled_learning_rate(settings, samples, TOTAL, 8.0) for samples in (1, 125, 250, 600, 1000)]
+    found = [LearningRates(settings, TOTAL, factor=8.0).after(samples) for samples in (1, 125, 250, 600, 1000)]
     later = [8 * learning_rate(settings, samples, TOTAL) for samples in (600, 1000)]
     assert found == pytest.approx([0.1 + 0.7 / 250, 0.45, 0.8, *later])
 
 
 def test_the_reference_batch_warms_up_at_its_own_rate_and_a_smaller_one_comes_down_to_its() -> None:
     settings = settings_of("halving", PEAK, warmup_fraction=0.25)
-    assert [scaled_learning_rate(settings, samples, TOTAL, 1.0) for samples in (1, 125)] == [PEAK, PEAK]
-    assert scaled_learning_rate(settings, 125, TOTAL, 0.5) == pytest.approx(0.75 * PEAK)
+    assert [LearningRates(settings, TOTAL, factor=1.0).after(samples) for samples in (1, 125)] == [PEAK, PEAK]
+    assert LearningRates(settings, TOTAL, factor=0.5).after(125) == pytest.approx(0.75 * PEAK)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_with_more_learners_each_keeps_its_batch_and_the_rate_follows_the_batch_
     total = 3 * 24
     for number, (samples, rate) in enumerate(found):
         factor = 2.0 if number < num_lines else 3.0
-        assert rate == pytest.approx(scaled_learning_rate(settings, samples, total, factor))
+        assert rate == pytest.approx(LearningRates(settings, total, factor=factor).after(samples))
 
 
 def logged_rates(out: Path) -> list[tuple[int, float]]:
