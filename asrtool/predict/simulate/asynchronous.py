@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.distributed.work.work_queue import stop_of_others
-from asrtool.predict.simulate.clients import NONE, Partners, Setup, Times, make_partners, make_setup, node_of
+from asrtool.predict.simulate.clients import NONE, Partners, Setup, make_partners, make_setup, node_of
 from asrtool.predict.simulate.cluster import PERIOD, Cluster
-from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
+from asrtool.predict.simulate.events import Begin, Change, Emit, End
 from asrtool.predict.simulate.outcome import COUNTS, SUMS, Outcome
 
 Array = NDArray[Any]
@@ -98,9 +98,6 @@ class State(NamedTuple):
     """
 
     setup: Setup
-    span_UK: Array
-    loading_UK: Array
-    compute_LK: Array
     partners: Any  # step, place -> place of the partner, or NONE
     units: Any
     counts: Any
@@ -113,15 +110,15 @@ class State(NamedTuple):
 
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
     """Run the whole training, compiled if it is long and nothing has to be watched."""
-    setup, times = make_setup(cluster, strategy, settings)
+    setup = make_setup(cluster, strategy, settings)
     job, faults, saving = cluster.scenario.job, cluster.scenario.faults, cluster.scenario.saving
     partners = make_partners(strategy, settings, setup.num_units, job.seed)
     outcome = Outcome(strategy, cluster.num_learners, cluster.num_batches * job.num_epochs, cluster.batch)
     is_plain = not (emit or faults.lost or faults.mtbf_h or faults.join_h)
     if is_plain and setup.num_rounds >= MIN_ROUNDS and importlib.util.find_spec("numba"):
-        free_U: Any = _run_compiled(setup, times, cluster, partners, outcome)
+        free_U: Any = _run_compiled(setup, cluster, partners, outcome)
     else:
-        free_U = Watch(setup, times, cluster, partners, outcome, emit).run(settings)
+        free_U = Watch(setup, cluster, partners, outcome, emit).run(settings)
     evaluation_s = saving.evaluation_s / len(outcome.steps)
     outcome.seconds = float(max(free_U)) + saving.checkpoint_s + evaluation_s + saving.end_s
     for number, free_s in enumerate(free_U):  # all wait for the last one, save and evaluate together
@@ -133,7 +130,7 @@ class Watch:
     """A training in Python, with an event log, checkpoints, losses and joins."""
 
     def __init__(
-        self, setup: Setup, times: Times, cluster: Cluster, partners: Partners, outcome: Outcome, emit: Emit | None
+        self, setup: Setup, cluster: Cluster, partners: Partners, outcome: Outcome, emit: Emit | None
     ) -> None:
         self.cluster, self.outcome, self.emit = cluster, outcome, emit
         self.live = list(range(setup.num_units))
@@ -144,7 +141,7 @@ class Watch:
         num_nodes = 1 + units[-1].node + len(cluster.scenario.faults.join_h)
         out_s, in_s = [0.0] * num_nodes, [0.0] * num_nodes
         counts, sums = Counts(live=len(units)), [Sums() for _ in range(cluster.num_learners)]
-        self.state = State(setup, *times, self, units, counts, out_s, in_s, sums, [], self)
+        self.state = State(setup, self, units, counts, out_s, in_s, sums, [], self)
 
     def run(self, settings: Any) -> list[float]:
         """Run the whole training; return when each unit was through."""
@@ -170,12 +167,12 @@ class Watch:
         column, place = key
         return self.partners(len(self.live), column + 1)[place]
 
-    def log(self, kind: Callable[..., Any], seconds: float, number: int, *others: int) -> None:
+    def log(self, kind: str, seconds: float, number: int, *others: int) -> None:
         """Log an event of each learner of a unit, with its counterpart in another."""
         if self.emit:
             size = self.state.setup.size
             for member in range(size):
-                self.emit(kind(seconds, number * size + member, *(other * size + member for other in others)))
+                self.emit(Change(seconds, kind, number * size + member, *(other * size + member for other in others)))
 
     def begin(self, number: int) -> None:
         """Log the beginning of a step."""
@@ -190,9 +187,9 @@ class Watch:
     def update(self, seconds: float, number: int) -> None:
         """Log the optimizer's update of a learner."""
         if not self.state.setup.to_servers:
-            self.log(Update, seconds, number)
+            self.log("update", seconds, number)
             if not self.state.setup.counts_steps:
-                self.log(Take, seconds, number)
+                self.log("take", seconds, number)
 
     def end(self, times: Any, num_bytes: int, partners: list[int], num_skipped: int, staleness: int) -> None:
         """Log the end of a step with exchanges with `partners`; `times` begins an End."""
@@ -219,7 +216,7 @@ class Watch:
             self._renumber([*self.live, number])
             unit = state.units[number]
             unit.ahead = _draw(state, unit)
-            unit.loaded_s = seconds + state.loading_UK[number, 0]
+            unit.loaded_s = seconds + state.setup.loading_UK[number, 0]
             _begin_step(state, number)
 
     def _lose(self, seconds: float, number: int) -> None:
@@ -283,7 +280,7 @@ class Watch:
         _begin(state, max(resumed_s, *(unit.free_s for unit in units)))
 
 
-def _run_compiled(setup: Setup, times: Times, cluster: Cluster, partners: Partners, outcome: Outcome) -> Array:
+def _run_compiled(setup: Setup, cluster: Cluster, partners: Partners, outcome: Outcome) -> Array:
     """Run the whole training compiled; return when each unit was through."""
     units = [Unit(node=node_of(setup, cluster, number), place=number) for number in range(setup.num_units)]
     units_U, counts = _structured(units), _structured([Counts(live=len(units))])
@@ -292,7 +289,7 @@ def _run_compiled(setup: Setup, times: Times, cluster: Cluster, partners: Partne
     out_N, in_N = np.zeros((2, 1 + units[-1].node))
     with COMPILING:
         run = _compiled()
-    run(setup, *times, partners_KU, units_U, counts, out_N, in_N, sums_L)
+    run(setup, partners_KU, units_U, counts, out_N, in_N, sums_L)
     for name in SUMS:
         setattr(outcome, name, np.array(sums_L[name]))
     return units_U["free_s"]
@@ -326,12 +323,10 @@ def _compiled() -> Callable[..., None]:
     return compiled
 
 
-def _run_whole(  # type: ignore[no-untyped-def]
-    setup, span_UK, loading_UK, compute_LK, partners, units, counts, out_s, in_s, sums
-) -> None:
+def _run_whole(setup, partners, units, counts, out_s, in_s, sums) -> None:  # type: ignore[no-untyped-def]
     events = [(0.0, 0, 0, 0, 0)]
     events.pop()
-    state = State(setup, span_UK, loading_UK, compute_LK, partners, units, counts[0], out_s, in_s, sums, events, 0)
+    state = State(setup, partners, units, counts[0], out_s, in_s, sums, events, 0)
     _begin(state, setup.start_s)
     _run(state, np.inf)
 
@@ -368,7 +363,7 @@ def _begin(state: State, seconds: float) -> None:
             _add_between(state, number, seconds - unit.free_s)
             unit.free_s = seconds
             unit.ahead = _draw(state, unit)
-            unit.loaded_s = seconds + state.loading_UK[number, unit.num_steps % PERIOD]
+            unit.loaded_s = seconds + state.setup.loading_UK[number, unit.num_steps % PERIOD]
     for number in range(len(state.units)):
         if not state.units[number].is_lost:
             _begin_step(state, number)
@@ -427,9 +422,9 @@ def _begin_step(state: State, number: int) -> None:
     unit.begin_s = max(unit.free_s, unit.loaded_s)
     unit.data_s = unit.begin_s - unit.free_s
     unit.ahead = _draw(state, unit)
-    span_s = state.span_UK[number, unit.num_steps % PERIOD]
+    span_s = setup.span_UK[number, unit.num_steps % PERIOD]
     unit.num_steps += 1
-    unit.loaded_s = unit.begin_s + state.loading_UK[number, unit.num_steps % PERIOD]
+    unit.loaded_s = unit.begin_s + setup.loading_UK[number, unit.num_steps % PERIOD]
     if WATCHED:
         state.watch.begin(number)
     _at(state, unit.begin_s + span_s, GRADIENTS, number, 0)
@@ -471,15 +466,15 @@ def _end_step(state: State, seconds: float, number: int, waited_s: float) -> Non
     first, column = number * setup.size, (unit.num_steps - 1) % PERIOD
     slowest = first  # whom the learners of the unit wait for
     for learner in range(first + 1, first + setup.size):
-        if state.compute_LK[learner, column] > state.compute_LK[slowest, column]:
+        if setup.compute_LK[learner, column] > setup.compute_LK[slowest, column]:
             slowest = learner
     place = unit.round % setup.rounds_of_epoch * setup.size
     for learner in range(first, first + setup.size):
-        sums, computed_s = state.sums[learner], state.compute_LK[learner, column]
+        sums, computed_s = state.sums[learner], setup.compute_LK[learner, column]
         compute_s = computed_s + setup.update_s
         wait_s = waited_s
         if setup.size > 1:
-            state.sums[slowest].blamed_s += state.compute_LK[slowest, column] - computed_s
+            state.sums[slowest].blamed_s += setup.compute_LK[slowest, column] - computed_s
             wait_s = seconds - unit.begin_s - compute_s
         if place + learner - first < setup.num_batches:
             sums.steps += 1
@@ -511,7 +506,7 @@ def _send(state: State, seconds: float, number: int) -> float:
     partner = place
     if WATCHED:
         partner = state.watch.live[place]
-        state.watch.log(Send, seconds, number, partner)
+        state.watch.log("send", seconds, number, partner)
     unit.awaited = 1
     unit.asked = partner
     _transmit(state, seconds + setup.host_s, number, partner, SERVE)
@@ -551,12 +546,12 @@ def _answer(state: State, seconds: float, asking: int, number: int) -> None:
     if not setup.to_servers:
         unit.num_changes += 1
         if WATCHED:
-            state.watch.log(Answer, seconds, number, asking)
+            state.watch.log("answer", seconds, number, asking)
     else:
         if number == 0:
             _count_step(state, state.units[asking])
         if WATCHED:
-            state.watch.log(Push, seconds, asking, number)
+            state.watch.log("push", seconds, asking, number)
     _transmit(state, seconds, number, asking, RECEIVE)
 
 
@@ -572,7 +567,7 @@ def _take(state: State, seconds: float, number: int, partner: int) -> None:
             state.sums[learner].exchanges += 1
         if WATCHED:
             unit.partners.append(partner)
-            state.watch.log(Receive, seconds, number, partner)
+            state.watch.log("receive", seconds, number, partner)
     if unit.is_waiting and unit.awaited == 0:
         unit.is_waiting = False
         _end_step(state, seconds, number, seconds - unit.sent_s)

@@ -44,18 +44,13 @@ class Setup(NamedTuple):
     num_batches: int  # of an epoch
     rounds_of_epoch: int  # each with a batch for each learner of a unit
     num_rounds: int
-
-
-class Times(NamedTuple):
-    """Seconds of steps, which do not change."""
-
-    span_UK: Floats  # in which gradients are computed and averaged within a unit
+    span_UK: Floats  # seconds of a step, in which gradients are computed and averaged within a unit
     loading_UK: Floats
     compute_LK: Floats
 
 
-def make_setup(cluster: Cluster, strategy: str, settings: Any) -> tuple[Setup, Times]:
-    """Make the setup and times of a strategy.
+def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
+    """Make the setup of a strategy.
 
     Raises AsrtoolError if learners do not fill super-learners.
     """
@@ -80,7 +75,7 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> tuple[Setup, T
         span_UK = sums.span_s(compute_UK)
     rounds_of_epoch = -(-cluster.num_batches // size)
     update_s = cluster.update_s * (not to_servers)
-    setup = Setup(
+    return Setup(
         to_servers=to_servers,
         is_pairs=strategy == "adpsgd-pairs",
         counts_steps=strategy == "hogwild",
@@ -103,8 +98,10 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> tuple[Setup, T
         num_batches=cluster.num_batches,
         rounds_of_epoch=rounds_of_epoch,
         num_rounds=rounds_of_epoch * scenario.job.num_epochs,
+        span_UK=np.ascontiguousarray(span_UK),
+        loading_UK=np.ascontiguousarray(loading_UK),
+        compute_LK=np.ascontiguousarray(cluster.compute_LK),
     )
-    return setup, Times(*map(np.ascontiguousarray, (span_UK, loading_UK, cluster.compute_LK)))
 
 
 def make_partners(strategy: str, settings: Any, num_units: int, seed: int) -> Partners:

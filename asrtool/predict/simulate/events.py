@@ -5,12 +5,12 @@ Only the order matters to the weights. A step of a learner has these events, by 
 
 - in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one
   Round of all
-- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; an exchange adds Send, then
-  the partner's Answer, then Receive in a later step. A Send without an Answer is a refused exchange.
-- h-adpsgd on a ring: the same for each learner with its slice of the weights. Before the first Update of a step all
-  learners of the node Begin, and before the next Begin all Take.
-- ps-async: Begin, then a Push to each server, which steps and answers at once
-- hogwild: Begin, then Update
+- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, update, take; an exchange adds send, then
+  the answer of the partner, then receive in a later step. A send without an answer is a refused exchange.
+- h-adpsgd on a ring: the same for each learner with its slice of the weights. Before the first update of a step all
+  learners of the node Begin, and before the next Begin all take.
+- ps-async: Begin, then a push to each server, which steps and answers at once
+- hogwild: Begin, then update
 
 Each step ends with an End, which has the content of records and changes no weights.
 """
@@ -43,50 +43,21 @@ class Round(NamedTuple):
     at_s: float
 
 
-class Update(NamedTuple):
-    """A learner's optimizer updates its public weights v, or shared ones (hogwild)."""
+class Change(NamedTuple):
+    """A learner changes weights; `kind` as in the log of a training.
+
+    - update: its optimizer updates its public weights v, or shared ones (hogwild)
+    - take: it takes the pulls of exchanges: its weights w become v
+    - send: it sends a snapshot s of its v to `other`
+    - answer: it adds p = b (s - v) for the last snapshot of `other` to v, and sends p
+    - receive: it subtracts the answer p of `other` from its v
+    - push: server `other` steps by its gradient; the learner gets the weights of the server
+    """
 
     at_s: float
+    kind: str
     learner: int
-
-
-class Take(NamedTuple):
-    """A learner takes the pulls of exchanges: its weights w become v."""
-
-    at_s: float
-    learner: int
-
-
-class Send(NamedTuple):
-    """A learner sends a snapshot s of its v to `partner`."""
-
-    at_s: float
-    learner: int
-    partner: int
-
-
-class Answer(NamedTuple):
-    """A learner adds p = b (s - v) for the partner's last snapshot to v, and sends p."""
-
-    at_s: float
-    learner: int
-    partner: int
-
-
-class Receive(NamedTuple):
-    """A learner subtracts the answer p of `partner` from its v."""
-
-    at_s: float
-    learner: int
-    partner: int
-
-
-class Push(NamedTuple):
-    """`server` steps by a learner's gradient; the learner gets the server's weights."""
-
-    at_s: float
-    learner: int
-    server: int
+    other: int = -1  # of update and take
 
 
 class End(NamedTuple):
@@ -113,5 +84,5 @@ class End(NamedTuple):
         return StepCost(self.comm_s, self.wait_s, self.num_bytes, self.staleness, self.partners, self.num_skipped)
 
 
-Event = Begin | Round | Update | Take | Send | Answer | Receive | Push | End
+Event = Begin | Round | Change | End
 Emit = Callable[[Event], None]  # gets them one after the other

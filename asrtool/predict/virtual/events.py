@@ -12,7 +12,7 @@ from typing import Any
 
 from asrtool.distributed.transport.event_log import events_path
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.events import Answer, Begin, Emit, End, Event, Push, Receive, Round, Send, Take, Update
+from asrtool.predict.simulate.events import Begin, Change, Emit, End, Event, Round
 from asrtool.predict.simulate.scenario import Scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.settings.distributed import Distributed
@@ -45,9 +45,8 @@ class Placed:
             return self._begin(event)
         if isinstance(event, Round):
             return None if self.idle else event
-        if isinstance(event, Update | Push | End) and event.learner in self.idle:
-            return None
-        return event
+        is_of_step = isinstance(event, End) or event.kind in ("update", "push")
+        return None if is_of_step and event.learner in self.idle else event
 
     def _begin(self, event: Begin) -> Begin | None:
         epoch, place = divmod(event.number, self.of_model)
@@ -141,9 +140,8 @@ def _event(at_s: float, what: str, rank: int, numbers: list[Any]) -> Event | Non
     if what == "begin":
         return Begin(at_s, rank, *numbers)
     if what == "push":
-        return Push(at_s, numbers[0], rank)
-    kinds = {"update": Update, "take": Take, "send": Send, "answer": Answer, "receive": Receive}
-    return kinds[what](at_s, rank, *numbers) if what in kinds else None
+        return Change(at_s, what, numbers[0], rank)
+    return None if what in ("start", "end") else Change(at_s, what, rank, *numbers)
 
 
 def _end(at_s: float, rank: int, line: dict[str, Any], epoch_s: float) -> End:

@@ -1,7 +1,7 @@
 """Gossip strategies of virtual learners, by asrtool.distributed.transport.view.
 
-The weights of a learner stay as they are from a Begin to the Update of that step, whatever is exchanged meanwhile. So
-the gradient is computed at the Update.
+The weights of a learner stay as they are from a Begin to the update of that step, whatever is exchanged meanwhile. So
+the gradient is computed at the update.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from asrtool.distributed.transport.view import View
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.predict.simulate.events import Answer, Event, Receive, Send, Take, Update
+from asrtool.predict.simulate.events import Change, Event
 from asrtool.predict.virtual.replica import Replica, SharedModel
 from asrtool.predict.virtual.rule import Rule
 
@@ -62,18 +62,19 @@ class Gossip(Rule):
                 self.learners.append(Learner(node, View(slice_P, message_type), message_P, offset))
 
     def follow(self, event: Event) -> None:
-        if isinstance(event, Update):
+        assert isinstance(event, Change), event
+        learner = self.learners[event.learner]
+        if event.kind == "update":
             self._update(event.learner)
-        elif isinstance(event, Take):
-            self.steps[event.learner].staleness = self.learners[event.learner].view.update()
-        elif isinstance(event, Send):
-            asks = self.learners[event.learner]
-            asks.view.ask(asks.message_P)
-        elif isinstance(event, Answer):
-            self._answer(self.learners[event.learner], self.learners[event.partner])
+        elif event.kind == "take":
+            self.steps[event.learner].staleness = learner.view.update()
+        elif event.kind == "send":
+            learner.view.ask(learner.message_P)
+        elif event.kind == "answer":
+            self._answer(learner, self.learners[event.other])
         else:
-            assert isinstance(event, Receive), event
-            self._receive(self.learners[event.learner])
+            assert event.kind == "receive", event
+            self._receive(learner)
 
     def _answer(self, answers: Learner, asks: Learner) -> None:
         answers.view.answer(asks.message_P, self.weight, answers.view.cut)

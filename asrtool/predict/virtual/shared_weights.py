@@ -13,7 +13,7 @@ from asrtool.distributed.baselines.weight_server import Slice, split_evenly
 from asrtool.distributed.strategies.update import Update, trained_parameters
 from asrtool.distributed.weights.flat import views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.predict.simulate import events
+from asrtool.predict.simulate.events import Change, Event
 from asrtool.predict.virtual.replica import Replica, SharedModel
 from asrtool.predict.virtual.rule import Rule
 
@@ -55,16 +55,16 @@ class Served(Rule):
         self.clients = [Client(shared, learner, num_servers) for learner in range(num_learners)]
         self.forks: dict[int, list[Slice]] = {}  # by epoch that some have entered and others have not
 
-    def follow(self, event: events.Event) -> None:
-        assert isinstance(event, events.Push), event
+    def follow(self, event: Event) -> None:
+        assert isinstance(event, Change), event
         client, trained = self.clients[event.learner], self.steps[event.learner]
         if not client.waiting:
             client.compute([trained])
             client.apply([trained])
             client.waiting = set(range(len(self.servers)))
-        client.waiting.remove(event.server)
+        client.waiting.remove(event.other)
         if len(client.gradients_P):
-            self._step(client, event.server)
+            self._step(client, event.other)
             trained.staleness = max(client.num_others)
         if not client.waiting:
             client.gradients_P = NOTHING
@@ -119,8 +119,8 @@ class Hogwild(Rule):
         for parameter in replica.parameters:
             parameter.grad = None
 
-    def follow(self, event: events.Event) -> None:
-        assert isinstance(event, events.Update), event
+    def follow(self, event: Event) -> None:
+        assert isinstance(event, Change), event
         replica, trained = self.replicas[event.learner], self.steps[event.learner]
         self.shared.flat.move(replica.weights_P)
         for parameter, gradient in zip(replica.parameters, self.gradients.pop(event.learner), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asrtool.predict.simulate.events import Begin, End, Event, Push, Round, Take, Update
+from asrtool.predict.simulate.events import Begin, Change, End, Event, Round
 from asrtool.predict.virtual.events import Placed
 
 SIZES = (5, 7, 6)
@@ -35,13 +35,12 @@ def test_each_batch_of_each_epoch_is_begun_once_and_rounds_are_numbered_without_
 
 def test_what_is_no_step_is_left_out_until_the_learner_begins_another() -> None:
     placing = Placed((1, 2), 1)
-    step: list[Event] = [Update(0.0, 3), Push(0.0, 3, 0), End(0.0, 3, 0.0, 1.0)]
+    step: list[Event] = [Change(0.0, "update", 3), Change(0.0, "push", 3, 0), End(0.0, 3, 0.0, 1.0)]
     assert [placing.place(event) for event in [Begin(0.0, 3, 0, 0, 0), *step]] == [Begin(0.0, 3, 0, 0, 0), *step]
     assert placing.place(Begin(0.0, 3, 1, 0, 1)) is None
     assert [placing.place(event) for event in step] == [None, None, None]
-    other = Update(0.0, 2)
-    assert placing.place(other) == other
-    assert placing.place(Take(0.0, 3)) == Take(0.0, 3)
+    for other in (Change(0.0, "update", 2), Change(0.0, "take", 3)):
+        assert placing.place(other) == other
     assert placing.place(Begin(0.0, 3, 2, 1, 0)) == Begin(0.0, 3, 1, 1, 0)
     assert placing.place(step[0]) == step[0]
 

@@ -12,7 +12,7 @@ import torch
 from equations import NUM_INPUTS, RATE, SEED
 
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.predict.simulate.events import Answer, Begin, Event, Push, Receive, Round, Send, Update
+from asrtool.predict.simulate.events import Begin, Change, Event, Round
 from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
@@ -151,7 +151,7 @@ def test_the_mean_at_an_epoch_has_the_updates_before_it_alone() -> None:
         torch.testing.assert_close(rule.means[1].sum_P / 2, expected, atol=1e-6, rtol=0)
 
 
-SENT, ANSWERED, RECEIVED = Send(0, 0, 1), Answer(0, 1, 0), Receive(0, 0, 1)
+SENT, ANSWERED, RECEIVED = Change(0, "send", 0, 1), Change(0, "answer", 1, 0), Change(0, "receive", 0, 1)
 EXCHANGES: list[list[Event | int]] = [
     [0, SENT, ANSWERED, RECEIVED, 1],
     [SENT, 0, ANSWERED, RECEIVED, 1],
@@ -205,7 +205,7 @@ def begin(rule: Rule, learner: int, step: int) -> None:
 
 
 def end(rule: Rule, learner: int) -> None:
-    rule.follow(Push(0.0, learner, 0) if isinstance(rule, Served) else Update(0.0, learner))
+    rule.follow(Change(0.0, "push", learner, 0) if isinstance(rule, Served) else Change(0.0, "update", learner))
 
 
 def enter(rule: Rule, learner: int) -> None:
