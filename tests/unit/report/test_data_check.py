@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from asrtool.report.data_check import FEWEST, LISTED, check_rejected, find
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)
 NUM = 30
+Change = Callable[[np.ndarray], np.ndarray]  # of the samples of an utterance
 
 
 def found(*changes: dict[str, object]) -> dict[str, list[int]]:
@@ -50,10 +51,6 @@ def test_each_fault_is_found_alone(change: dict[str, object], what: str) -> None
     assert found(change) == {what: [1, NUM + 1]}
 
 
-def test_an_utterance_without_text_has_no_rate() -> None:
-    assert found({"characters": 0}) == {}
-
-
 def test_paths_below_manifests_are_relative_since_the_folder_may_be_temporary(tmp_path: Path) -> None:
     drops = [Drop("u", "unusable audio", f"{tmp_path}/some/u.wav: cut off")]
     rejected(tmp_path / "some").write_text(format_drops(drops), encoding="utf-8")
@@ -63,6 +60,7 @@ def test_paths_below_manifests_are_relative_since_the_folder_may_be_temporary(tm
 
 
 def test_how_fast_people_speak_is_known_of_enough_utterances_only() -> None:
+    assert found({"characters": 0}) == {}
     cut = dataclasses.replace(GOOD, id="cut", duration_s=1.0)
     assert find([GOOD] * (FEWEST - 2) + [cut], [], [], 1) == []
     assert [f.count for f in find([GOOD] * (FEWEST - 1) + [cut], [], [], 1)] == [1]
@@ -94,18 +92,12 @@ def test_what_cannot_be_read_or_was_set_aside_comes_first() -> None:
 
 
 def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(tmp_path: Path) -> None:
-    folder, rng = tmp_path / "data", np.random.default_rng(0)
-    faults: dict[int, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    faults: dict[int, tuple[str, Change]] = {
         3: ("more text than fits the audio", lambda samples: samples[: len(samples) // 5 * 2]),
         5: ("silence instead of speech", lambda samples: samples / 10000),
         7: ("clipped", lambda samples: np.clip(100 * samples, -0.5, 0.5)),
     }
-    folder.mkdir()
-    for number in range(NUM):
-        samples, text = sounds_like_speech(rng), "word " * 6
-        samples = faults.get(number, ("", lambda same: same))[1](samples)
-        soundfile.write(folder / f"u{number:02}.flac", samples, RATE_HZ, "PCM_16")
-        (folder / f"u{number:02}.txt").write_text(text)
+    folder = write_pairs(tmp_path / "data", NUM, "flac", {number: change for number, (_, change) in faults.items()})
     cut = folder / "u09.flac"
     cut.write_bytes(cut.read_bytes()[:5000])
     result = CliRunner().invoke(cli, ["check", str(folder), str(tmp_path / "out")], catch_exceptions=False)
@@ -122,11 +114,13 @@ def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(
     assert len((tmp_path / "out/utterances.tsv").read_text().splitlines()) == NUM  # a heading, and one is not readable
 
 
-def write_pairs(folder: Path, num: int) -> Path:
+def write_pairs(folder: Path, num: int, kind: str = "wav", faults: Mapping[int, Change] | None = None) -> Path:
     rng = np.random.default_rng(0)
     folder.mkdir()
     for number in range(num):
-        soundfile.write(folder / f"u{number:02}.wav", sounds_like_speech(rng), RATE_HZ)
+        samples = sounds_like_speech(rng)
+        samples = faults[number](samples) if faults and number in faults else samples
+        soundfile.write(folder / f"u{number:02}.{kind}", samples, RATE_HZ)
         (folder / f"u{number:02}.txt").write_text("word " * 6)
     return folder
 

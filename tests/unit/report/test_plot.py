@@ -20,21 +20,27 @@ def texts(path: Path) -> list[str]:
     return [element.text or "" for element in ElementTree.parse(path).iter() if element.tag.endswith("}text")]
 
 
-def test_each_figure_says_what_its_axes_are(tmp_path: Path) -> None:
+def add_metrics(train: Path, *lines: dict[str, object]) -> None:
+    with open(train / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def test_figures_with_named_axes_and_a_table_show_what_each_learner_did(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
-    out = plot_training(tmp_path / "train", tmp_path / "out").parent
-    for name, shown in {
+    path, again = (plot_training(tmp_path / "train", tmp_path / name) for name in ("out", "again"))
+    figures = {
         "loss": ["utterances trained", "seconds of training", "loss, nats a token", "train", "dev"],
         "learners": ["steps a second", "percent of its time", "compute", "wait", "comm", "data", "between steps"],
         "timeline": ["seconds since the first step", "compute", "wait", "comm", "data"],
         "consensus": ["consensus distance / |mean|", "drift of the mean / |mean|", "utterances trained"],
-    }.items():
-        assert set(shown) <= set(texts(out / f"{name}.svg")), name
-
-
-def test_the_table_shows_what_each_learner_did(tmp_path: Path) -> None:
-    write_training(tmp_path / "train")
-    text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
+    }
+    for name, shown in figures.items():
+        assert set(shown) <= set(texts(path.with_name(f"{name}.svg"))), name
+    text = path.read_text(encoding="utf-8")
+    assert sorted(re.findall(r"\]\((\S+) ", text)) == sorted(f"{name}.svg" for name in figures)
+    assert len(list(path.parent.glob("[!.]*"))) == 5
+    for each in path.parent.iterdir():
+        assert each.read_bytes() == (again.parent / each.name).read_bytes(), each.name
     assert (
         "`adpsgd-random`, 2 learners: 40 steps in 5 s. The loss on dev was lowest after epoch 1 of 1: 1.500.\n" in text
     )
@@ -43,36 +49,19 @@ def test_the_table_shows_what_each_learner_did(tmp_path: Path) -> None:
 
 
 def test_the_corpora_of_each_epoch_are_a_table_with_a_row_for_like_ones(tmp_path: Path) -> None:
-    write_training(tmp_path / "train")
-    with open(tmp_path / "train" / "metrics.jsonl", "a", encoding="utf-8") as file:
-        for epoch, hours in ((1, 2.001), (2, 2.004), (3, 2.1)):
-            values = {"step": 9 * epoch, "epoch": epoch}
-            swbd = {"kind": "corpus/swbd", **values, "utterances": 1500, "fraction": 0.75, "hours": hours}
-            wide = {"kind": "corpus/my/wide", **values, "utterances": 500, "fraction": 0.25, "hours": 0.5}
-            file.write(f"{json.dumps(swbd)}\n{json.dumps(wide)}\n")
-    text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
+    write_training(tmp_path)
+    for epoch, hours in ((1, 2.001), (2, 2.004), (3, 2.1)):
+        values = {"step": 9 * epoch, "epoch": epoch}
+        swbd = {"kind": "corpus/swbd", **values, "utterances": 1500, "fraction": 0.75, "hours": hours}
+        wide = {"kind": "corpus/my/wide", **values, "utterances": 500, "fraction": 0.25, "hours": 0.5}
+        add_metrics(tmp_path, swbd, wide)
+    text = describe_training(read_training(tmp_path), "")
     table = (
         "| epoch | swbd | my/wide |\n| --- | --- | --- |\n"
         "| 1 to 2 | 1,500 utterances (75.0 %), 2.00 h | 500 utterances (25.0 %), 0.50 h |\n"
         "| 3 | 1,500 utterances (75.0 %), 2.10 h | 500 utterances (25.0 %), 0.50 h |\n"
     )
     assert f"\n\n{table}\n" in text
-
-
-def test_every_figure_is_linked_and_no_other_file_lies_there(tmp_path: Path) -> None:
-    write_training(tmp_path / "train")
-    path = plot_training(tmp_path / "train", tmp_path / "out")
-    linked = re.findall(r"\]\((\S+) ", path.read_text(encoding="utf-8"))
-    assert sorted(linked) == sorted(file.name for file in path.parent.glob("*.svg"))
-    assert len(list(path.parent.glob("[!.]*"))) == 5
-
-
-def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
-    write_training(tmp_path / "train", num_learners=3)
-    for name in ("a", "b"):
-        plot_training(tmp_path / "train", tmp_path / name)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
 def test_a_single_learner_has_no_figure_that_sets_learners_side_by_side(tmp_path: Path) -> None:
@@ -92,9 +81,8 @@ def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
 
 def test_wrong_targets_on_dev_are_drawn_by_epoch_where_an_objective_counts_them(tmp_path: Path) -> None:
     write_training(tmp_path / "train", num_learners=1)
-    with open(tmp_path / "train/metrics.jsonl", "a", encoding="utf-8") as file:
-        line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125}
-        file.write(json.dumps(line) + "\n")
+    line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125}
+    add_metrics(tmp_path / "train", line)
     path = plot_training(tmp_path / "train", tmp_path / "out")
     described = "Percent of the targets on dev that are wrong: not known after epoch 1, 12.5 after epoch 2."
     assert f'![{described}](errors.svg "Wrong ' in path.read_text(encoding="utf-8")
@@ -103,13 +91,11 @@ def test_wrong_targets_on_dev_are_drawn_by_epoch_where_an_objective_counts_them(
 
 def test_each_of_eight_curves_looks_different_and_the_legend_is_below_them(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
-    with open(tmp_path / "train/metrics.jsonl", "a", encoding="utf-8") as file:
-        rates = {"steps_per_s": 4.0, "staleness": 1.0}
-        for host, step in itertools.product("abcdefgh", (20, 40)):
-            file.write(json.dumps({"kind": f"host/node-{host}", "step": step, **rates}) + "\n")
+    rates = {"steps_per_s": 4.0, "staleness": 1.0}
+    for host, step in itertools.product("abcdefgh", (20, 40)):
+        add_metrics(tmp_path / "train", {"kind": f"host/node-{host}", "step": step, **rates})
     path = plot_training(tmp_path / "train", tmp_path / "out").parent / "hosts.svg"
-    groups = [g for g in ElementTree.parse(path).iter() if g.get("id", "").startswith("legend")]
-    (legend,) = groups
+    (legend,) = [g for g in ElementTree.parse(path).iter() if g.get("id", "").startswith("legend")]
     looks = [
         line.get("style", "")
         for line in legend.iter()
@@ -121,9 +107,8 @@ def test_each_of_eight_curves_looks_different_and_the_legend_is_below_them(tmp_p
 def test_the_best_epoch_is_named_and_that_training_stopped_early(tmp_path: Path) -> None:
     write_training(tmp_path)
     losses = [2.0, 1.25, 1.5, 1.25]
-    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
-        for epoch, loss in enumerate(losses, 2):
-            file.write(json.dumps({"kind": "dev", "samples": 80, "step": 40, "epoch": epoch, "loss": loss}) + "\n")
+    for epoch, loss in enumerate(losses, 2):
+        add_metrics(tmp_path, {"kind": "dev", "samples": 80, "step": 40, "epoch": epoch, "loss": loss})
     text = describe_training(read_training(tmp_path), "")
     assert "The loss on dev was lowest after epoch 3 of 5: 1.250." in text
     assert "early" not in text

@@ -15,7 +15,7 @@ from report_work import write_training
 from asrtool.errors import AsrtoolError
 from asrtool.report.figures.draw_training import MAX_POINTS, smooth, step_spans, time_fractions, timeline_windows
 from asrtool.report.figures.figure import BETWEEN, PARTS
-from asrtool.report.training import STEP, TrainingRun, read_training
+from asrtool.report.training import STEP, read_training
 
 
 @pytest.fixture
@@ -24,35 +24,23 @@ def train(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_steps_of_all_learners_are_read_in_the_order_of_their_batches(train: Path) -> None:
+def test_steps_times_and_synchronisations_are_read_as_they_were_written(train: Path) -> None:
     run = read_training(train)
     assert list(run.learners) == [0, 1]
     assert run.learners[1]["step"].tolist() == list(range(2, 41, 2))
     assert run.all_steps()["step"].tolist() == list(range(1, 41))
     assert (run.num_steps, run.strategy, run.finished, run.emulated) == (40, "adpsgd-random", True, False)
-
-
-def test_eleven_learners_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    write_training(tmp_path, num_learners=11)
-    assert list(read_training(tmp_path).learners) == list(range(11))
-
-
-def test_seconds_lie_on_lines_between_those_of_the_metrics(train: Path) -> None:
-    run = read_training(train)  # 40 of the 80 utterances took 3.75 of the 5 s
+    # 40 of the 80 utterances took 3.75 of the 5 s
     assert run.seconds_at(np.array([0.0, 20, 40, 60, 80])) == pytest.approx([0, 1.875, 3.75, 4.375, 5])
+    assert run.consensus[:, :2].tolist() == [[40, 0.01], [80, 0.001]]  # by utterances
+    assert np.isnan(run.consensus[0, 2])
+    assert run.consensus[1, 2] == 1e-7
+    assert run.differ
 
 
 def test_a_loss_that_is_nan_is_not_the_best(train: Path) -> None:
     dev = np.array([[1, np.nan], [2, 3.0], [3, 2.0], [4, 2.0]])
     assert dataclasses.replace(read_training(train), dev=dev).best == 2
-
-
-def test_synchronisation_points_are_counted_in_utterances(train: Path) -> None:
-    run = read_training(train)
-    assert run.consensus[:, :2].tolist() == [[40, 0.01], [80, 0.001]]
-    assert np.isnan(run.consensus[0, 2])
-    assert run.consensus[1, 2] == 1e-7
-    assert run.differ
 
 
 def test_a_training_without_other_learners_has_nothing_to_agree_on(tmp_path: Path) -> None:
@@ -104,13 +92,10 @@ def test_a_line_that_is_no_record_is_reported(train: Path, line: str, message: s
         read_training(train)
 
 
-def test_fractions_of_the_time_sum_to_one(train: Path) -> None:
+def test_fractions_of_the_time_sum_to_one_also_of_steps_longer_than_the_training(train: Path) -> None:
     (train / "train.json").write_text(json.dumps({"seconds": 6.25}))
     expected = {"compute": 0.4, "wait": 0.2, "comm": 0.1, "data": 0.1, BETWEEN: 0.2}
     assert time_fractions(read_training(train), 1) == pytest.approx(expected)
-
-
-def test_steps_longer_than_the_training_leave_nothing_between_them(train: Path) -> None:
     (train / "train.json").write_text(json.dumps({"seconds": 1.0}))
     assert time_fractions(read_training(train), 0)[BETWEEN] == pytest.approx(0)
 
@@ -141,23 +126,22 @@ def test_spans_of_a_window_fill_it_as_a_learner_without_pauses_does(begin: float
     assert ordered[1:, 0] == pytest.approx(ordered[:-1, 1])
 
 
-def test_a_long_training_is_drawn_by_its_first_steps_and_those_in_the_middle(tmp_path: Path) -> None:
-    write_training(tmp_path, num_learners=2, num_steps=400)
-    first, middle = timeline_windows(read_training(tmp_path))
-    assert first == pytest.approx((1e9, 1e9 + 12 * 0.25))
-    assert middle == pytest.approx((1e9 + 100 * 0.25, 1e9 + 112 * 0.25))
-
-
-def test_a_short_training_is_drawn_to_its_end(tmp_path: Path) -> None:
-    write_training(tmp_path, num_learners=1, num_steps=3)
-    first, middle = timeline_windows(read_training(tmp_path))
-    assert first == pytest.approx((1e9, 1e9 + 0.75))
-    assert middle == pytest.approx((1e9 + 0.25, 1e9 + 0.75))
+@pytest.mark.parametrize(
+    ("num_learners", "num_steps", "end", "middle"),
+    [(2, 400, 12 * 0.25, (100 * 0.25, 112 * 0.25)), (1, 3, 0.75, (0.25, 0.75))],  # a short one to its end
+)
+def test_a_training_is_drawn_by_its_first_steps_and_those_in_the_middle(
+    num_learners: int, num_steps: int, end: float, middle: tuple[float, float], tmp_path: Path
+) -> None:
+    write_training(tmp_path, num_learners, num_steps)
+    windows = np.array(timeline_windows(read_training(tmp_path)))
+    assert windows - 1e9 == pytest.approx(np.array([(0, end), middle]))
 
 
 def test_many_learners_make_no_larger_drawing(tmp_path: Path) -> None:
     write_training(tmp_path, num_learners=64, num_steps=64 * 30)
-    run: TrainingRun = read_training(tmp_path)
+    run = read_training(tmp_path)
+    assert list(run.learners) == list(range(64))  # by their numbers
     begin, end = timeline_windows(run)[0]
     begins = run.all_steps()["begin"]
     assert 350 <= ((begins >= begin) & (begins < end)).sum() <= 450
