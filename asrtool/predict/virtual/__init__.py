@@ -1,8 +1,7 @@
 """Virtual learners: all learners of a strategy, trained on one device.
 
 - events: order of the steps, from a simulation or the log of a training
-- replica: batches of a step and the weights of a learner
-- rule: interface of a strategy
+- replica: weights of learners, batches of their steps, and the interface of a strategy
 - synchronous, gossip, shared_weights: the strategies
 - learners: the loop that follows events, trains and evaluates
 - records: the files of a virtual training

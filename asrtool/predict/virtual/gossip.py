@@ -15,8 +15,7 @@ from torch import Tensor
 from asrtool.distributed.transport.view import View
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Change, Event
-from asrtool.predict.virtual.replica import Replica, SharedModel
-from asrtool.predict.virtual.rule import Rule
+from asrtool.predict.virtual.replica import Replica, Rule, SharedModel
 
 
 class Node:

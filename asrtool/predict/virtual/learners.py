@@ -18,8 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.theory.system import ONE_COPY
 from asrtool.predict.virtual.gossip import Gossip
-from asrtool.predict.virtual.replica import Assigned, SharedModel, Trained
-from asrtool.predict.virtual.rule import Mean, Rule
+from asrtool.predict.virtual.replica import Assigned, Mean, Rule, SharedModel, Trained
 from asrtool.predict.virtual.shared_weights import Hogwild, Served
 from asrtool.predict.virtual.synchronous import Blocks, DelayByOne, Together
 from asrtool.settings.schema import Choice

@@ -14,8 +14,7 @@ from asrtool.distributed.strategies.update import Update, trained_parameters
 from asrtool.distributed.weights.flat import views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Change, Event
-from asrtool.predict.virtual.replica import Replica, SharedModel
-from asrtool.predict.virtual.rule import Rule
+from asrtool.predict.virtual.replica import Replica, Rule, SharedModel
 
 NOTHING = torch.empty(0)
 

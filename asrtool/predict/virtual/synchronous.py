@@ -14,8 +14,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.bmuf import BlockFilter
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Event, Round
-from asrtool.predict.virtual.replica import Replica, SharedModel, Trained
-from asrtool.predict.virtual.rule import Rule, mean_of
+from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, Trained, mean_of
 from asrtool.settings.distributed import Bmuf
 
 

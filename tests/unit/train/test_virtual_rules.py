@@ -17,8 +17,7 @@ from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.learners import rule_of
-from asrtool.predict.virtual.replica import Replica, SharedModel, Trained
-from asrtool.predict.virtual.rule import Mean, Rule
+from asrtool.predict.virtual.replica import Mean, Replica, Rule, SharedModel, Trained
 from asrtool.predict.virtual.shared_weights import Served
 from asrtool.predict.virtual.synchronous import DelayByOne
 from asrtool.settings.schema import Choice
