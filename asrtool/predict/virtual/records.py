@@ -23,9 +23,11 @@ from asrtool.train.loop.step_records import Lines, Step, record_of
 
 
 class VirtualRecords:
-    """Records in `out` of the training of `learners`. Opened when entered."""
+    """Records in `out` of the training of `learners`; `stack` closes them."""
 
-    def __init__(self, out: Path, learners: VirtualLearners, components: Components) -> None:
+    def __init__(
+        self, out: Path, learners: VirtualLearners, components: Components, stack: contextlib.ExitStack
+    ) -> None:
         self._out = out
         self._learners = learners
         self._components = components
@@ -36,23 +38,14 @@ class VirtualRecords:
             self._job.optimisation, learners.total_samples, out, learners.state, is_first=True, time=lambda: self._now_s
         )
         self._lines = [Lines(records_path(out, learner)) for learner in learners.state.learners]
-
-    def __enter__(self) -> VirtualRecords:
-        inputs = self._job.inputs
-        settings = {**inputs.settings, "simulation": {"learners": "virtual"}}
-        text = dataclasses.replace(inputs, settings=settings).to_json(len(self._lines))
-        write_text(self._out / INPUTS, text)
+        settings = {**self._job.inputs.settings, "simulation": {"learners": "virtual"}}
+        inputs = dataclasses.replace(self._job.inputs, settings=settings)
+        write_text(out / INPUTS, inputs.to_json(len(self._lines)))
         self._lines[0].path.parent.mkdir()
-        with contextlib.ExitStack() as stack:
-            for lines in self._lines:
-                lines.open()
-                stack.callback(lines.close)
-            stack.enter_context(self._reports)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        for lines in self._lines:
+            lines.open()
+            stack.callback(lines.close)
+        stack.enter_context(self._reports)
 
     def write(self, found: Stepped | Evaluated) -> None:
         """Write the results of virtual learners; AsrtoolError when the disk is full."""
@@ -70,16 +63,8 @@ class VirtualRecords:
         assert begin.position is not None
         batch.wait_s = end.data_s
         cost = end._replace(staleness=trained.staleness).cost
-        step = Step(
-            after.step,
-            after.samples,
-            trained.nats,
-            trained.figures,
-            trained.grad_norm,
-            end.begin_s,
-            end.compute_s,
-            cost,
-        )
+        computed = trained.nats, trained.figures, trained.grad_norm
+        step = Step(after.step, after.samples, *computed, end.begin_s, end.compute_s, cost)
         number = BatchNumber(begin.epoch, begin.position)
         self._lines[end.learner].write(record_of(number, step, batch, trained.num_samples))
         state.step += 1

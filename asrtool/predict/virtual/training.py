@@ -5,6 +5,7 @@ WORK is a work folder of `asrtool run` with features. The training is its stage 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -135,21 +136,21 @@ def _train(
     features = with_pieces(work / "features", work / "cut", config.data)
     begin = time.perf_counter()
     out.parent.mkdir(parents=True, exist_ok=True)
-    with write_folder(out, FINAL) as folder:
+    with write_folder(out, FINAL) as folder, contextlib.ExitStack() as stack:
         job = acoustic_job(features, work / "tokenizer", folder, config, targets=targets)
         torch.manual_seed(job.optimisation.seed)
         components = job.build(num_learners)
         learners = VirtualLearners(job, components, num_learners)
-        with VirtualRecords(folder, learners, components) as records:
+        records = VirtualRecords(folder, learners, components, stack)
 
-            def take(event: Event) -> None:
-                for found in learners.take(event):
-                    records.write(found)
+        def take(event: Event) -> None:
+            for found in learners.take(event):
+                records.write(found)
 
-            seconds = follow(learners, take)
-            for evaluated in learners.end(seconds):
-                records.write(evaluated)
-            records.end()
+        seconds = follow(learners, take)
+        for evaluated in learners.end(seconds):
+            records.write(evaluated)
+        records.end()
     logging.info("%s is trained", out)
     computed_s = time.perf_counter() - begin
     name, num_steps = job.distributed.strategy.name, learners.state.step
