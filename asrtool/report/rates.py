@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.figures.figure import BLUE, add_legend, short
+from asrtool.report.figures.figure import add_legend
 from asrtool.report.markdown import Table
 from asrtool.score.result import Counts, Result
 from asrtool.score.significance import CONFIDENCE, NUM_SAMPLES, Interval, wer_interval
@@ -83,20 +83,6 @@ def caution(score: Result) -> str:
         return ""
     sizes = f"{plural(segments, 'segment')} of {plural(speakers, 'speaker')} with {plural(words, 'word')}"
     return f"**Caution**, a small set: {sizes}; {', and '.join(reasons)}."
-
-
-def draw_rates(figure: Figure, rates: Sequence[tuple[str, Result]]) -> None:
-    """Draw a dot and its interval for each of the named `rates`, top to bottom."""
-    figure.set_figheight(0.8 + 0.42 * len(rates))
-    axes = figure.subplots()
-    for row, (name, score) in enumerate(rates):
-        above = ("axes fraction", "data")
-        axes.annotate(short(name), (0, row), xycoords=above, xytext=(4, 5), textcoords="offset points")
-        if (interval := interval_of(score)) and score.overall.wer is not None:
-            axes.plot(interval[:2], [row, row], "-", color=BLUE, linewidth=2, alpha=0.6)
-            axes.plot([score.overall.wer], [row], "o", color=BLUE)
-    axes.set(xlabel="word error rate, %", ylim=(len(rates) - 0.7, -0.8), yticks=[])
-    axes.set_xlim(left=0)
 
 
 def plural(num: int, what: str) -> str:

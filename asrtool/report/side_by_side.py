@@ -12,9 +12,9 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Experiment
-from asrtool.report.figures.figure import add_legend, short
+from asrtool.report.figures.figure import BLUE, add_legend, short
 from asrtool.report.markdown import Table
-from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
+from asrtool.report.rates import caution, describe_interval, format_interval, format_wer, interval_of
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.significance import CONFIDENCE, FEW_STRETCHES, Comparison, compare_segments
@@ -183,6 +183,20 @@ def describe_speakers(systems: Sequence[System]) -> str:
         if (rates := speaker_rates(system))
     ]
     return f"Word error rate of each speaker. {'; '.join(texts)}."
+
+
+def draw_rates(figure: Figure, systems: Sequence[System]) -> None:
+    """Draw the rate of each system as a dot with its interval, top to bottom."""
+    figure.set_figheight(0.8 + 0.42 * len(systems))
+    axes = figure.subplots()
+    for row, system in enumerate(systems):
+        above = ("axes fraction", "data")
+        axes.annotate(short(system.name), (0, row), xycoords=above, xytext=(4, 5), textcoords="offset points")
+        if (interval := interval_of(system.score)) and system.score.overall.wer is not None:
+            axes.plot(interval[:2], [row, row], "-", color=BLUE, linewidth=2, alpha=0.6)
+            axes.plot([system.score.overall.wer], [row], "o", color=BLUE)
+    axes.set(xlabel="word error rate, %", ylim=(len(systems) - 0.7, -0.8), yticks=[])
+    axes.set_xlim(left=0)
 
 
 def describe_rates(systems: Sequence[System]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from markupsafe import Markup, escape
 
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.experiment import Experiment
-from asrtool.report.figures.figure import Draw, narrow_svg
+from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
 from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
@@ -25,7 +24,6 @@ from asrtool.report.rates import (
     caution,
     describe_interval,
     describe_weights,
-    draw_rates,
     draw_weights,
     format_interval,
     format_wer,
@@ -42,6 +40,7 @@ from asrtool.report.side_by_side import (
     describe_rates,
     describe_speakers,
     draw_dev_losses,
+    draw_rates,
     draw_speakers,
     label_table,
     rate_table,
@@ -118,9 +117,10 @@ def _inline(text: str) -> Markup:
     return Markup(re.sub(r"\*\*(.*?)\*\*", r"<strong>\1</strong>", html))
 
 
-def _picture(name: str, title: str, alt: str, draw: Draw) -> Part:
-    """Return a figure: `name` is an identifier, `alt` what it shows in words."""
-    return {"name": name, "title": title, "alt": alt, "svg": Markup(narrow_svg(draw, name))}
+def _picture(name: str, title: str, draw: Callable[..., None], describe: Callable[..., str], *shown: Any) -> Part:
+    """Return a figure of what is `shown`, with a description; `name` is an identifier."""
+    svg = narrow_svg(lambda figure: draw(figure, *shown), name)
+    return {"name": name, "title": title, "alt": describe(*shown), "svg": Markup(svg)}
 
 
 def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> Part:
@@ -150,18 +150,16 @@ def _plots_of_set(name: str, prefix: str, systems: Sequence[System], experiments
     """Return the figures of a set with something to compare."""
     pictures = []
     if len(systems) > 1:
-        rates = [(system.name, system.score) for system in systems]
-        draw: Draw = functools.partial(draw_rates, rates=rates)
-        pictures.append(_picture(f"{prefix}-rates", "Word error rate and interval", describe_rates(systems), draw))
+        title = "Word error rate and interval"
+        pictures.append(_picture(f"{prefix}-rates", title, draw_rates, describe_rates, systems))
     if min(len(speaker_rates(system)) for system in systems) > 1:
-        draw = functools.partial(draw_speakers, systems=systems)
-        pictures.append(_picture(f"{prefix}-speakers", "Error rate of each speaker", describe_speakers(systems), draw))
+        title = "Error rate of each speaker"
+        pictures.append(_picture(f"{prefix}-speakers", title, draw_speakers, describe_speakers, systems))
     for number, experiment in enumerate(experiments, 1):
         if name == experiment.sets.dev and (curves := read_weights(experiment.work / "tune" / "tuning.tsv")):
             title = "Error rate on dev over the LM weight; the ring is the lowest"
             title += f", {experiment.name}" if len(experiments) > 1 else ""
-            draw = functools.partial(draw_weights, curves=curves)
-            pictures.append(_picture(f"{prefix}-weights{number}", title, describe_weights(curves), draw))
+            pictures.append(_picture(f"{prefix}-weights{number}", title, draw_weights, describe_weights, curves))
     return pictures
 
 
@@ -185,11 +183,7 @@ def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_cli
 
 def _describe_run(experiment: Experiment, prefix: str) -> Part:
     run = experiment.learners
-    plots = []
-    for name in figure_names(run):
-        title, draw, describe = FIGURES[name]
-        drawn: Draw = functools.partial(draw, run=run)
-        plots.append(_picture(f"{prefix}-{name}", title, describe(run), drawn))
+    plots = [_picture(f"{prefix}-{name}", *FIGURES[name], run) for name in figure_names(run)]
     facts = list_facts(experiment)
     return {
         "name": experiment.name,
@@ -223,8 +217,7 @@ def _overlaid(experiments: Sequence[Experiment]) -> list[Part]:
     trained = [each for each in experiments if len(each.learners.dev) and not each.learners.emulated]
     if len(trained) < 2:
         return []
-    draw: Draw = functools.partial(draw_dev_losses, experiments=trained)
-    return [_picture("dev-losses", "Loss on dev of each training", describe_dev_losses(trained), draw)]
+    return [_picture("dev-losses", "Loss on dev of each training", draw_dev_losses, describe_dev_losses, trained)]
 
 
 def _describe_data(experiments: Sequence[Experiment]) -> list[Part]:
@@ -247,10 +240,10 @@ def _data_part(group: Sequence[Experiment], prefix: str) -> Part:
     for row in data_rows(first):
         words = found[str(row[0])].words if row[0] in found else None
         rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", unheard(words, heard)])])
-    plots = []
-    for name in shown_histograms(found):
-        draw: Callable[..., None] = functools.partial(draw_histogram, name=name, sets=found)
-        plots.append(_picture(f"{prefix}-{name}", HISTOGRAMS[name][0], describe_histogram(name, found), draw))
+    plots = [
+        _picture(f"{prefix}-{name}", HISTOGRAMS[name][0], draw_histogram, describe_histogram, name, found)
+        for name in shown_histograms(found)
+    ]
     head = [*DATA_COLUMNS, "different words", "% not in training"]
     text = (0, DATA_COLUMNS.index("left out"))
     names = ", ".join(each.name for each in group)
