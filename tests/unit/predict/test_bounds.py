@@ -151,14 +151,6 @@ def test_the_speed_up_begins_where_its_two_conditions_are_met(name: str, setting
         assert not is_met(0.9999 * bound.speed_up_from)
 
 
-def test_in_the_regime_twice_the_learners_need_half_the_rounds() -> None:
-    few, many = bounds("adpsgd-fixed", 4)[0], bounds("adpsgd-fixed", 8)[0]
-    num = 4 * many.speed_up_from
-    for bound, rounds in ((few, 2 * num), (many, num)):
-        terms = bound.terms(bound.best_rate(rounds), rounds)
-        assert terms["start"] + terms["noise"] == pytest.approx(2 * math.sqrt(2 * 5 * 3 * 2 / (8 * num)))
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "constants", "words"),
     [

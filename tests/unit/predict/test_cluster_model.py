@@ -292,14 +292,11 @@ def test_events_of_gossip_follow_its_topology() -> None:
     assert [kind for kind in of_one if kind not in ("answer", "receive")] == [Begin, "update", "take", "send", End] * 20
 
 
-def test_a_round_of_lock_step_has_the_beginnings_of_all_before_it() -> None:
+def test_a_round_follows_all_its_beginnings_and_a_server_steps_once_by_each_gradient() -> None:
     events: list[Event] = []
     run(scenario(3, 5), "allreduce", 3, events)
     assert [type(event) for event in events] == ([Begin] * 3 + [Round] + [End] * 3) * 5
-
-
-def test_a_server_steps_on_each_gradient_once() -> None:
-    events: list[Event] = []
+    events.clear()
     run(scenario(3, 5, "distributed.ps-async.num_servers=2"), "ps-async", 3, events)
     assert Counter(event.other for event in events if kind_of(event) == "push") == {0: 15, 1: 15}
 

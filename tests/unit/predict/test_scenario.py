@@ -57,32 +57,21 @@ def test_a_mistake_gets_one_line_that_helps(override: str, expected: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_a_trace_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_trace_gives_the_times_of_steps_and_one_that_is_none_is_named(tmp_path: Path) -> None:
     trace = tmp_path / "trace.txt"
     for text in ("12\nx\n", "0\n", ""):
         trace.write_text(text, encoding="utf-8")
         with pytest.raises(AsrtoolError, match="correct the trace"):
             compare(load_scenario([], [f"compute.trace={trace}"]))
-
-
-def test_a_trace_gives_the_times_of_steps(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.txt"
     trace.write_text("100\n300\n", encoding="utf-8")
-    of = load_scenario(
-        [], [f"compute.trace={trace}", "distributed.strategy=none", "job.num_samples=2048", "job.batch=1"]
-    )
-    (row,) = compare(of)
+    settings = [f"compute.trace={trace}", "distributed.strategy=none", "job.num_samples=2048", "job.batch=1"]
+    (row,) = compare(load_scenario([], settings))
     assert row.outcome.seconds == pytest.approx(256 * 0.2, rel=0.02)
 
 
 def test_a_smaller_batch_takes_its_part_of_what_depends_on_it() -> None:
-    settings = [
-        "distributed.strategy=none",
-        "distributed.num_learners=4",
-        "compute.ms=100",
-        "compute.batch=64",
-        "job.num_samples=6400",
-    ]
+    settings = ["distributed.strategy=none", "distributed.num_learners=4", "compute.ms=100", "compute.batch=64"]
+    settings += ["job.num_samples=6400"]
     halves = ["job.batch=32", "compute.fixed_ms=40"]
     (row,) = compare(load_scenario([], settings + halves))
     assert row.outcome.seconds == pytest.approx(50 * 0.07)

@@ -60,16 +60,13 @@ def character_errors(work: Path, method: str) -> str:
     return f"{100 * counts['char_err'] / counts['chars']:.1f}"
 
 
-def test_a_small_set_has_a_caution_that_says_why(work: Path) -> None:
+def test_a_small_set_has_a_caution_that_says_why_and_a_large_one_has_none(work: Path) -> None:
     caution = "**Caution**, a small set: 20 segments of 4 speakers with 80 words; one word is 1.2 points, and so few"
     assert results(work).count(caution) == 2  # of hub5 and of dev
     few = [Said("r", "A", "me", "SW", "one two three", {"greedy": "one two three", "graph": "one two"})] * 3
     write_set(work, "dev", few, audio=False)
     score(work)
     assert "3 segments of 1 speaker with 9 words; one word is 11.1 points, and so few make" in results(work)
-
-
-def test_a_large_set_has_no_caution(work: Path) -> None:
     said = [
         Said(f"r{number}", "A", f"s{number}", "SW", "a b c d e " * 10, dict.fromkeys(("greedy", "graph"), "a " * 50))
         for number in range(25)
@@ -189,10 +186,9 @@ def test_a_missing_or_broken_file_is_named_with_the_stage_that_makes_it(
 
 
 def test_a_folder_of_no_run_is_named(tmp_path: Path) -> None:
+    no_run = r"not a folder that `asrtool run` wrote, it has no config/run\.json; name"
     for folder in (tmp_path, tmp_path / "gone"):
-        with pytest.raises(
-            AsrtoolError, match=r"not a folder that `asrtool run` wrote, it has no config/run\.json; name"
-        ):
+        with pytest.raises(AsrtoolError, match=no_run):
             read_experiments([folder])
 
 
