@@ -59,8 +59,6 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
     num_units, num_parts = cluster.num_learners // size, max(1, getattr(settings, "num_servers", 0))
     to_servers, num_bytes = strategy == "ps-async", cluster.message_bytes(settings)
     within_s, inner_bytes, span_UK, loading_UK = 0.0, 0.0, cluster.compute_LK, cluster.loading_LK
-    if loading_UK is None:
-        loading_UK = np.zeros_like(span_UK)
     if size > 1:
         compute_UK, loading_UK = (
             times_LK[: cluster.num_learners].reshape(num_units, size, PERIOD).max(axis=1)

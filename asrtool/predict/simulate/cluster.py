@@ -152,7 +152,7 @@ class Cluster:
     links: Links
     model_bytes: int  # of weights in float32
     compute_LK: Floats  # seconds, but for those of update_s
-    loading_LK: Floats | None  # seconds to read a batch; None where that takes none
+    loading_LK: Floats  # seconds to read a batch
     update_s: float
 
     @property
@@ -305,10 +305,10 @@ def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
     return np.maximum(1, factors_L / 2) if together else factors_L
 
 
-def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:
+def draw_loading(scenario: Scenario, num_learners: int) -> Floats:
     """(L, PERIOD) seconds to read a batch."""
     loading, seed = scenario.loading, scenario.job.seed
     if not loading.ms:
-        return None
+        return np.zeros((num_learners, PERIOD))
     rngs = (np.random.default_rng((seed, LOADING, learner)) for learner in range(num_learners))
     return np.array([loading.ms / 1000 * draw(rng, "lognormal", loading.spread) for rng in rngs])

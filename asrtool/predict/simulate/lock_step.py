@@ -269,8 +269,8 @@ class LockStep:
         cluster, outcome, number = self.cluster, self.outcome, self.number
         periods = [period for period in (self.rounds_of_epoch, cluster.scenario.saving.every_steps) if period]
         last = min(number - number % period + period for period in periods)
-        compute_K, update_s, comm_s = cluster.compute_LK[0].tolist(), cluster.update_s, self.rule.comm_s
-        loading_K = [0.0] * PERIOD if cluster.loading_LK is None else cluster.loading_LK[0].tolist()
+        compute_K, loading_K = cluster.compute_LK[0].tolist(), cluster.loading_LK[0].tolist()
+        update_s, comm_s = cluster.update_s, self.rule.comm_s
         free_s, loaded_s = float(self.free_L[0]), float(self.loaded_L[0])
         parts = outcome.compute_s, outcome.comm_s, outcome.data_s
         computed_s, communicated_s, waited_s = (float(part_L[0]) for part_L in parts)
@@ -292,8 +292,7 @@ class LockStep:
 
         A batch is read from when the one before was taken.
         """
-        loading_LK = self.cluster.loading_LK
-        return begin_L if loading_LK is None else begin_L + loading_LK[: len(begin_L), number % PERIOD]
+        return begin_L + self.cluster.loading_LK[: len(begin_L), number % PERIOD]
 
     def _save(self) -> None:
         """Save and evaluate if they are due: all learners wait, then continue."""
