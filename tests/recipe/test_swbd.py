@@ -65,18 +65,15 @@ def done_of(listed: str, names: list[str]) -> list[str]:
     return [line.split()[1] for line in listed.splitlines()[1:] if line.split()[1] in names and line[16:20] == "done"]
 
 
-def test_the_results_have_a_rate_for_each_method_and_corpus(work: Path) -> None:
+def test_the_results_have_a_rate_for_each_method_and_corpus_and_the_code_that_trained(work: Path) -> None:
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert "| method | LM weight | Switchboard | CallHome | Overall |" in text
     for method in ("greedy", "beam", "graph"):
         assert f"| {method} |" in text
         assert (work / "decode" / "hub5" / f"{method}.ctm").is_file()
-    assert "asrtool run --recipe" in text or "asrtool run" in text
-
-
-def test_the_results_name_the_code_that_trained(work: Path) -> None:
+    assert "asrtool run" in text
     (code,) = json.loads((work / "train" / "train.json").read_text(encoding="utf-8"))["code"]
-    assert f"- code that trained: {code}\n" in (work / "RESULTS.md").read_text(encoding="utf-8")
+    assert f"- code that trained: {code}\n" in text
 
 
 def test_without_a_search_that_needs_it_there_is_no_language_model(work: Path, tmp_path: Path) -> None:
@@ -127,13 +124,8 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
-    neural = [
-        "nnlm.word-lstm.hidden_size=16",
-        "nnlm.word-lstm.projection_size=8",
-        "nnlm.num_epochs=1",
-        "decode.rescore.lm_weights=0.5",
-    ]
-    neural += ["decode.rescore.num_paths=10"]
+    neural = [f"nnlm.{key}" for key in ("word-lstm.hidden_size=16", "word-lstm.projection_size=8", "num_epochs=1")]
+    neural += ["decode.rescore.lm_weights=0.5", "decode.rescore.num_paths=10"]
     settings = [*SMALL, *SYNTHETIC, *neural, *(["data.test=hub5"] if config == "swb300" else [])]
     overrides = [word for setting in settings for word in ("--set", setting)]
     run_asrtool(["run", "--config", config, "--work", str(tmp_path), *overrides], ROOT)

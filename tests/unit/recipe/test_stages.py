@@ -45,14 +45,10 @@ def test_a_stage_that_is_off_is_left_out_and_nobody_waits_for_what_it_makes(tmp_
     assert not (run.work / "extra.txt").exists()
 
 
-def test_force_does_not_turn_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
+def test_force_does_not_turn_a_stage_on_and_it_is_not_reported_as_done(tmp_path: Path, toy_root: Path) -> None:
     run = make_run(tmp_path, OFF)
     assert run_stages(run, range(1, 2), force=True) == []
     assert "# 0b extra: off" in format_commands(run, range(4), force=True).splitlines()
-
-
-def test_a_stage_that_is_off_is_not_reported_as_done(tmp_path: Path, toy_root: Path) -> None:
-    run = make_run(tmp_path, OFF)
     assert format_outcome(run, range(4), []) == "nothing to do, done: first, second, third; --force runs again"
     assert format_outcome(run, range(1, 2), []) == "nothing to do, off: extra (--set nnlm.enabled=true turns it on)"
     assert format_outcome(make_run(tmp_path, ON), range(1, 2), []).startswith("nothing to do, done: extra;")
@@ -166,20 +162,12 @@ def stages_that_depend_on(override: str) -> set[str]:
     return {stage.name for stage in stages if select(changed, stage.settings) != select(default, stage.settings)}
 
 
-def test_another_mix_of_corpora_trains_again_and_prepares_nothing_again() -> None:
-    assert stages_that_depend_on("data.mix=hours") == {"cutter", "aligner", "hybrid", "start", "train", "report"}
-
-
-def test_any_other_setting_of_data_prepares_again() -> None:
+def test_a_changed_setting_changes_the_stages_that_it_reaches() -> None:
+    mixed = stages_that_depend_on("data.mix=hours")
+    assert mixed == {"cutter", "aligner", "hybrid", "start", "train", "report"}  # and prepares nothing again
     for override in ("data.train=an4", "data.max_duplicates=7", "data.uncertain=drop", "data.same_audio=drop"):
         assert "prepare" in stages_that_depend_on(override)
         assert "train" not in stages_that_depend_on(override)
-
-
-def test_the_format_of_the_neural_language_model_reaches_the_searches_that_apply_it() -> None:
     assert stages_that_depend_on("nnlm.precision=fp32") == {"nnlm", "decode", "report"}
-
-
-def test_more_text_makes_language_models_anew_and_nothing_acoustic() -> None:
     assert stages_that_depend_on("lm.extra_text=more.txt") == {"corpus", "text", "lang", "lm", "nnlm", "report"}
     assert {stage.name for stage in COMMON if "text" in stage.needs} == {"lang", "lm", "nnlm"}
