@@ -159,14 +159,13 @@ def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...],
       asrtool report exp
       asrtool report exp/small exp/large --out exp/compared
     """
-    from asrtool.report.write import write_report, write_side_by_side
+    from asrtool.report.write import write_report
 
     if len(works) > 1 and (out is None or configs):
         raise click.UsageError("several experiments need --out FOLDER, and each has settings of its own, not --config")
     if len(works) == 1 and out is not None:
         raise click.UsageError("--out is of several experiments; the report of one is written beside it")
-    paths = write_report(works[0], configs, num_clips) if out is None else write_side_by_side(works, out, num_clips)
-    for path in paths:
+    for path in write_report(works, num_clips, configs, out):
         click.echo(path)
 
 

@@ -13,42 +13,26 @@ from asrtool.report.page.page import format_page
 from asrtool.report.results import FIGURES, format_results
 from asrtool.report.side_by_side import format_comparison
 
-MARKDOWN, PAGE = "RESULTS.md", "RESULTS.html"
 
+def write_report(
+    works: Sequence[Path], num_clips: int, configs: Sequence[Path] = (), out: Path | None = None
+) -> list[Path]:
+    """Write the report of one experiment beside it, or of several to `out`; return its paths.
 
-def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Path]:
-    """Write RESULTS.md, RESULTS.html and report/; return the first two paths.
-
-    Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its stage; an earlier
-    report then stays.
+    Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its stage, and if `out`
+    is one of the experiments; an earlier report then stays.
     """
-    check_files(*_paths(work))
-    (experiment,) = read_experiments([work], configs)
-    markdown, page = format_results(experiment), format_page([experiment], num_clips)
-    with write_folder(work / FIGURES, "*.svg") as folder:
-        draw_figures(experiment.learners, folder)
-    return _write(work, markdown, page)
-
-
-def write_side_by_side(works: Sequence[Path], out: Path, num_clips: int) -> list[Path]:
-    """Write RESULTS.md and RESULTS.html of experiments to `out`; return the paths.
-
-    Raises AsrtoolError as write_report, and if `out` is one of them.
-    """
-    if out.resolve() in [work.resolve() for work in works]:
+    if out and out.resolve() in [work.resolve() for work in works]:
         raise AsrtoolError(f"{out}: is one of the experiments, whose own report would be lost", "name another folder")
-    check_files(*_paths(out))
-    experiments = read_experiments(works)
-    return _write(out, format_comparison(experiments), format_page(experiments, num_clips))
-
-
-def _write(folder: Path, markdown: str, page: str) -> list[Path]:
-    paths = _paths(folder)
+    paths = [(out or works[0]) / name for name in ("RESULTS.md", "RESULTS.html")]
+    check_files(*paths)
+    experiments = read_experiments(works, configs)
+    markdown = format_comparison(experiments) if out else format_results(experiments[0])
+    page = format_page(experiments, num_clips)
+    if not out:
+        with write_folder(works[0] / FIGURES, "*.svg") as folder:
+            draw_figures(experiments[0].learners, folder)
     with writing(*paths):
         for path, text in zip(paths, (markdown, page), strict=True):
             write_text(path, text)
     return paths
-
-
-def _paths(folder: Path) -> list[Path]:
-    return [folder / MARKDOWN, folder / PAGE]

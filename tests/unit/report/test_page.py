@@ -17,7 +17,7 @@ from report_work import Said, score, usual, without_figures, write_json, write_s
 
 from asrtool.cli.results import report
 from asrtool.report.page import page as page_module
-from asrtool.report.write import write_report, write_side_by_side
+from asrtool.report.write import write_report
 from asrtool.score.tables import SIZES
 
 ATTACK = "<script>window.attacked=1</script>"
@@ -61,14 +61,14 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def page(works: list[Path]) -> Path:
     """Of one experiment."""
-    return write_report(works[0], [], 3)[1]
+    return write_report(works[:1], 3)[1]
 
 
 @pytest.fixture(scope="module")
 def both(works: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the report of both."""
     out = tmp_path_factory.mktemp("both")
-    write_side_by_side(works, out, 1)
+    write_report(works, 1, out=out)
     return out
 
 
@@ -331,11 +331,11 @@ def test_where_audio_is_gone_or_would_be_too_much_the_page_has_none(
     works: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = write_work(tmp_path / "silent", audio=False)
-    assert "<audio" not in write_report(silent, [], 10)[1].read_text(encoding="utf-8")
+    assert "<audio" not in write_report([silent], 10)[1].read_text(encoding="utf-8")
     copy = Path(shutil.copytree(works[1], tmp_path / "copy"))
-    size = len(write_report(copy, [], 10)[1].read_bytes())
+    size = len(write_report([copy], 10)[1].read_bytes())
     monkeypatch.setattr(page_module, "MAX_CLIP_BYTES", 50_000)
-    text = write_report(copy, [], 10)[1].read_text(encoding="utf-8")
+    text = write_report([copy], 10)[1].read_text(encoding="utf-8")
     assert 1 <= text.count("<audio") < 8
     assert len(text) < size
 
@@ -346,7 +346,7 @@ def test_a_set_of_any_size_makes_a_page_of_a_few_megabytes(tmp_path: Path) -> No
         for n in range(500)
     ]
     work = write_work(tmp_path / "large", said=said, audio=False)
-    path = write_report(work, [], 10)[1]
+    path = write_report([work], 10)[1]
     assert path.stat().st_size < 1_000_000
     text = path.read_text(encoding="utf-8")
     assert text.count('<li class="card"') == 2 * 100
@@ -356,7 +356,7 @@ def test_a_set_of_any_size_makes_a_page_of_a_few_megabytes(tmp_path: Path) -> No
 
 def test_the_same_folder_gives_the_same_bytes(works: list[Path], page: Path) -> None:
     before = page.read_bytes()
-    write_report(works[0], [], 3)
+    write_report(works[:1], 3)
     assert page.read_bytes() == before
 
 
@@ -392,7 +392,7 @@ def test_other_references_are_not_compared(works: list[Path], tmp_path: Path) ->
     other = Path(shutil.copytree(works[1], tmp_path / "other"))
     write_set(other, "hub5", usual()[:10])
     score(other)
-    text = write_side_by_side([works[1], other], tmp_path / "out", 0)[0].read_text(encoding="utf-8")
+    text = write_report([works[1], other], 0, out=tmp_path / "out")[0].read_text(encoding="utf-8")
     assert "| second, graph | other, graph | - | - | - | - | - | different references, 20 and 10 segments |" in text
     assert "| greedy" not in text
 
@@ -417,13 +417,13 @@ def test_several_experiments_go_to_a_folder_of_their_own(works: list[Path], tmp_
 @pytest.mark.usefixtures("no_figures")
 def test_experiments_of_one_name_are_called_by_more_of_their_path(tmp_path: Path) -> None:
     works = [write_work(tmp_path / name / "exp", audio=False) for name in ("a", "b")]
-    text = write_side_by_side(works, tmp_path / "out", 0)[0].read_text(encoding="utf-8")
+    text = write_report(works, 0, out=tmp_path / "out")[0].read_text(encoding="utf-8")
     assert text.startswith("# a/exp, b/exp\n")
 
 
 def test_pictures_of_one_thing_are_left_out(tmp_path: Path) -> None:
     said = [Said("r", "A", "me", "SW", "yes no", {"greedy": "yes"})] * 3
-    text = write_report(write_work(tmp_path / "exp", said=said), [], 1)[1].read_text(encoding="utf-8")
+    text = write_report([write_work(tmp_path / "exp", said=said)], 1)[1].read_text(encoding="utf-8")
     assert re.findall(r'<figure id="plot-([^"]*)"', text) == ["run1-loss"]
     assert '<select name="system"' not in text
     assert "Systems compared" not in text

@@ -177,11 +177,11 @@ def test_a_missing_or_broken_file_is_named_with_the_stage_that_makes_it(
     without_figures(monkeypatch)
     (work / file).unlink()
     with pytest.raises(AsrtoolError, match=rf"{file} is missing; run stage {stage} first"):
-        write_report(work, [], 0)
+        write_report([work], 0)
     if file.endswith("train.json"):
         (work / file).write_text("{", encoding="utf-8")
         with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON: .*; run stage train again with --force"):
-            write_report(work, [], 0)
+            write_report([work], 0)
     assert not (work / "RESULTS.md").exists()
 
 
@@ -211,7 +211,7 @@ def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
 ) -> None:
     monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
     work = write_work(tmp_path / "exp", num_learners=num_learners, audio=False)
-    write_report(work, [], 0)
+    write_report([work], 0)
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert f"## Training\n\n{begin}" in text
     assert {path.name for path in (work / "report").glob("[!.]*")} == figures
