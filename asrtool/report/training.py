@@ -31,6 +31,9 @@ class TrainingRun:
     Samples are utterances, losses nats a token, seconds of training.
     """
 
+    folder: Path
+    settings: dict[str, Any]  # of inputs.json
+    summary: dict[str, Any]  # train.json; nothing before the end
     strategy: str
     emulated: bool  # whether computation was emulated or simulated, so that there are no losses
     simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.predict.simulate)
@@ -106,6 +109,9 @@ def read_training(train: Path) -> TrainingRun:
         seconds = seconds or _span_s(every)
         clock.append((float(every["samples"].max()), seconds))
     return TrainingRun(
+        folder=train,
+        settings=inputs,
+        summary=final,
         strategy=inputs["distributed"]["strategy"],
         emulated=inputs["emulation"]["compute_ms"] is not None or is_simulated,
         simulated=is_simulated,

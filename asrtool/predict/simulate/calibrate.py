@@ -5,10 +5,8 @@ Settings that records do not show stay: messages hidden by computation, start ti
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +23,6 @@ DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading t
 HALVINGS = 40  # of an interval
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A training, and the folder of its records."""
-
-    folder: Path
-    run: TrainingRun
-    summary: dict[str, Any]
-    compute_ms: float | None  # emulated
-    distributed: dict[str, Any]  # that section of its settings
-
-    @property
-    def typical(self) -> int:
-        """The learner whose steps are the median of all."""
-        medians = {
-            rank: float(np.median(steps["compute_s"])) for rank, steps in self.run.learners.items() if len(steps)
-        }
-        return sorted(medians, key=medians.__getitem__)[(len(medians) - 1) // 2]
-
-    @property
-    def steps(self) -> NDArray[np.void]:
-        """Steps of the typical learner."""
-        return self.run.learners[self.typical]
-
-
 def settings_of(works: Iterable[Path]) -> list[str]:
     """Return ``section.key=value`` of what the trainings show; later ones win.
 
@@ -56,13 +30,13 @@ def settings_of(works: Iterable[Path]) -> list[str]:
     """
     settings: dict[str, Any] = {}
     for work in works:
-        measured = read_measured(work)
+        run = read_finished(work)
         for part in (of_job, of_strategy, of_steps, of_messages, of_pauses):
-            settings |= part(measured)
+            settings |= part(run)
     return [format_override(key, value) for key, value in settings.items()]
 
 
-def read_measured(work: Path) -> Measured:
+def read_finished(work: Path) -> TrainingRun:
     """Read the training in OUT of asrtool train, or in a work directory."""
     folder = work / "train" if (work / "train" / "learners").is_dir() else work
     if not (folder / "learners").is_dir():
@@ -73,14 +47,18 @@ def read_measured(work: Path) -> Measured:
         raise AsrtoolError(what, "name OUT of asrtool train, or a work directory")
     if not run.finished:
         raise AsrtoolError(f"--from {folder}: the training there is not finished", "let it end, or name another one")
-    summary = json.loads((folder / "train.json").read_bytes())
-    inputs = json.loads((folder / "inputs.json").read_bytes())["settings"]
-    return Measured(folder, run, summary, inputs["emulation"]["compute_ms"], inputs["distributed"])
+    return run
 
 
-def of_job(measured: Measured) -> dict[str, Any]:
+def typical_learner(run: TrainingRun) -> int:
+    """Return the learner whose steps are the median of all."""
+    medians = {rank: float(np.median(steps["compute_s"])) for rank, steps in run.learners.items() if len(steps)}
+    return sorted(medians, key=medians.__getitem__)[(len(medians) - 1) // 2]
+
+
+def of_job(run: TrainingRun) -> dict[str, Any]:
     """Return the settings of [job] of a training. A sample is an utterance."""
-    run, summary = measured.run, measured.summary
+    summary = run.summary
     num_epochs = max(1, summary["num_epochs"])
     num_samples = max(1, round(summary["num_samples"] / num_epochs))
     return {
@@ -92,22 +70,22 @@ def of_job(measured: Measured) -> dict[str, Any]:
     }
 
 
-def of_strategy(measured: Measured) -> dict[str, Any]:
+def of_strategy(run: TrainingRun) -> dict[str, Any]:
     """Return the settings of the strategy, which decide messages."""
-    name = measured.run.strategy
-    return {f"distributed.{name}.{key}": value for key, value in measured.distributed.get(name, {}).items()}
+    name = run.strategy
+    return {f"distributed.{name}.{key}": value for key, value in run.settings["distributed"].get(name, {}).items()}
 
 
-def of_steps(measured: Measured) -> dict[str, Any]:
+def of_steps(run: TrainingRun) -> dict[str, Any]:
     """Return the duration of steps by a typical learner's trace, and the cores needed."""
-    steps = measured.steps
-    trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
-    if measured.compute_ms is not None:
-        cpu_ms = 1000 * float(read_trace(trace).mean()) - measured.compute_ms  # what lies between steps as well
+    typical, compute_ms = typical_learner(run), run.settings["emulation"]["compute_ms"]
+    steps, trace = run.learners[typical], run.folder / "learners" / f"{typical}.jsonl"
+    if compute_ms is not None:
+        cpu_ms = 1000 * float(read_trace(trace).mean()) - compute_ms  # what lies between steps as well
         found: dict[str, Any] = {"compute.cpu_ms": max(0.0, cpu_ms), "network.cores_per_node": os.cpu_count() or 1}
         found |= {"compute.trace": str(trace), "compute.forward_fraction": 1}  # it sleeps before its backward pass
-    elif measured.summary.get("device") == "cpu":
-        found = of_cores(measured, read_trace(trace))
+    elif run.summary.get("device") == "cpu":
+        found = of_cores(run, read_trace(trace))
     else:
         found = {"compute.trace": str(trace)}
     data_s = float(steps["data_s"].mean())
@@ -117,11 +95,11 @@ def of_steps(measured: Measured) -> dict[str, Any]:
     return found
 
 
-def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, Any]:
+def of_cores(run: TrainingRun, steps_s: NDArray[np.float64]) -> dict[str, Any]:
     """Return the step time with cores of its own, if learners share a machine."""
-    num_threads = max(1, measured.summary["num_threads"])
+    num_threads = max(1, run.summary["num_threads"])
     num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
-    ms = 1000 * float(steps_s.mean()) / max(1.0, len(measured.run.learners) / num_cores)
+    ms = 1000 * float(steps_s.mean()) / max(1.0, len(run.learners) / num_cores)
     return {
         "compute.ms": ms,
         "compute.cpu_ms": ms,
@@ -132,29 +110,29 @@ def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, Any]
     }
 
 
-def of_messages(measured: Measured) -> dict[str, Any]:
+def of_messages(run: TrainingRun) -> dict[str, Any]:
     """Return the computing thread's share of an exchange, and the message rate."""
-    run, steps = measured.run, measured.steps
     if len(run.learners) == 1:
         return {}
+    steps = run.learners[typical_learner(run)]
     found = {"network.mix_ms": 1000 * float(steps["comm_s"].mean())}
-    size = sync_size(measured)
+    size = sync_size(run)
     waits = [steps["wait_s"][steps["bytes"] > 0] for steps in run.learners.values()]
     wait_s = shortest_wait_s(waits, size)
     if run.strategy.startswith("ps-") and wait_s > 0:
         message_s = server_message_s(waits) if run.strategy == "ps-sync" else wait_s
-        found["network.host_gbyte_per_s"] = part_bytes(measured) / message_s / 1e9
+        found["network.host_gbyte_per_s"] = part_bytes(run) / message_s / 1e9
     elif size > 1 and wait_s > 0:
-        rate = awaited_bytes(measured, size) / wait_s / GBIT  # of all messages in the machine together
+        rate = awaited_bytes(run, size) / wait_s / GBIT  # of all messages in the machine together
         found |= {"network.node_gbit_per_s": float(rate), "network.efficiency": 1}
     return found
 
 
-def sync_size(measured: Measured) -> int:
+def sync_size(run: TrainingRun) -> int:
     """Return how many neighbours wait for one another each step; 1 if none."""
-    if measured.run.strategy in LOCK_STEP:
-        return len(measured.run.learners)
-    return measured.distributed["h-adpsgd"]["node_size"] or 1 if measured.run.strategy == "h-adpsgd" else 1
+    if run.strategy in LOCK_STEP:
+        return len(run.learners)
+    return run.settings["distributed"]["h-adpsgd"]["node_size"] or 1 if run.strategy == "h-adpsgd" else 1
 
 
 def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
@@ -183,11 +161,11 @@ def server_message_s(waits: Sequence[Floats]) -> float:
     return float(most)
 
 
-def part_bytes(measured: Measured) -> float:
+def part_bytes(run: TrainingRun) -> float:
     """Return the bytes of one message of a gradient or weights to or from a server."""
-    settings = measured.distributed.get(measured.run.strategy, {})  # a setting that is not there had its default
+    settings = run.settings["distributed"].get(run.strategy, {})  # a setting that is not there had its default
     value_bytes = 2 if settings.get("message_type") == "bf16" else 4
-    return float(value_bytes * measured.summary["num_parameters"] / settings.get("num_servers", 1))
+    return float(value_bytes * run.summary["num_parameters"] / settings.get("num_servers", 1))
 
 
 def _together(waits: Sequence[Floats]) -> Floats:
@@ -195,22 +173,22 @@ def _together(waits: Sequence[Floats]) -> Floats:
     return np.stack([of_one[: min(map(len, waits))] for of_one in waits], axis=1)
 
 
-def awaited_bytes(measured: Measured, size: int) -> float:
+def awaited_bytes(run: TrainingRun, size: int) -> float:
     """Return the bytes of a step that `size` neighbours wait for, together."""
-    if measured.run.strategy in LOCK_STEP:
-        sent = measured.steps["bytes"]
+    if run.strategy in LOCK_STEP:
+        sent = run.learners[typical_learner(run)]["bytes"]
         return float(sent[sent > 0].mean()) * size
     # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for
-    model_bytes = 4 * measured.summary["num_parameters"]
-    gradient_bytes = model_bytes // 2 if measured.distributed["h-adpsgd"]["message_type"] == "bf16" else model_bytes
+    model_bytes = 4 * run.summary["num_parameters"]
+    gradient_bytes = model_bytes // 2 if run.settings["distributed"]["h-adpsgd"]["message_type"] == "bf16" else model_bytes
     return float((size - 1) * (2 * gradient_bytes + model_bytes))
 
 
-def of_pauses(measured: Measured) -> dict[str, Any]:
+def of_pauses(run: TrainingRun) -> dict[str, Any]:
     """Return pauses between steps that are much longer than usual."""
-    steps = measured.steps
+    steps = run.learners[typical_learner(run)]
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
     pauses = steps["begin"][1:] - steps["data_s"][1:] - ends[:-1]
     long = pauses[pauses > max(LONG * float(np.median(pauses)), 0.01 * float(np.median(steps["compute_s"])))]
-    num_checkpoints = max(1, len(measured.summary["checkpoints"]))
+    num_checkpoints = max(1, len(run.summary["checkpoints"]))
     return {"saving.checkpoint_s": float(long.sum()) / num_checkpoints} if len(long) else {}
