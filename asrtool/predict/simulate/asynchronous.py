@@ -129,9 +129,7 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
 class Watch:
     """A training in Python, with an event log, checkpoints, losses and joins."""
 
-    def __init__(
-        self, setup: Setup, cluster: Cluster, partners: Partners, outcome: Outcome, emit: Emit | None
-    ) -> None:
+    def __init__(self, setup: Setup, cluster: Cluster, partners: Partners, outcome: Outcome, emit: Emit | None) -> None:
         self.cluster, self.outcome, self.emit = cluster, outcome, emit
         self.live = list(range(setup.num_units))
         self.left: list[int] = []  # rounds that lost units had drawn

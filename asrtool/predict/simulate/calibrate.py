@@ -179,8 +179,8 @@ def awaited_bytes(run: TrainingRun, size: int) -> float:
         sent = run.learners[typical_learner(run)]["bytes"]
         return float(sent[sent > 0].mean()) * size
     # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for
-    model_bytes = 4 * run.summary["num_parameters"]
-    gradient_bytes = model_bytes // 2 if run.settings["distributed"]["h-adpsgd"]["message_type"] == "bf16" else model_bytes
+    model_bytes, settings = 4 * run.summary["num_parameters"], run.settings["distributed"]["h-adpsgd"]
+    gradient_bytes = model_bytes // 2 if settings["message_type"] == "bf16" else model_bytes
     return float((size - 1) * (2 * gradient_bytes + model_bytes))
 
 

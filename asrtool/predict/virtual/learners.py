@@ -39,8 +39,9 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
     """Return the rule of `strategy`; AsrtoolError if virtual learners have none."""
     name, settings = strategy.name, strategy.settings
     if name not in KNOWN:
-        what = f"distributed.strategy = {name}: virtual learners know no rule for it"
-        raise AsrtoolError(f"{what}, expected one of {', '.join(KNOWN)}", "train with it by asrtool train, or choose another --strategy")
+        what = f"distributed.strategy = {name}: virtual learners know no rule for it, expected one of"
+        hint = "train with it by asrtool train, or choose another --strategy"
+        raise AsrtoolError(f"{what} {', '.join(KNOWN)}", hint)
     if getattr(settings, "message_type", "fp32") != "fp32" and name not in IN_BF16:
         what = f"distributed.{name}.message_type is {settings.message_type}, which virtual learners round with"
         raise AsrtoolError(f"{what} {', '.join(IN_BF16)} alone", f"--set distributed.{name}.message_type=fp32")

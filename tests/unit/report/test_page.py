@@ -451,7 +451,7 @@ def test_a_page_begins_with_the_best_system_and_its_contents(tmp_path: Path) -> 
     titles = ["Contents", "hub5 (not Hub5'00)", "dev, where weights were chosen", "Training"]
     titles += ["Worst utterances of hub5", "Worst utterances of dev", "Data", "Settings"]
     assert [unescape(title) for title in re.findall("<h2[^>]*>(.*?)</h2>", html)] == titles
-    links = re.findall("href=\"(#.*?)\"", html[html.index("<nav") : html.index("</nav")])
+    links = re.findall('href="(#.*?)"', html[html.index("<nav") : html.index("</nav")])
     assert links == ["#set-1", "#set-2", "#training", "#utterances-1", "#utterances-2", "#data", "#settings"]
 
 
