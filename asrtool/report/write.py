@@ -17,10 +17,10 @@ from asrtool.report.side_by_side import format_comparison
 def write_report(
     works: Sequence[Path], num_clips: int, configs: Sequence[Path] = (), out: Path | None = None
 ) -> list[Path]:
-    """Write the report of one experiment beside it, or of several to `out`; return its paths.
+    """Write the report of an experiment beside it, or of several to `out`.
 
-    Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its stage, and if `out`
-    is one of the experiments; an earlier report then stays.
+    Returns the paths. Settings come from `configs`, or from the run. Raises AsrtoolError naming a missing file and its
+    stage, and if `out` is one of the experiments; an earlier report then stays.
     """
     if out and out.resolve() in [work.resolve() for work in works]:
         raise AsrtoolError(f"{out}: is one of the experiments, whose own report would be lost", "name another folder")

@@ -1,4 +1,4 @@
-"""Weights of virtual learners, the batches they train on, and the interface of strategies."""
+"""Weights of virtual learners, batches of their steps, interface of strategies."""
 
 from __future__ import annotations
 
