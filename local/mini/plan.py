@@ -5,7 +5,7 @@ Training and both halves of test sets share no variant of a voice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -14,8 +14,6 @@ import numpy as np
 from asrtool.local.mini.espeak import Voice
 from asrtool.local.mini.grammar import MARKS
 from asrtool.local.mini.telephone import LineQuality
-
-TRAINING_CALL_S = 75.0  # of speech, about
 
 
 @dataclass(frozen=True)
@@ -97,22 +95,14 @@ def split_evenly(speech_s: float, aim_s: float, at_least: int) -> tuple[int, flo
 
 
 def plan_training(
-    speech_s: float,
-    quality: LineQuality,
-    seed: tuple[int, int],
-    first_speaker: int,
-    place: Callable[[int, int], PurePosixPath],
+    audio: Sequence[str], call_s: float, quality: LineQuality, seed: tuple[int, int], first_speaker: int
 ) -> list[Call]:
-    """Plan at least three calls with `speech_s` seconds of speech in all.
-
-    `place` returns the audio file of a call by its index and the number of calls.
-    """
-    num_calls, call_s = split_evenly(speech_s, TRAINING_CALL_S, at_least=3)
-    pairs = pair_speakers(num_calls)
+    """Plan a call with `call_s` seconds of speech for each file of `audio`."""
+    pairs = pair_speakers(len(audio))
     voices = draw_voices(TRAIN, np.random.default_rng(seed))
     people = [next(voices) for _ in range(max(map(max, pairs)) + 1)]
     calls = []
     for index, (a, b) in enumerate(pairs):
-        speakers = (first_speaker + a, first_speaker + b)
-        calls.append(Call(place(index, num_calls), (people[a], people[b]), speakers, call_s, quality, (*seed, index)))
+        pair, speakers = (people[a], people[b]), (first_speaker + a, first_speaker + b)
+        calls.append(Call(PurePosixPath(audio[index]), pair, speakers, call_s, quality, (*seed, index)))
     return calls

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from asrtool.local.mini.conversation import Conversation, Segment
 from asrtool.local.mini.grammar import Token
-from asrtool.local.mini.plan import Call, plan_training
+from asrtool.local.mini.plan import Call, plan_training, split_evenly
 from asrtool.local.mini.telephone import LineQuality
 
 SWBD_QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-55, -42), hum_db=(-65, -55))
 SWBD_TRANSCRIPTS = "swb_ms98_transcriptions"
 FIRST_NUMBER, FIRST_CALLER = 2001, 1001
 CALLS_PER_DISC = 110
+CALL_S = 75.0  # of speech, about
 FISHER_QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
 FISHER_PARTS = (  # audio package and its folder, transcript package and its folder, first call
     ("LDC2004S13/fisher_eng_tr_sp_d1", "LDC2004T19/fe_03_p1_tran", 1),
@@ -29,24 +30,22 @@ SOUND_TAGS = {"mumble": "(( ))", "breath": "[breath]", "cough": "[cough]", "lips
 
 def plan_swbd(speech_s: float, seed: int) -> list[Call]:
     """Plan at least three calls with `speech_s` seconds of speech in all."""
-
-    def place(index: int, _: int) -> PurePosixPath:
-        disc = index // CALLS_PER_DISC + 1
-        return PurePosixPath(f"LDC97S62/swb1_d{disc}/data/sw0{FIRST_NUMBER + index}.sph")
-
-    return plan_training(speech_s, SWBD_QUALITY, (seed, 1), FIRST_CALLER, place)
+    num_calls, call_s = split_evenly(speech_s, CALL_S, at_least=3)
+    discs = [f"LDC97S62/swb1_d{index // CALLS_PER_DISC + 1}/data" for index in range(num_calls)]
+    audio = [f"{disc}/sw0{number}.sph" for number, disc in enumerate(discs, FIRST_NUMBER)]
+    return plan_training(audio, call_s, SWBD_QUALITY, (seed, 1), FIRST_CALLER)
 
 
 def plan_fisher(speech_s: float, seed: int) -> list[Call]:
     """Plan calls with `speech_s` of speech, at least three, more in part 1."""
-
-    def place(index: int, num_calls: int) -> PurePosixPath:
-        num_first = (num_calls + 1) // 2
-        audio, _, first = FISHER_PARTS[index >= num_first]
-        number = f"{first + index - (0 if index < num_first else num_first):05d}"
-        return PurePosixPath(f"{audio}/audio/{number[:3]}/fe_03_{number}.sph")
-
-    return plan_training(speech_s, FISHER_QUALITY, (seed, 2), FIRST_PIN, place)
+    num_calls, call_s = split_evenly(speech_s, CALL_S, at_least=3)
+    calls = [
+        (folder, f"{first + index:05d}")
+        for (folder, _, first), num in zip(FISHER_PARTS, ((num_calls + 1) // 2, num_calls // 2), strict=True)
+        for index in range(num)
+    ]
+    audio = [f"{folder}/audio/{number[:3]}/fe_03_{number}.sph" for folder, number in calls]
+    return plan_training(audio, call_s, FISHER_QUALITY, (seed, 2), FIRST_PIN)
 
 
 def write_swbd(root: Path, held: Sequence[Conversation], pronunciations: dict[str, str]) -> None:

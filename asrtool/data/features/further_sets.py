@@ -19,9 +19,9 @@ from asrtool.data.features.compute_sets import collect, compute_missing, compute
 from asrtool.data.features.shard_plan import plan_shards
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.data.storage.index import INDEX, RERUN
-from asrtool.data.storage.index_columns import COLUMNS, open_index_columns, write_columns
+from asrtool.data.storage.index_columns import COLUMNS, write_columns
 from asrtool.data.storage.shard_manifest import Finished
-from asrtool.data.storage.shard_offsets import TABLE, places_of
+from asrtool.data.storage.shard_offsets import TABLE
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS, number_words_again
 from asrtool.data.workers.processes import num_cores, process_map
@@ -44,17 +44,17 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
     """Write the set `directory`: links to the shards of `base`, then `manifests`.
 
     The latter at each of the speeds. Returns drops without usable audio. Raises AsrtoolError as compute_features, and
-    if `base` has no file of texts.
+    if `base` has no file of texts or table of shards.
     """
-    if not (base / TRANSCRIPTS).exists():
-        raise AsrtoolError(f"{base}: no {TRANSCRIPTS}, an earlier asrtool has written it", RERUN)
+    if missing := next((name for name in (TRANSCRIPTS, TABLE) if not (base / name).exists()), ""):
+        raise AsrtoolError(f"{base}: no {missing}, an earlier asrtool has written it", RERUN)
     if not manifests:
         link_files(directory, base)
         return []
     link_files(directory, base, OWN)
-    there = places_of(base, open_index_columns(base).shards[:-1, 0].tolist())
+    there = np.load(base / TABLE)
     drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
-    np.save(directory / TABLE, np.concatenate([there, places_of(directory, ())]))
+    np.save(directory / TABLE, np.concatenate([there, np.load(directory / TABLE)]))
     for name in (INDEX, TRANSCRIPTS):
         more = (directory / name).read_bytes()
         shutil.copyfile(base / name, directory / name)

@@ -30,7 +30,6 @@ SHAR = "features.{:06d}.tar"
 SAMPLES = "samples.{:06d}.s16"
 FLAC = "recording.{:06d}.tar"
 DATA = {"lilcom": LILCOM, "shar": SHAR, "flac": FLAC}  # by storage
-TO_THE_END = -1
 COLUMNS = 9
 
 
@@ -139,7 +138,7 @@ class Places:
             raise AsrtoolError(f"shard {number:06d} is in index.jsonl but not in {TABLE}", RERUN)
         _, *cuts_and_data, begin, end = self._rows[k].tolist()
         spans = (cuts_and_data[:3], cuts_and_data[3:], [cuts_and_data[0], begin, end])
-        return Place(number, *[Span(file, begin, None if end == TO_THE_END else end) for file, begin, end in spans])
+        return Place(number, *(Span(*span) for span in spans))
 
 
 def place_row(number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
@@ -156,13 +155,3 @@ def place_table(rows: Sequence[Sequence[int]]) -> np.ndarray:
     table = np.array(rows, np.int64).reshape(-1, COLUMNS)
     table[:, 4:7] = table[np.searchsorted(table[:, 0], table[:, 4])][:, [1, 5, 6]]
     return table
-
-
-def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:
-    """Return the table of a set, or one of single-shard files for `numbers`."""
-    path = Path(directory) / TABLE
-    if path.exists():
-        table: np.ndarray = np.load(path, allow_pickle=False)
-        return table
-    own = [0, TO_THE_END]
-    return np.array([[n, n, *own, n, *own, *own] for n in numbers], np.int64).reshape(-1, COLUMNS)
