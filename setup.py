@@ -17,14 +17,14 @@ SIMULATE = ["numba>=0.61"]
 
 setup(
     name="asrtool",
-    version="0.1.0",
+    version="1.0.0",
     description="Staged speech-recognition recipes for conversational telephone speech",
     long_description=Path("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE", "NOTICE"],
     classifiers=[
-        "Development Status :: 3 - Alpha",
+        "Development Status :: 4 - Beta",
         "Environment :: Console",
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX",

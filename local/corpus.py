@@ -46,6 +46,7 @@ class Corpus(ABC):
 
     in_mini: ClassVar[bool] = False  # whether local/mini/corpus.py makes one that can stand in for it
     train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
+    licence: ClassVar[str] = ""  # of its data, for the card of a model that is trained on it
     shortened_samples: ClassVar[int] = 0  # of all channels, about, that its releases compress with shorten
     labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
 

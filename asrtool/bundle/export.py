@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
+from asrtool.bundle.info import card
 from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, Trained, dev_errors, open_trained
 from asrtool.data.features.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
@@ -19,11 +21,14 @@ from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.safetensors_file import SUFFIX, write_safe
 from asrtool.models.files.torch_file import read_torch
+from asrtool.settings import registry
 from asrtool.settings.config import Config, format_toml
 from asrtool.settings.decode import suiting_methods
+from asrtool.settings.values import read_toml
 from asrtool.version import commit, release
 
 NEURAL_LM = "nnlm/model.pt"
+CARD = "README.md"
 SECTIONS = ("data", "features", "tokenizer", "lang", "lm", "graph", "model", "nnlm", "decode")
 
 
@@ -43,7 +48,10 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
                 found = sorted(path for path in (trained.folder / name).rglob("*") if path.is_file())
                 files |= {str(path.relative_to(trained.folder)): path for path in found}
         files |= {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
-        return write_archive(out, files, _describe(trained, config))
+        about = _describe(trained, config)
+        files[CARD] = Path(folder) / CARD
+        files[CARD].write_text(card(about), encoding="utf-8")
+        return write_archive(out, files, about)
 
 
 def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
@@ -103,7 +111,7 @@ def _describe(trained: Trained, config: Config) -> dict[str, Any]:
     return {
         "name": trained.folder.resolve().name,
         "recipe": run.get("recipe", ""),
-        "command": run.get("command", ""),
+        "command": re.sub(r"(paths\.\w+)=\S+", r"\1=DIR", run.get("command", "")),
         "code_that_trained": training.get("code", []),
         "exported_by": f"{release()}, {commit()}",
         "sampling_rate_hz": info["features"]["sampling_rate_hz"],
@@ -112,10 +120,20 @@ def _describe(trained: Trained, config: Config) -> dict[str, Any]:
         "encoder": info["model"]["encoder"],
         "objective": info["model"]["objective"],
         "hours": training.get("hours", 0),
+        "trained_on": _licences(trained),
         "methods": methods,
         "dev_wer_percent": errors,
         "test_wer_percent": dict(_test_errors(trained.folder, methods)),
     }
+
+
+def _licences(trained: Trained) -> dict[str, str]:
+    """Return title -> licence of each training corpus; an empty one is not known."""
+    linked = trained.folder / "config" / "corpus.toml"
+    if linked.exists() and not any(read_toml(linked).get("paths", {}).values()):
+        return {"the mini corpus, synthetic speech": "that of asrtool"}
+    corpora = [registry.load("corpus", choice.name) for choice in trained.config.data.train]
+    return {corpus.title if corpus.licence else corpus.name: corpus.licence for corpus in corpora}
 
 
 def _fewer(about: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:

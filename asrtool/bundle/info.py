@@ -25,21 +25,43 @@ def describe_file(path: Path) -> str:
     return "\n".join(_of_model(path, read_info(path)))
 
 
+def card(about: Mapping[str, Any]) -> str:
+    """Return the model card, in Markdown, of a bundle that `about` describes."""
+    licences = about.get("trained_on") or {"corpora that are not recorded": ""}  # by asrtool 0.1
+    data = "; ".join(f"{title} (licence: {licence or 'not recorded'})" for title, licence in licences.items())
+    rates = "\n".join(
+        f"- {name}: " + ", ".join(f"{method} {rate:.2f} %" for method, rate in found.items())
+        for name, found in {"dev, tuned on": about["dev_wer_percent"], **about["test_wer_percent"]}.items()
+    )
+    return f"""\
+# Speech recogniser of the recipe {about["recipe"]}
+
+- Model: {about["encoder"]}, {about["objective"]}, {about["num_parameters"]:,} parameters, {about["num_tokens"]} tokens
+- Audio: {about["sampling_rate_hz"]} Hz; others are resampled
+- Searches: {", ".join(about["methods"])}
+- Trained on {about["hours"]:.2f} h, with copies at other speeds, of {data}
+- Trained by `{about["command"]}`
+- Code: {", then ".join(about["code_that_trained"]) or "not recorded"}; exported by {about["exported_by"]}
+
+## Word error rates
+
+{rates}
+
+The command above gives them. On another test set: `asrtool decode BUNDLE DATA OUT`.
+
+## Use and limits
+
+For speech like the training data: language, topics, channel, manner. The error rate on other speech
+is unknown; measure it first. Searches with a graph write only words of the training's lexicon. A
+person has to check a transcript before it decides anything about people.
+"""
+
+
 def _of_bundle(archive: Archive) -> Iterator[str]:
-    about = archive.about
-    yield f"{archive.path}: bundle, {archive.num_bytes / 2**20:.1f} MiB, whole"
-    yield f"digest      {archive.digest}"
-    yield f"model       {about['encoder']}, {about['objective']}, {about['num_parameters']:,} parameters"
-    yield f"tokens      {about['num_tokens']}"
-    yield f"audio       {about['sampling_rate_hz']} Hz; others are resampled"
-    yield f"trained on  {about['hours']:.2f} h, all speeds; recipe {about['recipe']}: {about['command']}"
-    trained_by = ", then ".join(about["code_that_trained"]) or "not recorded"
-    yield f"code        {trained_by}; exported by {about['exported_by']}"
-    yield f"searches    {', '.join(about['methods'])}"
-    for name, rates in {"dev, tuned on": about["dev_wer_percent"], **about["test_wer_percent"]}.items():
-        yield f"WER on {name}: " + ", ".join(f"{method} {rate:.2f} %" for method, rate in rates.items())
+    yield card(archive.about)
+    yield f"{archive.path}: bundle, {archive.num_bytes / 2**20:.1f} MiB, whole, digest {archive.digest}\n"
     for name, member in archive.files.items():
-        yield f"  {member.num_bytes:>12,}  {name}"
+        yield f"    {member.num_bytes:>12,}  {name}"
 
 
 def _of_model(path: Path, info: Mapping[str, Any]) -> Iterator[str]:

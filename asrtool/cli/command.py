@@ -6,6 +6,7 @@ ends with a backslash; a test runs each of them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import shlex
@@ -20,7 +21,7 @@ from asrtool.url import refuse_address
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
 SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor", "launch")
 OPTIONS = "Options"
-FETCHED = ("features", "data", "directory", "manifests")  # arguments that may be an address
+FETCHED = ("model", "features", "data", "directory", "manifests")  # arguments that may be an address
 EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped
 
 
@@ -39,9 +40,11 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does; a setting given without ``--set`` gets a hint."""
         words = list(args)
-        if not any(parameter.name in FETCHED for parameter in self.params):
-            for word in words:
-                refuse_address(word)
+        with contextlib.suppress(click.UsageError):  # raised below
+            for name, value in self.make_parser(ctx).parse_args(list(args))[0].items():
+                for word in value if isinstance(value, list | tuple) else [value]:
+                    if name not in FETCHED:
+                        refuse_address(str(word))
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

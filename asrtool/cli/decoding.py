@@ -15,6 +15,7 @@ from asrtool.cli.options import (
     MODEL_FILE,
     PATH,
     TOKENIZER,
+    TRAINED,
     allow_pipes_option,
     search_folders,
     settings_options,
@@ -57,7 +58,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
 
 
 @click.command(cls=Command, groups={"What a model file needs": ("tuning", *SEARCHED)})
-@click.argument("model", type=PATH)
+@click.argument("model", type=TRAINED)
 @click.argument("data", type=PATH)
 @click.argument("out", type=PATH)
 @click.option(
@@ -258,8 +259,8 @@ def _export_onnx(work: Path, out: Path, methods: tuple[str, ...]) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=PATH)
-def info(file: Path) -> None:
+@click.argument("model", metavar="FILE", type=TRAINED)
+def info(model: Path) -> None:
     """Print what a bundle or model file is, after checking that it is whole.
 
     \b
@@ -267,7 +268,7 @@ def info(file: Path) -> None:
     """
     from asrtool.bundle.info import describe_file
 
-    click.echo(describe_file(file))
+    click.echo(describe_file(model))
 
 
 @click.command(
@@ -311,8 +312,8 @@ def transcribe(
 ) -> None:
     """Write what is said in AUDIO: files, folders of them, or - for standard input.
 
-    MODEL is a bundle of `asrtool export`, or the --work of a run. Audio of any length, rate and format that libsndfile
-    reads, SPHERE with shorten too, and where ffmpeg is installed whatever that reads.
+    MODEL is a bundle of `asrtool export`, its name in $ASRTOOL_MODELS, or the --work of a run. Audio of any length,
+    rate and format that libsndfile reads, SPHERE with shorten too, and where ffmpeg is installed whatever that reads.
 
     \b
     Examples:

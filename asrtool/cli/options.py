@@ -55,35 +55,36 @@ MAX_FACTOR = 10_000  # of a straggler
 
 
 class OfTrained(click.ParamType):
-    """A path, for which a work folder or a bundle may be named that has the part.
+    """A path of a part, or of a work folder or bundle that has it; or of any of these.
 
-    A bundle is unpacked to a temporary folder while the command runs.
+    A bundle is unpacked to a temporary folder while the command runs, fetched first if it is an address or a name.
     """
 
     name = "path"
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str = "") -> None:
         self.part = part
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path of the part."""
         from asrtool.bundle.archive import is_archive
+        from asrtool.bundle.trained import find_trained, part_of
 
-        path = place = Path(value)
+        path = place = find_trained(Path(value))
+        if not self.part:
+            return path
         if is_archive(path):
             assert ctx is not None
             place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
         elif not path.is_dir():
             return path
-        from asrtool.bundle.trained import part_of
-
         return part_of(path, self.part, lambda: contextlib.nullcontext(place), place)
 
 
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
-MODEL_FILE, TOKENIZER = OfTrained("average"), OfTrained("tokenizer")
+MODEL_FILE, TOKENIZER, TRAINED = OfTrained("average"), OfTrained("tokenizer"), OfTrained()
 
 
 def folder_option(name: str, what: str, metavar: str = "FOLDER") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

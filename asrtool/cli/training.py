@@ -16,6 +16,7 @@ from asrtool.cli.options import (
     MODEL_FILE,
     PATH,
     TOKENIZER,
+    TRAINED,
     cut_option,
     extra_option,
     launch_options,
@@ -140,7 +141,7 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 @click.command(
     cls=Command, groups={"Training": ("freeze", "targets"), "Several learners": LEARNERS, "On a cluster": CLUSTER}
 )
-@click.argument("model", type=PATH)
+@click.argument("model", type=TRAINED)
 @click.argument("features", type=PATH)
 @click.argument("tokenizer", type=PATH)
 @click.argument("out", type=PATH)

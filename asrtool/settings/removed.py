@@ -1,6 +1,6 @@
 """Settings of earlier versions.
 
-A file or `--set` that gives a removed setting the value that is left is read, with a line in the log; another value is
+A file or `--set` that gives a removed setting the value that is left is read with a warning; another value is
 an error. Model files that hold one are read without a line.
 """
 

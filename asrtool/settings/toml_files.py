@@ -93,7 +93,7 @@ def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
     for override in overrides:
         given.add(*parse_override(override), f"{OVERRIDE}{override}")
     for line in given.removed:
-        logging.info("%s", line)
+        logging.warning("%s", line)
     return given
 
 

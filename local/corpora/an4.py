@@ -39,6 +39,7 @@ class Corpus(Base):
 
     name = "an4"
     title = "CMU AN4"
+    licence = "free for any purpose, Copyright 1991-2005 Carnegie Mellon University"
     releases = (RELEASE,)
     roles = ("train", "test")
     train_hours = 0.7

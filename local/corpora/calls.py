@@ -19,6 +19,7 @@ from asrtool.settings.data import Data
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
+LICENCE = "LDC User Agreement"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from asrtool.data.manifests.manifest import Drop, read_sorted, write_sorted
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.calls import NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
+from asrtool.local.corpora.calls import LICENCE, NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import ROLES, TEXT, Release
 from asrtool.local.corpus import Corpus as Base
@@ -67,6 +67,7 @@ class Corpus(Base):
 
     name = "fisher"
     title = "Fisher English"
+    licence = LICENCE
     releases = (*AUDIO, *TRANSCRIPTS)
     roles = ("train",)
     in_mini = True
@@ -158,6 +159,7 @@ class FisherSwbd(Base):
 
     name = "fisher_swbd"
     title = "Fisher and Switchboard-1"
+    licence = LICENCE
     releases = (*Corpus.releases, *Swbd.releases)
     roles = ("train",)
     in_mini = True

@@ -95,6 +95,7 @@ class LibriSpeech(_ReadByLhotse):
 
     name = "librispeech"
     title = "LibriSpeech"
+    licence = "CC BY 4.0"
     releases = (LIBRISPEECH,)
     train_hours = 961.0  # of its three training parts
     labels = (("test-clean", "clean"), ("test-other", "other"))
@@ -117,6 +118,7 @@ class Mls(_ReadByLhotse):
 
     name = "mls"
     title = "MLS English"
+    licence = "CC BY 4.0"
     releases = (MLS,)
     train_hours = 44659.0
 
@@ -140,6 +142,7 @@ class TedLium(_ReadByLhotse):
 
     name = "tedlium"
     title = "TED-LIUM 3"
+    licence = "CC BY-NC-ND 3.0"
     releases = (TEDLIUM,)
     train_hours = 452.0
 
@@ -162,6 +165,7 @@ class PeoplesSpeech(_ReadByLhotse):
 
     name = "peoples_speech"
     title = "The People's Speech"
+    licence = "CC BY and CC BY-SA, by part"
     releases = (PEOPLES_SPEECH,)
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -193,6 +197,7 @@ class CommonVoice(Corpus):
 
     name = "commonvoice"
     title = "Common Voice English"
+    licence = "CC0 1.0"
     releases = (COMMON_VOICE,)
     roles = ROLES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
-from asrtool.local.corpora.calls import NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
+from asrtool.local.corpora.calls import LICENCE, NUM_CHANNELS, SAMPLING_RATE_HZ, Calls, Line
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
 from asrtool.local.releases.releases import find_files
@@ -86,6 +86,7 @@ class Corpus(Base):
 
     name = "swbd"
     title = "Switchboard-1"
+    licence = LICENCE
     releases = (AUDIO, TRANSCRIPTS, DOCUMENTATION)
     roles = ("train",)
     in_mini = True

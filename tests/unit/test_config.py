@@ -473,7 +473,7 @@ def test_a_stored_section_is_read_back_and_a_missing_key_is_its_default() -> Non
 def test_a_removed_setting_with_the_value_that_is_left_is_read_with_a_line(
     override: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.WARNING)
     assert load_config(overrides=[override]) == Config()
     assert f"--set {override}: {override.partition('=')[0]} was removed and has no effect: " in caplog.text
 
@@ -486,7 +486,7 @@ def test_a_removed_setting_with_another_value_is_an_error(tmp_path: Path) -> Non
 
 
 def test_the_ctc_of_k2_is_read_as_ctc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.WARNING)
     text = '[model]\nobjective = "k2-ctc"\nk2-ctc.consistency = 0.2\nlf-mmi.aligner = "k2-ctc"\n'
     assert load_config([written(tmp_path, text)]) == load_config(overrides=["model.ctc.consistency=0.2"])
     assert "conf.toml: model.objective: k2-ctc was removed, use ctc, which is the same" in caplog.text

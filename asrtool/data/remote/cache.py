@@ -31,6 +31,11 @@ VERSION = ".version"
 LOOK_S = 60.0  # at least so long from one look whether the set is still the same to the next
 
 
+def default_cache() -> Path:
+    """Return the folder asrtool of the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache").expanduser() / "asrtool"
+
+
 @dataclass
 class CachedSet:
     """A set on a server and the folder `path` that stands for it."""

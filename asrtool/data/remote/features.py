@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from asrtool.data.features.cmvn import CMVN
 from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import TRAIN, parse_sets
 from asrtool.data.remote import transfer
-from asrtool.data.remote.cache import ABOUT, cached_set
+from asrtool.data.remote.cache import ABOUT, cached_set, default_cache
 from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.data.storage.index import INDEX, SETTINGS, read_feature_settings
 from asrtool.data.storage.index_columns import FILES as COLUMNS
@@ -60,8 +59,7 @@ def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = 
     if name and name not in sets:
         raise AsrtoolError(f"{join(url, name)}: no set of features, expected one of {', '.join(sets)}", "name one")
     of_sets = {each: _versions(join(url, each), OF_SET) for each in sets}
-    default = Path(os.environ.get("XDG_CACHE_HOME", "") or "~/.cache") / "asrtool"
-    cache = Path(remote.cache_dir or default).expanduser().absolute()
+    cache = Path(remote.cache_dir or default_cache()).expanduser().absolute()
     root = cache / f"{url.rpartition('/')[2]}-{_digest(url, of_all, of_sets)}"
     _fetch_small(root, url, of_all)
     for each in [name] if name else sets if wanted is None else wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from servers import patient_no_more, serving
 from toy_work import make_work
 
+import asrtool
 from asrtool.bundle.archive import open_archive
 from asrtool.bundle.export import _fewer, export_bundle
 from asrtool.bundle.info import describe_file
@@ -164,16 +167,9 @@ def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundl
 
 def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
     text = describe_file(bundle)
-    for part in (
-        "whole",
-        "lstm, ctc, 1,234 parameters",
-        "8000 Hz",
-        "1.50 h",
-        "recipe toy",
-        "greedy 12.50 %",
-        "WER on test: greedy 25.00 %",
-    ):
+    for part in ("whole", "lstm, ctc, 1,234 parameters", "8000 Hz", "1.50 h", "recipe toy", "test: greedy 25.00 %"):
         assert part in text
+    assert "- dev, tuned on: greedy 12.50 %" in text
     assert "lstm, ctc" in describe_file(work / "average" / "model.pt")
 
 
@@ -248,3 +244,53 @@ def test_the_commands(work: Path, tmp_path: Path) -> None:
     assert exported.exit_code == 0, exported.output
     assert open_archive(Path(out)).digest[:16] in exported.output
     assert "whole" in CliRunner().invoke(cli, ["info", out]).output
+
+
+def test_the_card_of_a_bundle_has_the_licences_of_its_data_and_no_place_of_them(work: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    shutil.copytree(work, folder)
+    config = {path: (folder / "config" / path) for path in ("report.toml", "corpus.toml", "run.json")}
+    run = {"command": "asrtool run --set paths.an4=/home/me/an4 --work exp", "recipe": "toy"}
+    config["run.json"].write_text(json.dumps(run))
+    settings = config["report.toml"].read_text()
+    for names, paths, expected in (
+        (["an4", "own"], 'an4 = "/home/me/an4"', "Carnegie Mellon University); own (licence: not recorded)"),
+        (["swbd"], 'ldc97s62 = "x"', "Switchboard-1 (licence: LDC User Agreement)"),
+        (["swbd"], "", "the mini corpus, synthetic speech (licence: that of asrtool)"),
+    ):
+        config["report.toml"].write_text(re.sub(r"(?m)^train = .*", f"train = {json.dumps(names)}", settings))
+        config["corpus.toml"].write_text(f"[paths]\n{paths}\n")
+        archive = export_bundle(folder, tmp_path / "x.asrtool")
+        archive.unpack(tmp_path, ["README.md"])
+        card = (tmp_path / "README.md").read_text()
+        assert expected in card
+        assert "`asrtool run --set paths.an4=DIR --work exp`" in card
+        assert "/home/me" not in json.dumps(archive.about)
+        assert card in describe_file(tmp_path / "x.asrtool")
+
+
+def test_a_bundle_is_found_by_its_name_in_a_folder_or_at_an_address(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AsrtoolError, match=r"toy: no such file or folder; .* or set ASRTOOL_MODELS"):
+        asrtool.load("toy")
+    monkeypatch.setenv("ASRTOOL_MODELS", str(bundle.parent))
+    asrtool.load("toy").close()
+    with pytest.raises(AsrtoolError, match=f"toi: neither here nor at {bundle.parent}/toi.asrtool; correct the name"):
+        asrtool.load("toi")
+    patient_no_more(monkeypatch, ())
+    with serving(bundle.parent) as server:
+        monkeypatch.setenv("ASRTOOL_MODELS", f"{server.url}/")
+        for name in ("toy", "toy.asrtool", f"{server.url}/toy.asrtool"):
+            assert "whole" in CliRunner().invoke(cli, ["info", name]).output
+        assert server.got() == ["/toy.asrtool"]
+        with pytest.raises(AsrtoolError, match=f"{server.url}/toi.asrtool: no such file .404 .*; correct the address"):
+            asrtool.load("toi")
+        (bundle.parent / "half.asrtool").write_bytes(bundle.read_bytes()[:-1000])
+        with pytest.raises(AsrtoolError, match=f"{server.url}/half.asrtool: no bundle, or a damaged one"):
+            asrtool.load("half")
+        (bundle.parent / "half.asrtool").write_bytes(bundle.read_bytes())
+        asrtool.load("half").close()
+    asrtool.load("toy").close()  # the server has gone

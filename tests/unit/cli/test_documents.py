@@ -7,7 +7,7 @@ import re
 import runpy
 import shlex
 from collections.abc import Iterator, Sequence
-from importlib.metadata import metadata
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import click
@@ -155,3 +155,18 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert target.exists(), link
         if anchor and target.suffix == ".md":
             assert anchor in read_anchors(target), link
+
+
+def test_the_version_is_the_same_in_all_files() -> None:
+    text = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("setup.py", "CITATION.cff", "CHANGELOG.md")}
+    versions = re.findall(r'^    version="(.*)"', text["setup.py"], re.MULTILINE)
+    assert re.findall(r"^version: (.*)", text["CITATION.cff"], re.MULTILINE) == versions
+    assert re.findall(r"^## \[(\d[^]]*)\]", text["CHANGELOG.md"], re.MULTILINE)[:1] == versions
+
+
+def test_the_notice_names_every_package_that_asrtool_or_an_extra_installs() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    lines = requires("asrtool") or ()
+    names = {re.split(r"[^\w-]", line)[0] for line in lines if not re.search(r"extra == .(dev|bench)", line)}
+    assert {"torch", "boto3"} <= names
+    assert not [name for name in names if not re.search(rf"^  {name} ", notice, re.MULTILINE)]

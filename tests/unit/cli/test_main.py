@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from servers import patient_no_more
 
 from asrtool.cli.main import cli, main
 from asrtool.settings import registry
@@ -121,3 +122,15 @@ def test_threads_sleep_soon_unless_the_environment_says_how_they_wait(
     with pytest.raises(SystemExit):
         main()
     assert os.environ.get("GOMP_SPINCOUNT") == expected
+
+
+def test_only_an_argument_that_can_be_fetched_may_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient_no_more(monkeypatch, ())
+    address = "http://127.0.0.1:9/x"
+    for line, said in (
+        (f"train {address} tokenizer out", "Connection refused"),
+        (f"info {address}", "Connection refused"),
+        (f"train features tokenizer {address}", "an address, expected a file"),
+        (f"lm {address} words.txt out", "an address, expected a file"),
+    ):
+        assert said in str(CliRunner().invoke(cli, line.split()).exception)
