@@ -9,7 +9,6 @@ import os
 import pickle
 import queue
 import signal
-import threading
 import traceback
 import warnings
 from collections import deque
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from itertools import islice
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -91,96 +91,76 @@ class _Pool:
     """
 
     def __init__(self, work: Work, num_jobs: int) -> None:
-        self.pieces: queue.SimpleQueue[tuple[list[Any], futures.Future[list[Any]]] | None] = queue.SimpleQueue()
-        self.slots = [_Slot(work, self.pieces) for _ in range(num_jobs)]
-        for slot in self.slots:
-            slot.start_process()
-        for slot in self.slots:
-            slot.start()
+        self.work = work
+        self.num_jobs = num_jobs
+        self.processes: list[BaseProcess] = []
+        self.idle: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()  # to processes; None ends a thread
+        self.killed: queue.SimpleQueue[None] = queue.SimpleQueue()  # of processes that are not replaced yet
+        self.is_ending = False
+        for _ in range(num_jobs):
+            self._start_process()
+        self.threads = futures.ThreadPoolExecutor(num_jobs)
 
     def map(self, items: Iterable[Any], total: int) -> Iterator[Any]:
         """Map items in order."""
         under_way: deque[futures.Future[list[Any]]] = deque()
-        for piece in pieces_of(items, max(1, min(PIECE, total // (PIECES * len(self.slots))))):
-            if len(under_way) >= UNDER_WAY * len(self.slots):
+        for piece in pieces_of(items, max(1, min(PIECE, total // (PIECES * self.num_jobs)))):
+            if len(under_way) >= UNDER_WAY * self.num_jobs:
                 yield from self._wait_for(under_way.popleft())
-            under_way.append(futures.Future())
-            self.pieces.put((piece, under_way[-1]))
+            under_way.append(self.threads.submit(self._ask, piece))
         while under_way:
             yield from self._wait_for(under_way.popleft())
 
-    def _wait_for(self, piece: futures.Future[list[Any]]) -> list[Any]:
-        while True:
-            for slot in self.slots:
-                if not slot.has_process.is_set():
-                    slot.start_process()
-            with contextlib.suppress(futures.TimeoutError):
-                return piece.result(POLL_S)
-
     def close(self) -> None:
         """End the processes, whatever they do."""
-        for slot in self.slots:
-            slot.end()
-        for slot in self.slots:
-            slot.join()
+        self.is_ending = True
+        for process in self.processes:
+            process.kill()
+            process.join()
+            self.idle.put(None)
+        self.threads.shutdown(cancel_futures=True)
 
-
-class _Slot(threading.Thread):
-    """Process, or its replacement after a kill, and the thread that waits for it."""
-
-    def __init__(self, work: Work, pieces: queue.SimpleQueue[Any]) -> None:
-        super().__init__(daemon=True)
-        self.work = work
-        self.pieces = pieces
-        self.has_process = threading.Event()
-        self.is_ending = False
-
-    def start_process(self) -> None:
-        """Fork; items are then taken by it."""
+    def _start_process(self) -> None:
         context = multiprocessing.get_context("fork")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(self.work, theirs, os.getpid()), daemon=True)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(self.work, theirs, os.getpid()), daemon=True)
         with warnings.catch_warnings():
             # Python 3.12 warns of threads at a fork. A child has one thread, of torch and BLAS as well.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            self.process.start()
+            process.start()
         theirs.close()  # so that the end of the process is that of the connection
-        self.has_process.set()
+        self.processes.append(process)
+        self.idle.put(ours)
 
-    def run(self) -> None:
-        """Pass pieces on until none is left."""
-        while (taken := self.pieces.get()) is not None:
-            piece, future = taken
-            try:
-                future.set_result(self._ask(piece))
-            except Exception as error:  # it belongs to the thread that waits for the piece
-                future.set_exception(error)
+    def _wait_for(self, piece: futures.Future[list[Any]]) -> list[Any]:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self.killed.get_nowait()
+                    self._start_process()
+            with contextlib.suppress(futures.TimeoutError):
+                return piece.result(POLL_S)
 
     def _ask(self, piece: list[Any]) -> list[Any]:
         for _ in range(ATTEMPTS):
-            self.has_process.wait()
+            connection = self.idle.get()
+            if connection is None:
+                return []
             try:
-                self.connection.send(piece)
-                results, error, trace = self.connection.recv()
+                connection.send(piece)
+                results, error, trace = connection.recv()
             except (EOFError, OSError):
                 if not self.is_ending:
                     logging.warning("a search process was killed, perhaps for want of memory: its piece is done again")
-                    self.has_process.clear()
+                    self.killed.put(None)
                 continue
+            self.idle.put(connection)
             if error is not None:
                 raise error from RuntimeError(trace)
             found: list[Any] = results
             return found
         what = f"a search process was killed {ATTEMPTS} times on the same utterances, perhaps for want of memory"
         raise AsrtoolError(what, "lower decode.num_jobs and run again")
-
-    def end(self) -> None:
-        """End the process, and the thread, which may wait for it."""
-        self.is_ending = True
-        self.process.kill()
-        self.process.join()
-        self.has_process.set()
-        self.pieces.put(None)
 
 
 def _serve(work: Work, connection: Connection, parent: int) -> None:

@@ -100,7 +100,6 @@ def chain_of(leaves_R: np.ndarray, tree: Tree) -> Chain:
 
 
 PIECE = 2**20  # tokens that are counted at a time
-ORDERS = 2, 4  # least and greatest; four of 50,000 tokens are numbered in 64 bits
 
 History = tuple[int, ...]
 

@@ -22,6 +22,7 @@ from toy_graph import (
     arcs_of,
     load_graph,
     make_sentences,
+    make_toy_tree,
     write_language,
     write_toy,
 )
@@ -34,7 +35,7 @@ from asrtool.lang.ngram.estimate import build_lm
 from asrtool.lang.ngram.model import NgramLm, Ngrams
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.objectives.topology import CtcTopology
+from asrtool.models.objectives.topology import CtcTopology, LeafTopology
 from asrtool.settings.lang import Lm
 
 
@@ -260,3 +261,58 @@ def test_a_full_disk_is_an_error_and_leaves_no_graph(toy: Path, tmp_path: Path) 
     with pytest.raises(AsrtoolError, match=r"HLG\.fst: cannot be written"):
         build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
     assert not list(tmp_path.iterdir())
+
+
+# Graphs of a hybrid model
+
+NUM_TOKENS = 4  # silence, x, y and z
+
+
+TREE = make_toy_tree()
+
+
+def tokens_of(leaves: Sequence[int]) -> Labels | None:
+    """The tokens, as labels of the tokenizer's table, that a sequence of leaves says; None where none do."""
+    tokens: list[int] = []
+    left = before = 0  # the left context of the token that is said, and that token
+    for leaf in leaves:
+        firsts = [token for token in range(1, NUM_TOKENS) if TREE.leaves_VV2[before, token, 0] == leaf]
+        if leaf == 0:
+            before = 0
+        elif firsts:
+            left, before = before, firsts[0]
+            tokens.append(before + 1)
+        elif before == 0 or TREE.leaves_VV2[left, before, 1] != leaf:
+            return None
+    return tuple(tokens)
+
+
+@pytest.fixture(scope="module")
+def hybrid(toy: Path) -> Path:
+    build_graph(toy / "lang", toy / "G.arpa", toy / "hybrid", LeafTopology(TREE, 1.0).transducer)
+    return toy
+
+
+def test_h_reads_exactly_the_leaves_of_tokens_each_in_one_way() -> None:
+    graph = kaldifst.compile(LeafTopology(TREE, 1.0).transducer([1, 2, 3]), acceptor=False)
+    num_accepted = 0
+    for length in range(5):
+        for leaves in itertools.product(range(10), repeat=length):
+            tokens = tokens_of(leaves)
+            assert accept(graph, [leaf + 1 for leaf in leaves]) == ({} if tokens is None else {tokens: 0.0}), leaves
+            num_accepted += tokens is not None
+    assert 500 < num_accepted < 5000
+
+
+def test_the_graph_gives_the_words_of_leaves_at_the_weight_of_the_lm(hybrid: Path) -> None:
+    graph, model, num_accepted = load_graph(hybrid / "hybrid"), read_arpa(hybrid / "G.arpa"), 0
+    weight = cache(lambda words: lowest_weight(model, words))
+    for length in range(5):
+        for leaves in itertools.product(range(10), repeat=length):
+            tokens = tokens_of(leaves)
+            sentences = [] if tokens is None else sentences_of(tokens)
+            expected = {tuple(map(WORDS.index, words)): weight(words) for words in sentences}
+            found = accept(graph, [leaf + 1 for leaf in leaves])
+            assert found == pytest.approx(expected, abs=1e-3), leaves
+            num_accepted += len(found)
+    assert num_accepted > 500

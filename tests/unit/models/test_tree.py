@@ -20,7 +20,6 @@ from asrtool.models.objectives.decision_tree import (
     contexts,
     find_questions,
     grow_tree,
-    log_likelihood,
     moments,
 )
 from asrtool.models.objectives.frame_ce import FrameCe
@@ -64,12 +63,6 @@ def partition(tree: Tree, rows: Rows) -> set[frozenset[Context]]:
     """The contexts of each leaf."""
     leaf = {context: int(tree.leaves_VV2[context]) for context in rows}
     return {frozenset(context for context in rows if leaf[context] == one) for one in leaf.values()}
-
-
-def test_moments_say_how_likely_rows_are() -> None:
-    rows_KF = np.random.default_rng(3).normal(loc=2.0, scale=4.0, size=(30, 5))
-    rows_KF[:, 4] = 1.5  # no variance
-    assert log_likelihood(moments(rows_KF).sum(axis=0)) == pytest.approx(gaussian_log_prob(rows_KF), abs=1e-6)
 
 
 def grow_by_brute_force(rows: Rows, num_tokens: int, num_leaves: int, min_count: int) -> set[frozenset[Context]]:

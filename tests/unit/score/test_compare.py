@@ -248,14 +248,3 @@ def test_without_reference_words_there_is_no_interval() -> None:
     some = wer_interval(segments(["", "II", "CS"], "abc"))  # samples without words are left out
     assert some is not None
     assert some[:2] == (50.0, 250.0)
-
-
-def test_an_interval_holds_the_rate_of_enough_speakers_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(1)
-    hits = 0
-    for _ in range(200):
-        rates = rng.beta(4, 36, size=(1, 60))  # speakers differ; their mean is 10 %
-        words = rng.integers(50, 150, size=rates.shape)
-        low, high = np.quantile(draw_rates(rng.binomial(words, rates), words, 1), [0.025, 0.975])
-        hits += low <= 10 <= high
-    assert 0.88 < hits / 200 <= 1
