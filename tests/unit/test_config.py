@@ -456,12 +456,14 @@ def test_what_nothing_sets_suits_what_is_set(overrides: list[str], chosen: dict[
     assert {key: values_of(config)[key] for key in chosen} == chosen
 
 
-def test_a_stored_section_is_read_back_and_a_missing_key_is_its_default() -> None:
+def test_a_stored_section_also_of_an_earlier_version_is_read_and_a_missing_key_is_its_default() -> None:
     model = load_config(overrides=["model.lstm.num_layers=7"]).model
     assert load_section("model", to_table(model), "model.pt") == model
     assert load_section("model", {"encoder": "lstm"}, "model.pt") == Config().model
     with pytest.raises(AsrtoolError, match=r"^model\.pt: unknown key model\.lstm\.width"):
         load_section("model", {"lstm": {"width": 7}}, "model.pt")
+    stored = {"objective": "lf-mmi", "lf-mmi": {"ngram_order": 4, "leak": 0.02, "tolerance_rows": 2}}
+    assert load_section("model", stored, "model.pt").objective == Choice.of("objective", "lf-mmi", leak=0.02)
 
 
 # Settings of earlier versions
@@ -492,11 +494,6 @@ def test_the_ctc_of_k2_is_read_as_ctc(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "conf.toml: model.objective: k2-ctc was removed, use ctc, which is the same" in caplog.text
     assert load_config(overrides=["model.objective=k2-ctc"]) == Config()
     assert load_section("model", {"objective": "k2-ctc", "k2-ctc": {"consistency": 0.0}}, "model.pt") == Config().model
-
-
-def test_a_stored_section_of_an_earlier_version_is_read() -> None:
-    stored = {"objective": "lf-mmi", "lf-mmi": {"ngram_order": 4, "leak": 0.02, "tolerance_rows": 2}}
-    assert load_section("model", stored, "model.pt").objective == Choice.of("objective", "lf-mmi", leak=0.02)
 
 
 def test_components_that_settings_name_are_among_those_chosen() -> None:

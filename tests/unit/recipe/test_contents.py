@@ -92,7 +92,9 @@ def test_a_cache_with_the_column_of_earlier_versions_is_used(work: Path, read: l
     assert read == []
 
 
-def test_a_link_to_a_file_of_the_work_directory_counts_by_its_name(work: Path) -> None:
+def test_a_link_counts_by_the_name_of_a_file_of_the_work_directory_and_by_what_another_holds(
+    work: Path, tmp_path: Path
+) -> None:
     (work / "b").mkdir()
     (work / "b" / "link").symlink_to("../a/one")
     digest = Contents(work).digest("b")
@@ -101,9 +103,6 @@ def test_a_link_to_a_file_of_the_work_directory_counts_by_its_name(work: Path) -
     (work / "b" / "link").unlink()
     (work / "b" / "link").symlink_to("../a/two")
     assert Contents(work).digest("b") != digest
-
-
-def test_a_link_to_a_file_outside_counts_by_what_it_holds(work: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("one")
     (work / "link").symlink_to(tmp_path / "outside")
     digest = Contents(work).digest("link")

@@ -29,12 +29,16 @@ def add_byte(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\n")
 
 
-def test_all_stages_run_once_and_then_are_done(toy_run: Run) -> None:
+def test_all_stages_run_once_with_the_settings_they_declare_and_then_are_done(toy_run: Run) -> None:
     assert states(toy_run) == ["to do"] * 3
     assert run_stages(toy_run, ALL) == ["first", "second", "third"]
     assert states(toy_run) == ["done"] * 3
     assert run_stages(toy_run, ALL) == []
     assert run_stages(toy_run, range(1, 2), force=True) == ["second"]
+    text = (toy_run.work / "config" / "second.toml").read_text()
+    assert "[lm]" in text
+    assert "[mini]" not in text
+    assert load_config([toy_run.work / "config" / "second.toml"]) == Config()
 
 
 def test_by_force_a_stage_that_resumes_begins_afresh_and_nothing_is_lost(tmp_path: Path, toy_root: Path) -> None:
@@ -44,14 +48,6 @@ def test_by_force_a_stage_that_resumes_begins_afresh_and_nothing_is_lost(tmp_pat
     run_stages(run, range(1), force=True)
     assert (run.work / "a.txt.old-1").read_text() == "weeks of training"
     assert (run.work / "a.txt").read_text() != "weeks of training"
-
-
-def test_a_stage_sees_only_the_settings_it_declares(toy_run: Run) -> None:
-    run_stages(toy_run, ALL)
-    text = (toy_run.work / "config" / "second.toml").read_text()
-    assert "[lm]" in text
-    assert "[mini]" not in text
-    assert load_config([toy_run.work / "config" / "second.toml"]) == Config()
 
 
 def test_settings_of_a_user_are_not_replaced(toy_run: Run) -> None:
@@ -71,17 +67,13 @@ def test_a_changed_setting_makes_exactly_the_stages_that_declare_it_stale(toy_ru
     assert run_stages(changed, ALL) == ["second", "third"]
 
 
-def test_a_changed_input_makes_a_stage_stale(toy_run: Run) -> None:
-    run_stages(toy_run, ALL)
-    add_byte(toy_run.work / "b" / "all.txt")
-    assert states(toy_run) == ["done", "stale b changed since", "stale b changed"]
-
-
-def test_an_input_that_is_not_read_any_more_makes_a_stage_stale(toy_run: Run) -> None:
+def test_an_input_that_is_changed_or_not_read_any_more_makes_a_stage_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     stages = (toy.STAGES[0], dataclasses.replace(toy.STAGES[1], needs=()), toy.STAGES[2])
     changed = dataclasses.replace(toy_run, recipe=dataclasses.replace(toy_run.recipe, stages=stages))
     assert states(changed) == ["done", "stale a.txt is not read any more", "stale after second"]
+    add_byte(toy_run.work / "b" / "all.txt")
+    assert states(toy_run) == ["done", "stale b changed since", "stale b changed"]
 
 
 def test_after_an_upstream_run_the_files_decide_what_follows(toy_run: Run) -> None:
@@ -113,12 +105,17 @@ def test_files_of_a_stage_that_broke_off_are_not_taken_for_finished(tmp_path: Pa
         run_stages(run, range(1, 2))
 
 
-def test_a_stage_that_was_killed_is_to_do_and_its_files_are_no_input(toy_run: Run) -> None:
+def test_a_stage_that_was_killed_or_whose_marker_is_cut_short_is_to_do(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     write_marker(toy_run.work, "second", {"finished": False})
     assert states(toy_run) == ["done", "to do was interrupted", "stale after second"]
     with pytest.raises(AsrtoolError, match=r"stage second, which makes it, did not finish"):
         run_stages(toy_run, range(2, 3), force=True)
+    run_stages(toy_run, ALL)
+    marker = toy_run.work / ".stages" / "second.json"
+    marker.write_text(marker.read_text()[:50])
+    assert states(toy_run) == ["done", "to do", "stale after second"]
+    assert read_marker(toy_run.work, toy_run.recipe.stages[1].name) is None
 
 
 def test_files_made_by_another_tool_are_taken_as_input(toy_run: Run) -> None:
@@ -162,14 +159,6 @@ def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) ->
     assert lines[5].endswith(", exit code 0")
     run_stages(toy_run, range(1, 2), force=True)
     assert (toy_run.work / "logs" / "01-second.log").read_text().count("# stage 1 second: Two.\n") == 2
-
-
-def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:
-    run_stages(toy_run, ALL)
-    marker = toy_run.work / ".stages" / "second.json"
-    marker.write_text(marker.read_text()[:50])
-    assert states(toy_run) == ["done", "to do", "stale after second"]
-    assert read_marker(toy_run.work, toy_run.recipe.stages[1].name) is None
 
 
 def test_a_person_who_starts_in_the_middle_is_warned_of_stale_inputs(

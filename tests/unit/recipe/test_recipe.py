@@ -94,6 +94,8 @@ def test_paths_of_a_site_lie_under_the_configuration_and_under_set(
         "own_dev": "/dev data",
         "own_test": str(tmp_path / "some/test data"),  # relative to the current directory
     }
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load_settings(recipe, [], ["paths.an4=~/an4"]).paths["an4"] == "/home/someone/an4"
 
 
 def test_the_site_may_have_paths_of_a_corpus_that_only_the_command_line_names(
@@ -131,11 +133,6 @@ def test_the_synthetic_corpora_stay_synthetic_where_a_site_has_the_releases(tmp_
         assert load_settings(swbd, [config], []).paths == site
     given = load_settings(swbd, ["mini"], ["paths.ldc97s62=/given"]).paths
     assert given == dict.fromkeys(site, "") | {"ldc97s62": "/given"}
-
-
-def test_a_home_directory_is_filled_in(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert load_settings(recipe, [], ["paths.an4=~/an4"]).paths["an4"] == "/home/someone/an4"
 
 
 def test_stages_are_chosen_by_number_or_name(recipe: Recipe) -> None:
@@ -206,18 +203,12 @@ def test_a_recipe_around_the_current_directory_goes_before_an_installed_one_of_i
     assert find_recipe(None) == find_recipe("swbd") == package / "recipes" / "swbd"
 
 
-def test_an_installed_recipe_writes_to_a_folder_of_its_name_in_the_current_directory(
+def test_an_installed_recipe_writes_and_reads_paths_in_the_current_directory_and_any_other_beside_it(
     recipe: Recipe, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert recipe.default_work == recipe.folder / "exp"
     assert load_recipe(package / "recipes" / "mine").default_work == tmp_path / "exp" / "mine"
-
-
-def test_an_installed_recipe_reads_the_paths_of_the_current_directory_and_any_other_those_beside_it(
-    recipe: Recipe, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "paths.toml").write_text('[paths]\nan4 = "here/an4"\n')
     (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "an4"\n')
     installed = load_recipe(package / "recipes" / "mine")

@@ -101,15 +101,13 @@ def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
     assert not digests("one").keys() & {"asrtool/settings/config.py", "asrtool/settings/toml_files.py"}
 
 
-def test_an_import_of_a_missing_module_is_reported(root: Path) -> None:
-    (root / "asrtool" / "local" / "near.py").write_text("import asrtool.gone")
-    with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):
-        digests("one")
-
-
-def test_a_source_that_is_no_python_is_reported_with_its_line(root: Path) -> None:
-    (root / "asrtool" / "local" / "near.py").write_text("x = 1\ny = (\n")
-    with pytest.raises(AsrtoolError, match=r"near\.py: line 2: "):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("import asrtool.gone", r"module asrtool\.gone does not exist"), ("x = 1\ny = (\n", r"near\.py: line 2: ")],
+)
+def test_a_source_with_a_mistake_is_reported(text: str, message: str, root: Path) -> None:
+    write(root, {"asrtool/local/near.py": text})
+    with pytest.raises(AsrtoolError, match=message):
         digests("one")
 
 

@@ -33,16 +33,13 @@ def tone(hz: float, seconds: float, rate_hz: int) -> np.ndarray:
     return np.sin(2 * np.pi * hz * np.arange(round(seconds * rate_hz)) / rate_hz).astype(np.float32) / 2
 
 
-def test_audio_is_what_was_said() -> None:
+def test_audio_is_what_was_said_a_long_one_cut_and_one_of_a_high_rate_resampled() -> None:
     samples = tone(440, 1.5, 8000)
     clip = make_clip(samples, 8000, make_palette())
     heard, rate_hz = soundfile.read(content(clip.audio, "audio/flac"), dtype="float32")
     assert rate_hz == 8000
     assert np.abs(heard - samples).max() <= 2**-15
     assert (clip.seconds, clip.whole_s, clip.max_hz) == (1.5, 1.5, 4000)
-
-
-def test_a_long_one_is_cut_and_one_of_a_high_rate_resampled() -> None:
     clip = make_clip(tone(1000, 20, 48_000), 48_000, make_palette())
     heard, rate_hz = soundfile.read(content(clip.audio, "audio/flac"))
     assert (rate_hz, len(heard)) == (16_000, 15 * 16_000)
