@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,6 +175,20 @@ def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> Non
     assert (np.abs(outcome.exchanges + outcome.skipped - 400) <= 1).all()
     # there and back, each link of a node carries one exchange begun there and one begun by its neighbour
     assert outcome.exchanges[0] / outcome.seconds == pytest.approx(1 / (2 * message_s), rel=0.1)
+
+
+def test_messages_of_a_node_leave_it_one_after_another_and_reach_one_likewise() -> None:
+    """Of 8 bytes by links of 4 a second with a latency of half a second."""
+    setup = SimpleNamespace(message_bytes=8, num_parts=1, outer_rate=4, outer_latency_s=0.5)
+    units, counts = [SimpleNamespace(node=node) for node in range(3)], SimpleNamespace(events=0)
+    state: Any = SimpleNamespace(setup=setup, units=units, counts=counts, events=[], out_s=[0.0] * 3, in_s=[0.0] * 3)
+    for here, there in ((0, 1), (0, 2), (1, 2)):
+        asynchronous._transmit(state, 1.0, here, there, 0)
+    assert [(here, there, seconds) for seconds, _, _, here, there in sorted(state.events)] == [
+        (0, 1, 1 + 0.5 + 2),
+        (0, 2, 3 + 0.5 + 2),
+        (1, 2, 5.5 + 2),
+    ]
 
 
 def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
