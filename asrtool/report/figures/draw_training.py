@@ -18,6 +18,7 @@ from asrtool.report.figures.figure import (
     add_legend,
     panels,
     short,
+    stack_bars,
 )
 from asrtool.report.training import Floats, TrainingRun
 
@@ -129,17 +130,10 @@ def draw_learners(figure: Figure, run: TrainingRun) -> None:
     figure.set_figheight(1.4 + _rows_inches(run))
     speed, fraction = panels(figure, 2, share_y=True)
     ranks = list(run.learners)
-    rows = np.arange(len(ranks))
-    speed.barh(rows, [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
+    speed.barh(np.arange(len(ranks)), [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
     speed.set(xlabel="steps a second", ylabel="learner")
     _name_rows(speed, ranks)
-    fractions = [time_fractions(run, rank) for rank in ranks]
-    left = np.zeros(len(ranks))
-    for part, colour in {**PARTS, BETWEEN: GREY}.items():
-        widths = np.array([100 * parts[part] for parts in fractions])
-        fraction.barh(rows, widths, left=left, color=colour, label=part)
-        left += widths
-    fraction.set(xlabel="percent of its time", xlim=(0, 100))
+    stack_bars(fraction, {**PARTS, BETWEEN: GREY}, [time_fractions(run, rank) for rank in ranks], "its time")
     figure.legend(loc="outside upper center", ncols=len(PARTS) + 1 if figure.get_figwidth() >= WIDE_INCHES else 3)
 
 

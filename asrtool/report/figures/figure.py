@@ -6,9 +6,11 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from asrtool.errors import AsrtoolError
 
@@ -71,6 +73,16 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
         return list(figure.subplots(1, num, squeeze=False, sharey=share_y).flat)
     figure.set_figheight(figure.get_figheight() * (1 + 0.8 * (num - 1)))
     return list(figure.subplots(num, 1, squeeze=False, sharey=share_y).flat)
+
+
+def stack_bars(axes: Axes, colours: Mapping[str, str], rows: Sequence[Mapping[str, float]], what: str) -> None:
+    """Draw the fractions of each row by the names of `colours`, one behind the other."""
+    left = np.zeros(len(rows))
+    for name, colour in colours.items():
+        widths = np.array([100 * row[name] for row in rows])
+        axes.barh(np.arange(len(rows)), widths, left=left, color=colour, label=name)
+        left += widths
+    axes.set(xlabel=f"percent of {what}", xlim=(0, 100))
 
 
 def add_legend(figure: Figure) -> None:

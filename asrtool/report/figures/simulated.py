@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asrtool.files import writing
-from asrtool.report.figures.figure import BLUE, DARK, GREEN, GREY, ORANGE, PINK, panels, save_figure, short
+from asrtool.report.figures.figure import BLUE, DARK, GREEN, GREY, ORANGE, PINK, panels, save_figure, short, stack_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,8 @@ def _draw(figure: Figure, rows: Rows, title: str) -> None:
         _draw_curves(times, rows, unit)
     else:
         _draw_bars(times, rows, unit)
-    _draw_fractions(fractions, rows)
+    stack_bars(fractions, COLOURS, [row["fractions"] for row in rows], "the learners' time")
+    _name_rows(fractions, rows)
     figure.legend(*fractions.get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS))
 
 
@@ -79,16 +80,6 @@ def _draw_curves(axes: Axes, rows: Rows, unit: str) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-
-
-def _draw_fractions(axes: Axes, rows: Rows) -> None:
-    places, left = np.arange(len(rows)), np.zeros(len(rows))
-    for part, colour in COLOURS.items():
-        widths = np.array([100 * row["fractions"][part] for row in rows])
-        axes.barh(places, widths, left=left, color=colour, label=part)
-        left += widths
-    _name_rows(axes, rows)
-    axes.set(xlabel="percent of the learners' time", xlim=(0, 100))
 
 
 def _name(strategy: str) -> str:
