@@ -181,10 +181,6 @@ def _rate_for(band_hz: float) -> int:
 
 PAGE = "check.md"
 UTTERANCES = "utterances.tsv"
-PICTURES = {
-    "lengths.svg": "Seconds of utterances, and characters a second",
-    "levels.svg": "Level of speech against that of the pauses, and the highest frequency with sound",
-}
 BINS = 40
 LISTED = 20  # of what is set aside for a fault
 
@@ -232,9 +228,9 @@ def _write(
             further = ""
             if measured:
                 (folder / UTTERANCES).write_text(format_measures(measured), encoding="utf-8")
-                save_figure(functools.partial(_draw_lengths, measured=measured), folder / "lengths.svg")
-                save_figure(functools.partial(_draw_levels, measured=measured), folder / "levels.svg")
-                further += "".join(f"\n{title}:\n\n![{title}]({name})\n" for name, title in PICTURES.items())
+                for name, (title, draw) in PICTURES.items():
+                    save_figure(functools.partial(draw, measured=measured), folder / name)
+                    further += f"\n{title}:\n\n![{title}]({name})\n"
                 further += f"\nEach utterance with what was measured: [{UTTERANCES}]({UTTERANCES}).\n"
             if drops:
                 (folder / DROPPED).write_text(format_drops(drops), encoding="utf-8")
@@ -310,3 +306,9 @@ def _draw_levels(figure: Figure, measured: Sequence[Measures]) -> None:
     levels.legend()
     bands.hist([each.bandwidth_hz / 1000 for each in measured], BINS, color=BLUE)
     bands.set(xlabel="highest frequency with sound, kHz", ylabel="utterances")
+
+
+PICTURES = {
+    "lengths.svg": ("Seconds of utterances, and characters a second", _draw_lengths),
+    "levels.svg": ("Level of speech against that of the pauses, and the highest frequency with sound", _draw_levels),
+}

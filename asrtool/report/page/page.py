@@ -18,7 +18,7 @@ from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
 from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
-from asrtool.report.page.worst_utterances import describe_pairs, make_palette, read_clip, worst_cards
+from asrtool.report.page.worst_utterances import describe_pairs, read_clip, worst_cards
 from asrtool.report.rates import (
     PUBLISHED,
     caution,
@@ -165,14 +165,14 @@ def _plots_of_set(name: str, prefix: str, systems: Sequence[System], experiments
 
 def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_clips: int) -> list[Part]:
     """Return `sets` with audio of the worst utterances, up to MAX_CLIP_BYTES in all."""
-    palette, room = make_palette(), MAX_CLIP_BYTES
+    room = MAX_CLIP_BYTES
     parts = []
     for part in sets:
         owner = next(each for each in experiments if part["name"] in each.scores)
         clips = Clips(owner.work / "manifests" / part["name"])
         cards = []
         for number, card in enumerate(part["cards"]):
-            clip = read_clip(card, clips, palette) if number < num_clips and any(card.errors) else None
+            clip = read_clip(card, clips) if number < num_clips and any(card.errors) else None
             if clip and clip.num_bytes <= room:
                 room -= clip.num_bytes
                 card = replace(card, clip=clip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import math
 import struct
@@ -40,11 +41,8 @@ class Clip:
         return len(self.audio) + len(self.picture)
 
 
-def make_clip(samples_S: np.ndarray, rate_hz: int, palette: bytes) -> Clip:
-    """Make the clip of float32 samples in [-1, 1].
-
-    `palette` has NUM_SHADES colours of three bytes.
-    """
+def make_clip(samples_S: np.ndarray, rate_hz: int) -> Clip:
+    """Make the clip of float32 samples in [-1, 1]."""
     whole_s = len(samples_S) / rate_hz
     samples_S = samples_S[: round(MAX_CLIP_S * rate_hz)]
     if rate_hz > MAX_RATE_HZ:
@@ -54,7 +52,7 @@ def make_clip(samples_S: np.ndarray, rate_hz: int, palette: bytes) -> Clip:
         samples_S, rate_hz = resample_poly(samples_S, MAX_RATE_HZ // common, rate_hz // common), MAX_RATE_HZ
     file = io.BytesIO()
     soundfile.write(file, np.clip(samples_S, -1, 1), rate_hz, format="FLAC", subtype="PCM_16")
-    picture = format_png(spectrogram(samples_S, rate_hz), palette)
+    picture = format_png(spectrogram(samples_S, rate_hz))
     return Clip(
         _address("audio/flac", file.getvalue()),
         _address("image/png", picture),
@@ -81,21 +79,22 @@ def spectrogram(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
     return np.asarray(np.round((loudness_db / RANGE_DB + 1) * (NUM_SHADES - 1)), dtype=np.uint8)
 
 
-def format_png(shades: np.ndarray, palette: bytes) -> bytes:
-    """Return a PNG of `shades` (rows, columns) below 16, in colours of `palette`."""
+def format_png(shades: np.ndarray) -> bytes:
+    """Return a PNG of `shades` (rows, columns), in colours of the palette."""
     num_rows, num_columns = shades.shape
     even = np.pad(shades, ((0, 0), (0, num_columns % 2)))
     packed = even[:, ::2] << 4 | even[:, 1::2]
     lines = np.pad(packed, ((0, 0), (1, 0))).tobytes()  # each begins with its filter: none
     header = struct.pack(">IIBBBBB", num_columns, num_rows, 4, 3, 0, 0, 0)
-    chunks = (b"IHDR", header), (b"PLTE", palette), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")
+    chunks = (b"IHDR", header), (b"PLTE", make_palette()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
 
 
+@functools.cache
 def make_palette() -> bytes:
-    """Return NUM_SHADES colours from dark to light."""
+    """Return NUM_SHADES colours of three bytes, from dark to light."""
     import matplotlib
 
     colours = matplotlib.colormaps["magma"](np.linspace(0, 1, NUM_SHADES), bytes=True)
@@ -163,13 +162,13 @@ def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
     return cards[:MAX_CARDS], len(cards)
 
 
-def read_clip(card: Card, clips: Clips, palette: bytes) -> Clip | None:
+def read_clip(card: Card, clips: Clips) -> Clip | None:
     """Return the audio of a card, or None if it is missing."""
     first = card.first
     if first.start_s is None or first.end_s is None:
         return None
     found = clips.read(first.file, first.channel, first.start_s, first.end_s)
-    return make_clip(*found, palette) if found and len(found[0]) else None
+    return make_clip(*found) if found and len(found[0]) else None
 
 
 def describe_pairs(pairs: Sequence[Pair]) -> str:

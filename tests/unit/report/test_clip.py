@@ -35,12 +35,12 @@ def tone(hz: float, seconds: float, rate_hz: int) -> np.ndarray:
 
 def test_audio_is_what_was_said_a_long_one_cut_and_one_of_a_high_rate_resampled() -> None:
     samples = tone(440, 1.5, 8000)
-    clip = make_clip(samples, 8000, make_palette())
+    clip = make_clip(samples, 8000)
     heard, rate_hz = soundfile.read(content(clip.audio, "audio/flac"), dtype="float32")
     assert rate_hz == 8000
     assert np.abs(heard - samples).max() <= 2**-15
     assert (clip.seconds, clip.whole_s, clip.max_hz) == (1.5, 1.5, 4000)
-    clip = make_clip(tone(1000, 20, 48_000), 48_000, make_palette())
+    clip = make_clip(tone(1000, 20, 48_000), 48_000)
     heard, rate_hz = soundfile.read(content(clip.audio, "audio/flac"))
     assert (rate_hz, len(heard)) == (16_000, 15 * 16_000)
     assert (clip.seconds, clip.whole_s) == (15, 20)
@@ -67,9 +67,8 @@ def test_silence_and_what_is_shorter_than_a_window_have_a_picture() -> None:
 @given(st.integers(1, 20), st.integers(1, 21))
 def test_a_png_is_read_back_as_it_was(num_rows: int, num_columns: int) -> None:
     shades = RNG.integers(0, NUM_SHADES, size=(num_rows, num_columns), dtype=np.uint8)
-    palette = make_palette()
-    picture = matplotlib.image.imread(io.BytesIO(format_png(shades, palette)))
-    colours = np.frombuffer(palette, dtype=np.uint8).reshape(NUM_SHADES, 3)
+    picture = matplotlib.image.imread(io.BytesIO(format_png(shades)))
+    colours = np.frombuffer(make_palette(), dtype=np.uint8).reshape(NUM_SHADES, 3)
     assert np.array_equal(np.round(picture[..., :3] * 255).astype(np.uint8), colours[shades])
 
 
