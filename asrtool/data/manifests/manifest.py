@@ -265,7 +265,7 @@ def _read_recordings(directory: Path) -> list[Entry]:
 def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[tuple[list[Entry], list[str]]]:
     """Yield utterances with their lines; to decode many at once is twice as fast."""
     path, number, lines = directory / SUPERVISIONS, 0, read_again(directory)
-    while some := list(itertools.islice(lines, 500)):
+    while some := list(itertools.islice(lines, 100)):
         try:
             entries = _DECODER.decode(f"[{','.join(some)}]")
             if len(entries) != len(some):

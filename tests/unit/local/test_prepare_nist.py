@@ -38,17 +38,14 @@ def test_scored_segments_are_read_on_their_sides(tmp_path: Path, nested: bool) -
     ]
 
 
-def test_segments_are_widened_and_scored_times_kept(corpus: Path) -> None:
-    first, second, third, fourth, _ = supervisions(prepare(corpus))
+def test_segments_are_widened_and_the_faults_of_the_reference_corrected(corpus: Path) -> None:
+    out = prepare(corpus)
+    first, second, third, fourth, _ = supervisions(out)
     assert (first["start"], first["duration"]) == (0.4, 1.13)  # to the middle of the gap from 1.50 to 1.56
     assert first["custom"] == {"scored_start_s": 0.5, "scored_duration_s": 1.0}
     assert (second["start"], second["duration"]) == (1.53, 0.57)
     assert third["start"] + third["duration"] == pytest.approx(4.0)  # the end of the recording
     assert fourth["start"] == 0.0
-
-
-def test_the_faults_of_the_reference_are_corrected_and_the_rules_copied(corpus: Path) -> None:
-    out = prepare(corpus)
     stm = (out / "ref.stm").read_text()
     assert "(TH-) {A / THE}  T. V." in stm
     assert "((" not in stm
