@@ -17,7 +17,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,33 +52,51 @@ Trained = dict[str, Any]  # a line of the results
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", type=Path)
-    parser.add_argument("tokenizer", type=Path)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--scales", default="1,2,4,8,16,32")
-    parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--reference-batch-s", type=float, default=26.0, help="of all learners together, at 1x")
+    parser = make_parser(__doc__)
+    parser.set_defaults(
+        strategies=",".join(STRATEGIES),
+        scales="1,2,4,8,16,32",
+        reference_batch_s=26.0,
+        rates="0.05,0.1,0.2,0.4",
+        epochs=8,
+    )
     parser.add_argument(
         "--least-batch-s", type=float, default=6.5, help="of a learner: it has to hold the longest utterance"
     )
-    parser.add_argument("--rates", default="0.05,0.1,0.2,0.4", help="learning rates, the same for every batch")
     parser.add_argument("--learners", type=int, nargs="+", default=[4])
-    parser.add_argument("--epochs", type=int, default=8)
+    options = parser.parse_args()
+    print_table(finish(options, cells(options), lambda cell, _: train(cell, options)), options)
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", type=Path)
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--strategies")
+    parser.add_argument("--scales")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--reference-batch-s", type=float, help="of all learners together, at 1x")
+    parser.add_argument("--rates", help="learning rates, the same for every batch")
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--table", action="store_true", help="print the table of what is finished")
-    options = parser.parse_args()
+    return parser
+
+
+def finish(
+    options: argparse.Namespace, wanted: Iterable[Trained], train: Callable[[Trained, list[Trained]], Trained]
+) -> list[Trained]:
+    """Train the cells that are not in the results; return all results."""
     torch.set_num_threads(1)
     finished = read(options.results)
-    wanted = [] if options.table else list(cells(options))
-    for number, cell in enumerate(wanted, 1):
+    for cell in () if options.table else wanted:
         if not any(cell.items() <= trained.items() for trained in finished):
-            finished.append(train(cell, options))
+            finished.append(train(cell, finished))
             write(options.results, finished[-1])
-            print(f"{number}/{len(wanted)} {json.dumps(finished[-1])}", flush=True)
-    print_table(finished, options)
+            print(json.dumps(finished[-1]), flush=True)
+    return finished
 
 
 def cells(options: argparse.Namespace) -> Iterator[Trained]:

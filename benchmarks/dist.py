@@ -1,6 +1,6 @@
 """Compare distributed strategies with other packages, with emulated compute.
 
-    benchmarks/bench.py dist [throughput stragglers] [--rounds 5] [--seconds 3] [--only NAME ...]
+    benchmarks/bench.py dist [--slowness 1 2 10 100] [--rounds 5] [--seconds 3] [--only NAME ...]
 
 Figures are fractions of the steps that the same learners make without communication (`none`), in the same launch and
 round. A launch starts the processes once, and the contestants take turns in them. Medians over rounds, with least and
@@ -56,7 +56,7 @@ def main() -> None:
         be_learner(Case(**json.loads(sys.argv[1])), Path(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("points", nargs="*", choices=[[], "throughput", "stragglers"], help="by default both")
+    parser.add_argument("--slowness", type=float, nargs="+", default=[1.0, 2.0, 10.0, 100.0], help="of learner 0")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a contestant in a round")
     parser.add_argument("--num-learners", type=int, default=8)
@@ -64,13 +64,8 @@ def main() -> None:
     options = parser.parse_args()
     names = tuple(name for name in (*OURS[1:], *PEERS) if not options.only or name in options.only)
     case = Case(("none", *names), options.num_learners, 500_000, 100.0, rounds=options.rounds, round_s=options.seconds)
-    points = options.points or ("throughput", "stragglers")
-    for slowness in (1.0, 2.0, 10.0, 100.0):
-        if ("throughput" if slowness == 1 else "stragglers") not in points:
-            continue
+    for slowness in options.slowness:
         chosen = [name for name in case.contestants if slowness < 100 or name in AT_100]
-        if slowness not in (1, 10) and "hivemind" in chosen:
-            chosen.remove("hivemind")
         print(f"\n{case.num_learners} learners, {case.compute_ms:g} ms a step, the first {slowness:g} times slower")
         compare(dataclasses.replace(case, slowness=slowness, contestants=tuple(chosen)))
 

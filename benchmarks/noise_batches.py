@@ -20,18 +20,15 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
-import json
 import math
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from convergence import DIVERGED, config_of, read, write
+from convergence import DIVERGED, Trained, config_of, finish, make_parser, question
 from torch import Tensor
 
 from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, passive_partner, random_ring
@@ -50,7 +47,6 @@ NOISY, WITH_NOISE_OF = "allreduce+noise", "adpsgd-fixed"
 STRATEGIES = ("allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", NOISY)
 ROUNDS = 4
 SHARPNESS_BATCHES = 4
-Trained = dict[str, Any]  # a line of the results
 
 
 class Learners:
@@ -205,42 +201,21 @@ class Learners:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", type=Path)
-    parser.add_argument("tokenizer", type=Path)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--scales", default="1,8")
-    parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--reference-batch-s", type=float, default=50.0, help="of all learners together, at 1x")
-    parser.add_argument("--rates", default="0.1,0.4")
+    parser = make_parser(__doc__)
+    parser.set_defaults(
+        strategies=",".join(STRATEGIES), scales="1,8", reference_batch_s=50.0, rates="0.1,0.4", epochs=6
+    )
     parser.add_argument("--learners", type=int, default=8)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--layers", type=int, default=1)
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--table", action="store_true", help="print the table of what is finished")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    finished = read(options.results)
-    for cell in [] if options.table else list(cells(options)):
-        if not any(cell.items() <= trained.items() for trained in finished):
-            finished.append(train(cell, options, finished))
-            write(options.results, finished[-1])
-            print(json.dumps(finished[-1]), flush=True)
-    print_table(finished, options)
+    print_table(finish(options, cells(options), lambda cell, before: train(cell, options, before)), options)
 
 
 def cells(options: argparse.Namespace) -> Iterator[Trained]:
     """A seed after the other; adpsgd-fixed before what takes its noise."""
+    same = question(options) | {"learners": options.learners}
     lists = options.seeds, options.scales, options.rates, options.strategies
     for seed, scale, rate, name in itertools.product(*(text.split(",") for text in lists)):
-        yield question(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
-
-
-def question(options: argparse.Namespace) -> Trained:
-    """Return the settings that all trainings of a table share."""
-    names = ("reference_batch_s", "learners", "epochs", "layers", "hidden")
-    return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
+        yield same | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
 
 
 def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained]) -> Trained:
@@ -262,7 +237,7 @@ def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> Non
     """Print means over the seeds; losses have their standard deviation."""
     of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
     for trained in finished:
-        if question(options).items() <= trained.items():
+        if (question(options) | {"learners": options.learners}).items() <= trained.items():
             of_cell[trained["scale"], trained["rate"], trained["strategy"]].append(trained)
     at_peak = "distance | batch noise | added / batch noise | sharpness | sharpness x rate"
     print(f"| batch | rate | strategy | loss on dev | {at_peak} | sharpness at the end |")

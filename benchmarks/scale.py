@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import resource
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainings import python, run
 
 from asrtool.recipe.stages import COMMON, PREPARE
 
@@ -29,10 +28,10 @@ LANGUAGE = ("tokenizer", "lang", "lm", "graph")
 
 @dataclass(frozen=True)
 class Step:
-    """A row of the table: a command, and a description of its output."""
+    """A row of the table: words behind `asrtool`, and a description of the output."""
 
     name: str
-    command: list[str]
+    words: list[str]
     size: Callable[[], str]
 
 
@@ -44,15 +43,12 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder.absolute() / f"{options.scale:g}"
     if not (folder / "releases").is_dir():
-        in_process(make, folder / "releases", options.scale)
-    print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
+        python(Path(__file__).with_name("scale_releases.py"), folder / "releases", options.scale)
+    print("| | CPU s | peak GiB | |\n|---|---|---|---|", flush=True)
     for step in steps(folder / "releases", folder / "work"):
         if not options.only or step.name in options.only:
-            in_process(run, step.command, folder / f"{step.name}.json")
-            took = json.loads((folder / f"{step.name}.json").read_text(encoding="utf-8"))
-            cells = [f"{took['cpu_s']:.1f}", f"{took['children_cpu_s']:.1f}", f"{took['wall_s']:.0f}"]
-            cells += [f"{took['peak_gib']:.2f}", f"{took['children_peak_gib']:.2f}", step.size()]
-            print(f"| {step.name} | {' | '.join(cells)} |", flush=True)
+            took = run([Path(sys.executable).with_name("asrtool"), *step.words], folder)
+            print(f"| {step.name} | {took.cpu_s:.1f} | {took.peak_gib:.2f} | {step.size()} |", flush=True)
 
 
 def steps(releases: Path, work: Path) -> list[Step]:
@@ -60,8 +56,8 @@ def steps(releases: Path, work: Path) -> list[Step]:
     corpora = work / "manifests" / "corpora"
     found = []
     for name, part in CORPORA.items():
-        command = ["asrtool", "prepare", name, str(releases), str(corpora / name), *SETTINGS]
-        found.append(Step(name, command, lambda folder=corpora / name / part: utterances(folder)))  # type: ignore[misc]
+        words = ["prepare", name, str(releases), str(corpora / name), *SETTINGS]
+        found.append(Step(name, words, lambda folder=corpora / name / part: utterances(folder)))  # type: ignore[misc]
     split = recipe_line(PREPARE.run[1].text, work)
     found.append(Step("split", split, lambda: utterances(work / "manifests" / "train")))
     lines = {stage.name: stage.run[0].text for stage in COMMON if stage.name in LANGUAGE}
@@ -70,50 +66,8 @@ def steps(releases: Path, work: Path) -> list[Step]:
 
 
 def recipe_line(text: str, work: Path) -> list[str]:
-    return [*text.replace("--config {config}", "").format(work=work).split(), *SETTINGS]
-
-
-def in_process(function: Callable[..., None], *arguments: object) -> None:
-    """Call a function in a process of its own, which starts with little memory."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    if process.exitcode:
-        sys.exit(f"error: {function.__name__} {arguments[0]} failed with exit code {process.exitcode}")
-
-
-def make(folder: Path, scale: float) -> None:
-    from scale_releases import make_releases
-
-    from asrtool.files import write_folder
-
-    with write_folder(folder) as temporary:
-        make_releases(temporary, scale)
-
-
-def run(command: list[str], report: Path) -> None:
-    """Run a command in this process, and write its CPU seconds and peak memory."""
-    from asrtool.cli.main import main as run_command
-
-    begin, code = time.monotonic(), 0
-    sys.argv = command
-    try:
-        run_command()
-    except SystemExit as end:
-        code = int(bool(end.code))
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    rows = (
-        Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    )  # maxrss of a child begins at its parent's
-    took = {
-        "wall_s": time.monotonic() - begin,
-        "children_cpu_s": children.ru_utime + children.ru_stime,
-        "peak_gib": next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 2**20,
-        "children_peak_gib": children.ru_maxrss / 2**20,
-    }
-    took["cpu_s"] = own.ru_utime + own.ru_stime + took["children_cpu_s"]
-    report.write_text(json.dumps(took), encoding="utf-8")
-    sys.exit(code)
+    _, *words = text.replace("--config {config}", "").format(work=work).split()
+    return [*words, *SETTINGS]
 
 
 def graph_size(folder: Path) -> str:

@@ -1,4 +1,6 @@
-"""Generate releases in the layout and size of Fisher and Switchboard.
+"""Generate releases of the layout and size of Fisher and Switchboard.
+
+    scale_releases.py OUT SCALE
 
 Audio files are a header and a hole, so they use no disk space. Words have Zipf's frequencies; whole utterances of one
 word are as frequent as in the real transcripts. Hub5'00 is taken from the mini corpus.
@@ -7,12 +9,14 @@ word are as frequent as in the real transcripts. Hub5'00 is taken from the mini 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from asrtool.files import write_folder
 from asrtool.local.mini.corpus import make_corpus
 from asrtool.settings.data import Mini
 from asrtool.utils.sphere import HEADER_BYTES, format_header
@@ -201,3 +205,8 @@ def _write_silence(path: Path, duration_s: float) -> None:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with write_folder(Path(sys.argv[1])) as temporary:
+        make_releases(temporary, float(sys.argv[2]))

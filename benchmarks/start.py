@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from scale_releases import Talk
 from trainings import options_of
 
 from asrtool.data.batches import Lengths, plan_epoch
@@ -39,11 +40,8 @@ from asrtool.settings.data import Features
 
 FEATURES = Features()
 SPEEDS = (1.0, 0.9, 1.1)
-NUM_WORDS = 45_000  # of the language, by Zipf's law
-WORDS_A_SECOND = 3.3  # of speech
 A_CALL = 200  # utterances, of two speakers
 CORPORA = {"fisher": 0.8, "librispeech": 0.1, "swbd": 0.1}  # of the utterances, in storage order
-SYLLABLES = tuple(consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou")
 VOCAB_SIZE = 2000
 NUM_DEV = 200
 BATCH_S = 120  # of the training that the features are for
@@ -77,7 +75,7 @@ def main() -> None:
 
 def write_set(work: Path, num: int) -> None:
     """Write features of `num` utterances at all speeds, a dev set and a tokenizer."""
-    said = list(draw(num // len(SPEEDS)))
+    said = [(one.duration_s, one.text) for one in islice(Talk(1, {}), num // len(SPEEDS))]
     sentences = work / "sentences.txt"
     sentences.write_text("\n".join(text for _, text in said[:20_000]) + "\n", encoding="utf-8")
     train_tokenizer(sentences, work / "tokenizer", VOCAB_SIZE)
@@ -94,21 +92,6 @@ def write_set(work: Path, num: int) -> None:
     write_transcripts(dev, ((one.id, text) for one, (_, text) in zip(of_dev, said, strict=False)))
     write_cmvn(dev, {}, one)
     write_feature_settings(work / "features", FEATURES)
-
-
-def draw(num: int) -> Iterator[tuple[float, str]]:
-    """Seconds and text of each utterance, always the same.
-
-    3 s in the mean and 20 s at most, lognormal as tests/unit/distributed/test_decodes.py has them.
-    """
-    random = np.random.default_rng(1)
-    words = ["".join(random.choice(SYLLABLES, size)) for size in random.integers(1, 4, NUM_WORDS)]
-    as_objects = np.array(words, dtype=object)
-    for begin in range(0, num, 10_000):
-        durations_s = random.lognormal(0.65, 0.95, 10_000).clip(0.3, 20)
-        for duration_s in durations_s[: num - begin].tolist():
-            size = max(1, int(WORDS_A_SECOND * duration_s))
-            yield duration_s, " ".join(as_objects[np.exp(random.random(size) * np.log(NUM_WORDS)).astype(int) - 1])
 
 
 def utterances(said: Sequence[tuple[float, str]], speed: float, first_shard: int) -> Iterator[Utterance]:

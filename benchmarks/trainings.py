@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
-import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,35 @@ def python(*words: object) -> str:
 def asrtool(*words: object) -> str:
     """Run a command of asrtool and return its standard output."""
     return python("-c", "from asrtool.cli.main import main; main()", *words)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Costs of a run of a command, and what it printed."""
+
+    cpu_s: float  # with its children
+    peak_gib: float  # of the largest process; at least this one's
+    began: float  # seconds since 1970
+    text: str
+
+    def found(self) -> dict[str, float | str]:
+        """Return the JSON of its last line, {} where it has no JSON."""
+        last = self.text.strip().rpartition("\n")[2]
+        found: dict[str, float | str] = json.loads(last) if last.startswith("{") else {}
+        return found
+
+
+def run(command: Sequence[object], folder: Path) -> Run:
+    """Run a command in a folder; exit with what it wrote if it fails."""
+    began = time.time()
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as errors:
+        process = subprocess.Popen([*map(str, command)], cwd=folder, stdout=out, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # Popen would wait once more
+    if process.returncode:
+        sys.exit(f"error: {' '.join(map(str, command))}\n{(folder / 'stderr').read_text(errors='replace')[-2000:]}")
+    text = (folder / "stdout").read_text(encoding="utf-8", errors="replace")
+    return Run(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20, began, text)
 
 
 def options_of(settings: Iterable[str]) -> list[str]:
@@ -65,18 +95,12 @@ class Trainings:
     def _train_on_hosts(self, num_learners: int, words: Sequence[object]) -> None:
         num_local = min(LEARNERS_PER_HOST, num_learners)
         num_hosts = num_learners // num_local
-        torchrun: list[object] = [f"--nnodes={num_hosts}", f"--nproc-per-node={num_local}", "--rdzv-backend=c10d"]
-        torchrun += [
-            f"--rdzv-endpoint={self.hosts[0].name}:29500",
-            "--no-python",
-            Path(sys.executable).with_name("asrtool"),
-        ]
-        words = [sys.executable, "-m", "torch.distributed.run", *torchrun, *words]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--rdzv-backend=c10d"]
+        launch += [f"--rdzv-endpoint={self.hosts[0].name}:29500", f"--nnodes={num_hosts}"]
+        launch += [f"--nproc-per-node={num_local}", str(Path(sys.executable).with_name("asrtool")), *map(str, words)]
         with contextlib.ExitStack() as stack:
             running = [
-                stack.enter_context(
-                    subprocess.Popen(host.command([*map(str, words)]), stderr=subprocess.PIPE, text=True)
-                )
+                stack.enter_context(subprocess.Popen(host.command(launch), stderr=subprocess.PIPE, text=True))
                 for host in self.hosts[:num_hosts]
             ]
             for process in running:
@@ -100,9 +124,3 @@ def final(out: Path) -> dict[str, Any]:
     """Read train.json."""
     found: dict[str, Any] = json.loads((out / "train.json").read_text(encoding="utf-8"))
     return found
-
-
-def spread(values: Iterable[float], digits: int = 3) -> str:
-    """Return mean, least and greatest as the page of evidence shows them."""
-    found = list(values)
-    return f"{statistics.fmean(found):.{digits}f} ({min(found):.{digits}f}, {max(found):.{digits}f})"

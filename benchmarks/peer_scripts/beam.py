@@ -1,7 +1,7 @@
 """Search one set's posteriors by a CTC prefix beam with its word n-gram.
 
     beam.py posteriors WORK OUT          # of dev, by asrtool: OUT/posteriors.npz and OUT/texts.json
-    beam.py asrtool|flashlight|pyctcdecode WORK OUT [--beam 16]
+    beam.py asrtool|flashlight|pyctcdecode WORK OUT BEAM
 
 All have the n-gram of WORK with LM_WEIGHT, and the same bounds on the candidates of a frame. Prints CPU seconds of the
 search and the errors; loading is not counted.
@@ -9,9 +9,9 @@ search and the errors; loading is not counted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,23 +24,17 @@ BLANK = 0
 Search = Callable[[np.ndarray], list[str]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["posteriors", *SEARCHES])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--beam", type=int, default=16, help="prefixes that are kept")
-    options = parser.parse_args()
-    if options.what == "posteriors":
-        write_posteriors(options.work, options.out)
+def main(what: str, work: Path, out: Path, *beam: str) -> None:
+    if what == "posteriors":
+        write_posteriors(work, out)
         return
-    with np.load(options.out / "posteriors.npz") as file:
+    with np.load(out / "posteriors.npz") as file:
         posteriors = {name: np.ascontiguousarray(file[name], np.float32) for name in file.files}
-    search = SEARCHES[options.what](options.work, options.beam)
+    search = SEARCHES[what](work, int(beam[0]))
     begin = time.process_time()
     found = {name: search(log_probs_TV) for name, log_probs_TV in posteriors.items()}
     cpu_s = time.process_time() - begin
-    texts = json.loads((options.out / "texts.json").read_text(encoding="utf-8"))
+    texts = json.loads((out / "texts.json").read_text(encoding="utf-8"))
     errors = sum(distance(spoken(texts[name].split()), spoken(words)) for name, words in found.items())
     num_words = sum(len(spoken(text.split())) for text in texts.values())
     print(json.dumps({"cpu_s": cpu_s, "result": f"{errors} errors of {num_words} words"}))
@@ -159,4 +153,4 @@ def distance(reference: list[str], found: list[str]) -> int:
 SEARCHES = {"asrtool": open_asrtool, "flashlight": open_flashlight, "pyctcdecode": open_pyctcdecode}
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

@@ -22,9 +22,8 @@ NUM_STEPS, BLOCKS, N = 5, 4, 4
 def main() -> None:
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    encoder, run = {"asrtool": open_asrtool, "torchaudio": open_torchaudio, "speechbrain": open_speechbrain}[
-        sys.argv[1]
-    ]()
+    openers = {"asrtool": open_asrtool, "torchaudio": open_torchaudio, "speechbrain": open_speechbrain}
+    encoder, run = openers[sys.argv[1]]()
     seconds = []
     for _ in range(NUM_STEPS + 1):  # the first one warms up
         begin = time.process_time()

@@ -1,32 +1,18 @@
 """Recognise WAV files by sherpa-onnx with a CTC network that asrtool exported.
 
 recognise.py wav MANIFESTS OUT          # by asrtool: one WAV file an utterance of the training set
-recognise.py sherpa-onnx MODEL AUDIO [--rate 8000] [--bins 40]
+recognise.py sherpa-onnx MODEL AUDIO
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 BATCH = 16  # files of like size at once
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("wav", "sherpa-onnx"))
-    parser.add_argument("input", type=Path)
-    parser.add_argument("audio", type=Path)
-    parser.add_argument("--rate", type=int, default=8000)
-    parser.add_argument("--bins", type=int, default=40)
-    options = parser.parse_args()
-    if options.what == "wav":
-        write_wav(options.input, options.audio)
-    else:
-        texts = recognise(options.input, options.audio, options.rate, options.bins)
-        print(json.dumps({"result": f"{sum(len(text.split()) for text in texts):,} words"}))
+RATE_HZ, BINS = 8000, 40
 
 
 def write_wav(manifests: Path, out: Path) -> None:
@@ -52,26 +38,26 @@ def write_wav(manifests: Path, out: Path) -> None:
         cut.save_audio(out / "train" / f"{cut.supervisions[0].id}.wav")
 
 
-def recognise(model: Path, audio: Path, rate: int, bins: int) -> list[str]:
-    """Return the text of each file, of a folder or one file."""
+def recognise(model: Path, audio: Path) -> None:
+    """Print the number of words in a folder or one file."""
     import sherpa_onnx
     import soundfile
 
     recogniser = sherpa_onnx.OfflineRecognizer.from_zipformer_ctc(
-        str(model / "model.onnx"), str(model / "tokens.txt"), num_threads=1, sample_rate=rate, feature_dim=bins
+        str(model / "model.onnx"), str(model / "tokens.txt"), num_threads=1, sample_rate=RATE_HZ, feature_dim=BINS
     )
     files = sorted(audio.glob("*.wav"), key=lambda path: path.stat().st_size) if audio.is_dir() else [audio]
-    texts = []
+    num_words = 0
     for first in range(0, len(files), BATCH):
         streams = []
         for path in files[first : first + BATCH]:
             stream = recogniser.create_stream()
-            stream.accept_waveform(rate, soundfile.read(path, dtype="float32")[0])
+            stream.accept_waveform(RATE_HZ, soundfile.read(path, dtype="float32")[0])
             streams.append(stream)
         recogniser.decode_streams(streams)
-        texts += [stream.result.text for stream in streams]
-    return texts
+        num_words += sum(len(stream.result.text.split()) for stream in streams)
+    print(json.dumps({"result": f"{num_words:,} words"}))
 
 
 if __name__ == "__main__":
-    main()
+    (write_wav if sys.argv[1] == "wav" else recognise)(Path(sys.argv[2]), Path(sys.argv[3]))

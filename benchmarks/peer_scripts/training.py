@@ -1,15 +1,14 @@
 """Train a BiLSTM with CTC on batches in memory: a bare loop, and SpeechBrain's.
 
     training.py batches FEATURES TOKENIZER OUT KEY=VALUE ...      # by asrtool: OUT/train.npz and OUT/dev.npz
-    training.py bare|speechbrain OUT --epochs 2 [--precision fp32|bf16]
+    training.py bare|speechbrain OUT fp32|bf16
 
-Each evaluates dev and saves the weights after an epoch, as `asrtool train` does. Prints the frames trained, and when
+Each trains an epoch, evaluates dev and saves the weights, as `asrtool train` does. Prints the frames trained, and when
 the first step began, in seconds since 1970.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -25,14 +24,9 @@ def main() -> None:
     if sys.argv[1] == "batches":
         write_batches(Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("by", choices=("bare", "speechbrain"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    options = parser.parse_args()
-    begin = {"bare": bare, "speechbrain": speechbrain}[options.by](options.out, options.epochs, options.precision)
-    frames = options.epochs * sum(int(batch["lens"].sum()) for batch in read(options.out / "train.npz"))
+    out, precision = Path(sys.argv[2]), sys.argv[3]
+    begin = (bare if sys.argv[1] == "bare" else speechbrain)(out, precision)
+    frames = sum(int(batch["lens"].sum()) for batch in read(out / "train.npz"))
     print(json.dumps({"frames": frames, "first_step": begin}))
 
 
@@ -72,7 +66,7 @@ def stack(feats_NTF: Any) -> Any:
     return feats_NTF.reshape(feats_NTF.shape[0], -1, STACK * feats_NTF.shape[2])
 
 
-def bare(out: Path, num_epochs: int, precision: str) -> float:
+def bare(out: Path, precision: str) -> float:
     """Train by a loop as one writes it for a try: no masks, no records."""
     import torch
     from torch import nn
@@ -93,19 +87,18 @@ def bare(out: Path, num_epochs: int, precision: str) -> float:
         return nn.functional.ctc_loss(log_probs_TNV, batch["tokens"], lens_N, batch["token_lens"])
 
     begin = time.time()
-    for _ in range(num_epochs):
-        for batch in train:
-            loss_of(batch).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        with torch.no_grad():
-            print("dev", sum(float(loss_of(batch)) for batch in dev) / len(dev), file=sys.stderr)
-        torch.save(model.state_dict(), out / "bare.pt")
+    for batch in train:
+        loss_of(batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        print("dev", sum(float(loss_of(batch)) for batch in dev) / len(dev), file=sys.stderr)
+    torch.save(model.state_dict(), out / "bare.pt")
     return begin
 
 
-def speechbrain(out: Path, num_epochs: int, precision: str) -> float:
+def speechbrain(out: Path, precision: str) -> float:
     """Train by SpeechBrain's Brain, LSTM and loss, on batches of a DataLoader."""
     import speechbrain as sb
     import torch
@@ -144,7 +137,7 @@ def speechbrain(out: Path, num_epochs: int, precision: str) -> float:
         run_opts={"device": "cpu", "precision": precision, "max_grad_norm": CLIP, "noprogressbar": True},
     )
     loaders = [torch.utils.data.DataLoader(batches, batch_size=None) for batches in (train, dev)]  # type: ignore[var-annotated, arg-type]
-    brain.fit(range(num_epochs), *loaders)
+    brain.fit(range(1), *loaders)
     return begin[0]
 
 

@@ -192,9 +192,9 @@ def test_the_tabulator_completes(shell: str, typed: str, expected: str) -> None:
     assert expected in re.split(r"[\s,]+", done.output), done.output
 
 
-def test_bash_completes_by_what_the_readme_says() -> None:
-    readme = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"`(eval .*bash_source asrtool.*?)`", readme)
+def test_bash_completes_by_what_the_guide_says() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "recipes.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"`(eval .*bash_source asrtool.*?)`", page)
     script = f"{line}; COMP_WORDS=(asrtool transc); COMP_CWORD=1; _asrtool_completion asrtool; echo ${{COMPREPLY[@]}}"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
