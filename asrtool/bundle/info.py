@@ -31,7 +31,7 @@ def card(about: Mapping[str, Any]) -> str:
     data = "; ".join(f"{title} (licence: {licence or 'not recorded'})" for title, licence in licences.items())
     rates = "\n".join(
         f"- {name}: " + ", ".join(f"{method} {rate:.2f} %" for method, rate in found.items())
-        for name, found in {"dev, tuned on": about["dev_wer_percent"], **about["test_wer_percent"]}.items()
+        for name, found in {"dev": about["dev_wer_percent"], **about["test_wer_percent"]}.items()
     )
     return f"""\
 # Speech recogniser of the recipe {about["recipe"]}
@@ -47,7 +47,7 @@ def card(about: Mapping[str, Any]) -> str:
 
 {rates}
 
-The command above gives them. On another test set: `asrtool decode BUNDLE DATA OUT`.
+The command above gives them; the searches were tuned on dev. On another test set: `asrtool decode BUNDLE DATA OUT`.
 
 ## Use and limits
 

@@ -158,7 +158,7 @@ def _in_folder(origin: Path, folder: Path) -> Trained:
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
-    config = load_config([folder / SETTINGS], [])
+    config = load_config([folder / SETTINGS], warn=False)
     TuningFile(folder / TUNING)
     return Trained(origin, folder, config)
 

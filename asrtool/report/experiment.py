@@ -78,7 +78,7 @@ def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
     run = read_json(work / RUN, "report")
     training = read_json(work / "train" / "train.json", "train")
     decoding = read_json(work / "decode" / "decode.json", "decode")
-    config = load_config(configs or [existing(work / SETTINGS, "report")])
+    config = load_config(configs or [existing(work / SETTINGS, "report")], warn=bool(configs))
     sets = read_sets(work / "manifests")
     manifests = {name: read_json(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
     cut = work / "cut" / "manifests" / "report.json"

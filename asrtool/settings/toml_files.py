@@ -70,18 +70,21 @@ class Given:
                 self.named.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
 
 
-def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
+def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (), warn: bool = True) -> Config:
     """Read TOML `files`, then apply `overrides`; later ones win.
 
     An override is ``section.key=value``. A table of a component that is not chosen is checked and has no effect, so
     that one file can be laid over another. Raises AsrtoolError for a missing file, broken TOML, an unknown key
     (naming the nearest) or a wrong type or value.
     """
-    return build(read_given(files, overrides))
+    return build(read_given(files, overrides, warn))
 
 
-def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
-    """Read `files` and `overrides` in order; AsrtoolError if one cannot be read."""
+def read_given(files: Iterable[Path | str], overrides: Iterable[str], warn: bool = True) -> Given:
+    """Read `files` and `overrides` in order; AsrtoolError if one cannot be read.
+
+    For files that asrtool itself wrote, leave out `warn`: nobody can correct them.
+    """
     given = Given()
     for file in files:
         for section, values in read_toml(Path(file)).items():
@@ -92,7 +95,7 @@ def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
                 given.add(key, value, str(file))
     for override in overrides:
         given.add(*parse_override(override), f"{OVERRIDE}{override}")
-    for line in given.removed:
+    for line in given.removed if warn else ():
         logging.warning("%s", line)
     return given
 

@@ -169,7 +169,7 @@ def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
     text = describe_file(bundle)
     for part in ("whole", "lstm, ctc, 1,234 parameters", "8000 Hz", "1.50 h", "recipe toy", "test: greedy 25.00 %"):
         assert part in text
-    assert "- dev, tuned on: greedy 12.50 %" in text
+    assert "- dev: greedy 12.50 %" in text
     assert "lstm, ctc" in describe_file(work / "average" / "model.pt")
 
 
