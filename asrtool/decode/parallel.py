@@ -94,7 +94,7 @@ class _Pool:
         self.work = work
         self.num_jobs = num_jobs
         self.processes: list[BaseProcess] = []
-        self.idle: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()  # to processes; None ends a thread
+        self.idle: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()  # to processes; None at the end
         self.killed: queue.SimpleQueue[None] = queue.SimpleQueue()  # of processes that are not replaced yet
         self.is_ending = False
         for _ in range(num_jobs):
@@ -117,7 +117,7 @@ class _Pool:
         for process in self.processes:
             process.kill()
             process.join()
-            self.idle.put(None)
+        self.idle.put(None)
         self.threads.shutdown(cancel_futures=True)
 
     def _start_process(self) -> None:
@@ -145,6 +145,7 @@ class _Pool:
         for _ in range(ATTEMPTS):
             connection = self.idle.get()
             if connection is None:
+                self.idle.put(None)  # for the other threads, and for the next piece of this one
                 return []
             try:
                 connection.send(piece)

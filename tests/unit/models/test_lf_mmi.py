@@ -195,12 +195,8 @@ def make_objective(**values: float) -> LfMmi:
     return objective
 
 
-def test_histories_and_leak_are_those_of_the_settings() -> None:
-    objective = make_objective(max_histories=1, leak=0.3)
-    assert objective.ngrams == estimate(4, 1) != estimate(4, 2)
-    scores_NTL, lens_N = random_scores(1, 1, 4, NUM_LEAVES), torch.tensor([4])
-    expected = make_denominator(estimate(4, 1), 0.3).log_probs(scores_NTL, lens_N)
-    torch.testing.assert_close(objective._denominator(CPU).log_probs(scores_NTL, lens_N), expected)
+def test_histories_are_those_of_the_settings() -> None:
+    assert make_objective(max_histories=1).ngrams == estimate(4, 1) != estimate(4, 2)
 
 
 def make_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[tuple[list[int], list[int]]]]:
@@ -213,14 +209,14 @@ def make_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, lis
     return hidden_NTC, torch.tensor(lens), targets_NU, aligned
 
 
-@pytest.mark.parametrize("ce_scale", [0.0, 0.5])
-def test_the_loss_is_that_of_all_alignments_near_the_given_one(ce_scale: float) -> None:
-    objective = make_objective(ce_scale=ce_scale)
+@pytest.mark.parametrize(("ce_scale", "leak"), [(0.0, 0.01), (0.5, 0.3)])
+def test_the_loss_is_that_of_all_alignments_near_the_given_one(ce_scale: float, leak: float) -> None:
+    objective = make_objective(ce_scale=ce_scale, leak=leak)
     hidden_NTC, lens_N, targets_NU, aligned = make_batch(3)
     assert objective.ngrams is not None
     assert objective.graph is not None
     scores_NTL = objective.scores(hidden_NTC).detach().double()
-    denominator_N = Denominator(objective.graph, NUM_LEAVES, 0.01, CPU).log_probs(scores_NTL, lens_N)
+    denominator_N = Denominator(objective.graph, NUM_LEAVES, leak, CPU).log_probs(scores_NTL, lens_N)
     expected = 0.0
     for n, (tokens, begins) in enumerate(aligned):
         scores_TL = scores_NTL[n, : int(lens_N[n])]

@@ -105,13 +105,6 @@ def test_batches_and_processes_have_no_influence(num_jobs: int, work: Path, call
         assert of_whole == [word.text for word in side.words]
 
 
-def test_another_rate_is_resampled_as_features_are(work: Path, call: Path, tmp_path: Path) -> None:
-    samples, _ = soundfile.read(call, dtype="float32")
-    soundfile.write(tmp_path / "fast.wav", np.repeat(samples[:, 0], 2), 2 * RATE)
-    with asrtool.load(work) as recogniser:
-        assert recogniser.transcribe(tmp_path / "fast.wav").duration_s == pytest.approx(30.0)
-
-
 def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None:
     work = make_work(tmp_path / "work")
     random = np.random.default_rng(1)
