@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,3 +115,13 @@ def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor
     assert list(one) == list(other)
     for name, weight in one.items():
         assert torch.equal(weight, other[name]), name
+
+
+def assert_trained_once(out: Path, num_samples: int) -> dict[str, Any]:
+    """Each batch of a finished training, by the records of all learners; its summary."""
+    lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
+    trained = Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
+    summary: dict[str, Any] = json.loads((out / "train.json").read_text())
+    assert set(trained.values()) == {1}
+    assert summary["num_samples"] == num_samples
+    return summary

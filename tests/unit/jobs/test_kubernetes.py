@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import yaml
 from kubernetes_api import Cluster, cluster_at
 from rendezvous import ENDED_S, wait_until
-from toy_task import TOY_CONFIG, write_toy
+from toy_task import TOY_CONFIG, assert_trained_once, write_toy
 
 from asrtool.distributed.launch.environment import find_pod
 from asrtool.errors import AsrtoolError
@@ -223,15 +222,6 @@ def begin_training(start: Start, here: Path, strategy: str, compute_ms: int, *op
     return process
 
 
-def assert_all_trained(here: Path, num_records: int) -> None:
-    """Each batch once, by the learners of so many records."""
-    records = [path.read_text().splitlines() for path in (here / "out" / "learners").glob("*.jsonl")]
-    trained = Counter((entry["epoch"], entry["batch"]) for lines in records for entry in map(json.loads, lines))
-    assert len(records) == num_records
-    assert set(trained.values()) == {1}
-    assert json.loads((here / "out" / "train.json").read_text())["num_samples"] == 3 * 240
-
-
 @pytest.mark.slow
 def test_others_train_on_without_an_evicted_pod_and_all_resume_after_the_first_one(
     start: Start, here: Path, cluster: Cluster
@@ -245,7 +235,8 @@ def test_others_train_on_without_an_evicted_pod_and_all_resume_after_the_first_o
     code, log = end(process)
     assert code == 0, log
     assert log.count("resuming after step") == 1
-    assert_all_trained(here, 3)
+    assert_trained_once(here / "out", 3 * 240)
+    assert len(list((here / "out" / "learners").glob("*.jsonl"))) == 3
 
 
 @pytest.mark.slow
@@ -257,4 +248,5 @@ def test_learners_that_cannot_join_have_the_others_resume_with_them(start: Start
     code, log = end(process)
     assert code == 0, log
     assert log.count("resuming after step") == 1
-    assert_all_trained(here, 4)
+    assert_trained_once(here / "out", 3 * 240)
+    assert len(list((here / "out" / "learners").glob("*.jsonl"))) == 4

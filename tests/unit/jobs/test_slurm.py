@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from click.testing import CliRunner
 from rendezvous import ENDED_S
 from slurm_cluster import kill_node, needs_slurm, private_slurm
 from tones import write_corpus
-from toy_task import TOY_CONFIG, write_toy
+from toy_task import TOY_CONFIG, assert_trained_once, write_toy
 
 from asrtool.cli.main import cli
 from asrtool.jobs.job import TrainingJob, words_of
@@ -120,17 +118,6 @@ def number_of(folder: Path) -> str:
     return (folder / "out.job" / "name").read_text()
 
 
-def assert_all_trained(folder: Path) -> dict[str, object]:
-    """Each batch once; the summary."""
-    files = (folder / "out" / "learners").glob("*.jsonl")
-    entries = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    trained = Counter((entry["epoch"], entry["batch"]) for entry in entries)
-    summary: dict[str, object] = json.loads((folder / "out" / "train.json").read_text())
-    assert set(trained.values()) == {1}
-    assert (len(trained), summary["num_samples"]) == (summary["num_steps"], 3 * 240)
-    return summary
-
-
 @pytest.mark.slow
 @needs_slurm
 def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(start: Start, tmp_path: Path) -> None:
@@ -144,7 +131,7 @@ def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(start: S
         wait_for(tmp_path / name, "asked to stop (SIGTERM): saving a checkpoint")
         assert process.wait(ENDED_S) == 0, (tmp_path / name / "log").read_text()
         assert "resuming after step" in (tmp_path / name / "log").read_text()
-        assert assert_all_trained(tmp_path / name)["num_learners"] == 2
+        assert assert_trained_once(tmp_path / name / "out", 3 * 240)["num_learners"] == 2
 
 
 @pytest.mark.slow
@@ -174,7 +161,7 @@ def test_a_cancelled_job_resumes_by_the_same_command_and_goes_on_without_a_node_
     process = start_again()
     wait_for(folder, "of this training runs: its log follows")
     assert process.wait(ENDED_S) == 0, (folder / "log").read_text()
-    assert set(assert_all_trained(folder)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
+    assert set(assert_trained_once(folder / "out", 3 * 240)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
 
 
 @pytest.mark.slow

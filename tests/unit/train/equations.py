@@ -355,7 +355,7 @@ def pairs(num_learners: int) -> Rule:
 
 
 def delay_by_one(num_learners: int) -> Rule:
-    return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners), decays_mixed=True)
+    return mixed(functools.partial(of_mean, num_learners), decays_mixed=True)
 
 
 def hierarchical(outer_of: Callable[[int], Rule], num_learners: int) -> Rule:
@@ -370,25 +370,11 @@ def hierarchical(outer_of: Callable[[int], Rule], num_learners: int) -> Rule:
     return rule
 
 
-def bmuf(num_learners: int) -> Rule:
-    """Every K steps G = mean(w) - w_prev; D = eta D + zeta G; w = w_prev + D."""
-    previous, change = start_weights(), np.zeros((NUM_OUTPUTS, NUM_INPUTS))
+def bmuf(num_learners: int, nesterov: bool = False) -> Rule:
+    """Every K steps G = mean(w) - w'; D = eta D + zeta G; W = W + D; learners begin the next block at w'.
 
-    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
-        nonlocal previous, change
-        momenta = MOMENTUM * momenta + gradients + DECAY * weights
-        weights = weights - RATE * momenta
-        if (step + 1) % BLOCK.block_steps == 0:
-            change = BLOCK.block_momentum * change + BLOCK.block_rate * (weights.mean(axis=0) - previous)
-            previous = previous + change
-            weights = np.stack([previous] * num_learners)
-        return weights, momenta
-
-    return rule
-
-
-def bmuf_with_nesterov(num_learners: int) -> Rule:
-    """Every K steps G = mean(w) - w'; D = eta D + zeta G; W = W + D; w' = W + eta D, where all begin the next block."""
+    That is W, or with Nesterov's momentum W + eta D.
+    """
     begun, model, change = start_weights(), start_weights(), np.zeros((NUM_OUTPUTS, NUM_INPUTS))
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
@@ -398,7 +384,7 @@ def bmuf_with_nesterov(num_learners: int) -> Rule:
         if (step + 1) % BLOCK.block_steps == 0:
             change = BLOCK.block_momentum * change + BLOCK.block_rate * (weights.mean(axis=0) - begun)
             model = model + change
-            begun = model + BLOCK.block_momentum * change
+            begun = model + BLOCK.block_momentum * change if nesterov else model
             weights = np.stack([begun] * num_learners)
         return weights, momenta
 
@@ -416,7 +402,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "h-adpsgd by adpsgd-random": functools.partial(hierarchical, functools.partial(ring, "random")),
     "h-adpsgd by adpsgd-d1": functools.partial(hierarchical, delay_by_one),
     "bmuf": bmuf,
-    "bmuf with nesterov": bmuf_with_nesterov,
+    "bmuf with nesterov": functools.partial(bmuf, nesterov=True),
 }
 assert EDGE_WEIGHT == 1 / 3
 assert PAIR_WEIGHT == 1 / 2
@@ -451,20 +437,17 @@ def num_learners_of(name: str) -> int:
     return 10 if name.startswith("h-adpsgd") else 5
 
 
-def own_statistics(num_learners: int, step: int) -> Matrices:
-    return (np.eye(num_learners),) * 3
+def mixed_before(matrix_of: Callable[[int, int], np.ndarray], num_learners: int, step: int) -> Matrices:
+    return matrix_of(num_learners, step), np.eye(num_learners), np.eye(num_learners)
 
 
-def ring_statistics(name: str, num_learners: int, step: int) -> Matrices:
-    return ring_matrix(name, num_learners, step), np.eye(num_learners), np.eye(num_learners)
+def of_mean(num_learners: int, step: int) -> np.ndarray:
+    return np.full((num_learners, num_learners), 1 / num_learners)
 
 
-def active_statistics(num_learners: int, step: int) -> Matrices:
-    return pairs_in_turn(num_learners, step), np.eye(num_learners), np.eye(num_learners)
-
-
-def mean_statistics(num_learners: int, step: int) -> Matrices:
-    return np.full((num_learners, num_learners), 1 / num_learners), np.eye(num_learners), np.eye(num_learners)
+own_statistics = functools.partial(mixed_before, lambda num_learners, _: np.eye(num_learners))
+mean_statistics = functools.partial(mixed_before, of_mean)
+fixed_statistics = functools.partial(mixed_before, functools.partial(ring_matrix, "fixed"))
 
 
 def pair_statistics(outer: Callable[[int, int], Matrices], num_learners: int, step: int) -> Matrices:
@@ -476,7 +459,7 @@ def pair_statistics(outer: Callable[[int, int], Matrices], num_learners: int, st
 def block_statistics(num_learners: int, step: int) -> Matrices:
     """The mean every K steps, without momentum."""
     ends = (step + 1) % BLOCK.block_steps == 0
-    own, mean = np.eye(num_learners), np.full((num_learners, num_learners), 1 / num_learners)
+    own, mean = np.eye(num_learners), of_mean(num_learners, step)
     return own, own, mean if ends else own
 
 
@@ -484,11 +467,11 @@ STATISTICS: dict[str, Callable[[int, int], Matrices]] = {
     "allreduce": own_statistics,
     "ps-async": own_statistics,
     "ps-sync": own_statistics,
-    "adpsgd-fixed": functools.partial(ring_statistics, "fixed"),
-    "adpsgd-random": functools.partial(ring_statistics, "random"),
-    "adpsgd-pairs": active_statistics,
+    "adpsgd-fixed": fixed_statistics,
+    "adpsgd-random": functools.partial(mixed_before, functools.partial(ring_matrix, "random")),
+    "adpsgd-pairs": functools.partial(mixed_before, pairs_in_turn),
     "adpsgd-d1": mean_statistics,
-    "h-adpsgd": functools.partial(pair_statistics, functools.partial(ring_statistics, "fixed")),
+    "h-adpsgd": functools.partial(pair_statistics, fixed_statistics),
     "h-adpsgd by adpsgd-d1": functools.partial(pair_statistics, mean_statistics),
     "bmuf": block_statistics,
     "bmuf with nesterov": block_statistics,
