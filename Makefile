@@ -93,9 +93,10 @@ lint: setup
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
 
-# The manual as a site, build/docs/index.html; a warning, such as of a link that leads nowhere, is an error.
+# The manual as a site, build/docs/index.html; a warning, such as of a link that leads nowhere, is an error. Links to other
+# sites, from where they can be reached: make docs SPHINXOPTS="-b linkcheck"
 docs: setup
-	$(BIN)/sphinx-build -qW --keep-going -c docs -d build/doctrees . build/docs
+	$(BIN)/sphinx-build -qW --keep-going -c docs -d build/doctrees $(SPHINXOPTS) . build/docs
 	@echo "== open build/docs/index.html"
 
 # Applies small slips to copies of the tree, one by one, and fails where the tests named for one do not notice it. Some:

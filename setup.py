@@ -104,6 +104,9 @@ setup(
             "myst-parser>=4",
             "furo>=2024.8",
             "sphinx-click>=6",
+            # examples/first_hour.ipynb, in tests.
+            "nbclient>=0.10",
+            "ipykernel>=6.29",
         ],
         "mini": MINI,
         "phones": PHONES,

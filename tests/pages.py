@@ -62,4 +62,4 @@ def read_blocks(page: Path) -> Iterator[Block]:
             above = token.content
         elif token.type in ("fence", "code_block"):
             yield Block(token.info, token.content, above, marks)
-            marks = {}
+            above, marks = "", {}
