@@ -55,7 +55,8 @@ fuzz: setup
 
 # Everything of a release but its upload, in dist/: the source distribution, the wheel made from it, and the list of their
 # parts (SBOM). Two builds of a commit are equal. The wheel is tried in an environment of its own, where it runs a stage beside
-# folders called local and utils, and the licences of all that it installs are checked.
+# folders called local and utils, and the licences of all that it installs are checked, but for NVIDIA's, which a torch of PyPI
+# brings under terms of its own (NOTICE).
 LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;Mozilla Public License 2.0;MPL-2.0;ISC;matplotlib;Zlib;Unlicense
 release: export SOURCE_DATE_EPOCH = $(or $(shell git log -1 --format=%ct),315532800)
 release: setup
@@ -70,7 +71,8 @@ release: setup
 	build/tools/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install --quiet --constraint constraints/cpu.txt dist/*.whl
-	build/tools/bin/pip-licenses --python build/wheel/venv/bin/python --partial-match --allow-only "$(LICENCES)" > build/licences.txt
+	build/tools/bin/pip-licenses --python build/wheel/venv/bin/python --partial-match --allow-only "$(LICENCES)" \
+		--ignore-packages none $$(ls build/wheel/venv/lib/python3*/site-packages | sed -nE 's/^((nvidia|cuda)_\w+)-.*/\1/p') > build/licences.txt
 	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file dist/asrtool.cdx.json build/wheel/venv
 	touch build/wheel/local/__init__.py build/wheel/utils/__init__.py
 	cd build/wheel && venv/bin/asrtool --help > /dev/null && venv/bin/asrtool run --list > /dev/null
