@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -23,7 +22,6 @@ from asrtool.cli.main import COMMANDS, FIRST, cli
 
 HEAVY = "torch matplotlib lhotse numpy scipy sentencepiece kaldifst kaldilm kaldi_decoder tensorboard"
 READ_ONLY = ("data", "site")  # folders that nothing writes to
-SIMULATES = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a minute of CPU time, on any machine
 UNITS = "processes|milliseconds|words|utterances|seed|seconds|rate|steps|fraction|number of"
 
 
@@ -68,13 +66,11 @@ def test_every_command_has_an_example_of_itself() -> None:
         assert lines or isinstance(command, Group), f"{name} has no example"
 
 
-def examples() -> Iterator[Any]:
-    """Example lines, but for the one that `work` has run; simulations of whole scenarios take minutes."""
-    for line in (line for _, line in EXAMPLES if line != RUN_LINE):
-        yield pytest.param(line, marks=SIMULATES if "--scenario" in line else [])
+# `work` has run one, and a tutorial types a whole scenario, which takes minutes.
+ALONE = [line for _, line in EXAMPLES if line != RUN_LINE and "--scenario" not in line]
 
 
-@pytest.mark.parametrize("line", list(examples()))
+@pytest.mark.parametrize("line", ALONE)
 def test_an_example_runs_as_it_stands(line: str, work: Path, tmp_path: Path) -> None:
     if "--onnx" in line:
         pytest.importorskip("onnx", reason="needs onnx, of the extra dev")
