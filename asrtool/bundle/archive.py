@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import os
 import struct
 import zipfile
 import zlib
@@ -17,11 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from asrtool.data.remote import transfer
+from asrtool.data.remote.cache import default_cache
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.log import named
+from asrtool.url import as_url, join
 
 FORMAT = 1
 TABLE = "bundle.json"
+MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles that are named without a path
 PIECE_BYTES = 1 << 20
 AGAIN = "export it again, or copy it again from where it is whole"
 # What zipfile raises for changed bytes: an unknown version or compression, a password, sizes that do not fit
@@ -77,6 +83,33 @@ class Archive:
             raise AsrtoolError(f"{self.path}: {name} cannot be read: {error}", AGAIN) from error
         if found != self.files[name]:
             raise AsrtoolError(f"{self.path}: {name} is damaged: its checksum does not match", AGAIN)
+
+
+def find_trained(path: Path) -> Path:
+    """Return the file of a bundle, by address or by name in $ASRTOOL_MODELS.
+
+    Any other path is returned as it is. What is fetched is checked and stays in the cache. Raises AsrtoolError if there
+    is no such bundle.
+    """
+    place = os.environ.get(MODELS, "")
+    if place and str(path) == path.name and not path.exists():
+        found = join(place, f"{path.name.removesuffix('.asrtool')}.asrtool")
+        if not as_url(found) and not Path(found).is_file():
+            raise AsrtoolError(f"{path}: neither here nor at {found}", f"correct the name, or {MODELS}")
+        path = Path(found)
+    url = as_url(path)
+    if not url:
+        return path
+    kept = default_cache() / "models" / hashlib.sha256(url.encode()).hexdigest()[:16] / path.name
+    if not kept.exists():
+        try:
+            with write_beside(kept) as temporary, named(temporary, url):
+                with temporary.open("wb") as file:
+                    transfer.fetch(url, file.write)
+                open_archive(temporary).check()
+        except OSError as error:
+            raise AsrtoolError(str(error), f"correct the address, or {MODELS}") from error
+    return kept
 
 
 def write_archive(path: Path, files: Mapping[str, Path], about: Mapping[str, Any]) -> Archive:

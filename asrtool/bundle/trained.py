@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.bundle.archive import is_archive, open_archive
+from asrtool.bundle.archive import MODELS, find_trained, is_archive, open_archive
 from asrtool.data.features.cmvn import CMVN
-from asrtool.data.remote import transfer
-from asrtool.data.remote.cache import default_cache
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
-from asrtool.log import named
 from asrtool.models.files.safetensors_file import SUFFIX, model_in
 from asrtool.settings.config import Config
 from asrtool.settings.schema import SEARCHED
 from asrtool.settings.toml_files import load_config
-from asrtool.url import as_url, join
 
 AVERAGE = "average"
 MODEL = f"{AVERAGE}/model.pt"
@@ -32,7 +25,6 @@ TUNING = "tune/tuning.json"
 TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
 SUMS = f"features/train/{CMVN}"
-MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles that are named without a path
 EXPECTED = f"name the --work of an `asrtool run` that has decoded, a bundle of `asrtool export`, or set {MODELS}"
 
 
@@ -70,33 +62,6 @@ class Trained:
         known = [method.name for method in self.config.decode.methods]
         tuned = [name for name in reversed(known) if name in errors]
         return min(tuned, key=lambda name: errors[name], default=known[0])
-
-
-def find_trained(path: Path) -> Path:
-    """Return the file of a bundle, by address or by name in $ASRTOOL_MODELS.
-
-    Any other path is returned as it is. What is fetched is checked and stays in the cache. Raises AsrtoolError if there
-    is no such bundle.
-    """
-    place = os.environ.get(MODELS, "")
-    if place and str(path) == path.name and not path.exists():
-        found = join(place, f"{path.name.removesuffix('.asrtool')}.asrtool")
-        if not as_url(found) and not Path(found).is_file():
-            raise AsrtoolError(f"{path}: neither here nor at {found}", f"correct the name, or {MODELS}")
-        path = Path(found)
-    url = as_url(path)
-    if not url:
-        return path
-    kept = default_cache() / "models" / hashlib.sha256(url.encode()).hexdigest()[:16] / path.name
-    if not kept.exists():
-        try:
-            with write_beside(kept) as temporary, named(temporary, url):
-                with temporary.open("wb") as file:
-                    transfer.fetch(url, file.write)
-                open_archive(temporary).check()
-        except OSError as error:
-            raise AsrtoolError(str(error), f"correct the address, or {MODELS}") from error
-    return kept
 
 
 @contextlib.contextmanager

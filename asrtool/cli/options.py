@@ -67,8 +67,7 @@ class OfTrained(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path of the part."""
-        from asrtool.bundle.archive import is_archive
-        from asrtool.bundle.trained import find_trained, part_of
+        from asrtool.bundle.archive import find_trained, is_archive
 
         path = place = find_trained(Path(value))
         if not self.part:
@@ -78,6 +77,8 @@ class OfTrained(click.ParamType):
             place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
         elif not path.is_dir():
             return path
+        from asrtool.bundle.trained import part_of
+
         return part_of(path, self.part, lambda: contextlib.nullcontext(place), place)
 
 

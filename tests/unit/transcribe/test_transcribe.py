@@ -136,12 +136,9 @@ def test_the_command_aligns_a_recording_with_its_words(work: Path, call: Path, t
     "words",
     [
         ("transcribe", "MODEL", URL),
-        ("transcribe", URL, "a.wav"),
         ("align", "MODEL", URL, "TEXT"),
-        ("decode", URL, "data", "out"),
         ("score", "wer", URL, "h"),
         ("compare", URL, "b"),
-        ("info", URL),
         ("export", URL, "out"),
     ],
 )
