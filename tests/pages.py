@@ -35,7 +35,7 @@ class Block:
 
     @property
     def is_shell(self) -> bool:
-        """Whether commands are in it."""
+        """True if the block has commands."""
         return self.language in ("", "bash") and bool(SHELL.search(self.text))
 
     def commands(self) -> Iterator[list[str]]:

@@ -43,7 +43,7 @@ def test_a_tutorial_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
     script = script_of(page)
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    # What the page says is written is there.
+    # Each file that the page names exists.
     (folder,) = tmp_path.iterdir()
     page_text = page.read_text(encoding="utf-8")
     for name in re.findall(r"`([\w./-]+/[\w./-]+\.(?:html|svg|md|srt|fst))`", page_text):

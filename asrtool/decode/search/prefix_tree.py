@@ -23,9 +23,9 @@ from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
 
 NO_BEGINNING = -1
-# What the language model knows after a token: its state after the last closed word; the number of the open word's text,
-# of which 0 is empty and NO_BEGINNING stands for those that no vocabulary word begins with; the pieces of the open
-# word, as long as it may become a word of the vocabulary.
+# State of the language model after a token: its state after the last closed word; the number of the open word's text,
+# where 0 is the empty text and NO_BEGINNING is a text with which no vocabulary word begins; the number of the pieces of
+# the open word, while it may become a word of the vocabulary.
 Known = tuple[int, int, int]
 MAX_REMEMBERED = 20_000  # added tokens kept, about 8 MB
 

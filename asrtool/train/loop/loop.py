@@ -24,6 +24,7 @@ from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
+from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batches.batch import TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
@@ -105,7 +106,15 @@ class Training:
             what = self.strategy, model, self.checkpointer, state
             beside = settings, self.reports, evaluation.alone, self.dev_losses
             self.snapshots = Snapshots(*what, functools.partial(CheckpointMerger, *what, *beside))
-        saving = self.snapshots or self.checkpointer
+        self._coordinate(model, evaluation, together)
+
+    def _coordinate(self, model: AcousticModel, evaluation: Evaluation, together: bool) -> None:
+        """Make the work queue and the coordinator of checkpoints.
+
+        `together`: all learners step at once.
+        """
+        job, world, state = self.job, self.world, self.state
+        settings, saving = job.optimisation, self.snapshots or self.checkpointer
 
         def ends_early() -> bool:
             """Return whether the evaluating learner ends the training for all."""
@@ -116,7 +125,7 @@ class Training:
         if world.members:
             find = functools.partial(find_missing, job.out, state, self.plan, world.members)
             lost_batches = LostBatches(world, world.members, lambda: pace.stop(), self.records.is_idle, find)
-        self.queue = WorkQueue(world, rule, self.plan, pace, lost_batches)
+        self.queue = WorkQueue(world, self.strategy.assignment_rule, self.plan, pace, lost_batches)
         self.cuts = CheckpointCoordinator(
             settings=settings,
             code=job.code,

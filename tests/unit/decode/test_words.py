@@ -301,7 +301,7 @@ def test_the_words_of_a_path_are_those_the_graph_writes(work: Path) -> None:
         spans = CtcTopology().spans([label - 1 for label in labels], scores_TV)
         found = [word for word, _ in parser.group(spans)]
         expected = [words[label] for label in written if not words[label].startswith("[")]
-        # Where two sentences are equally probable, either will do.
+        # Of two equally probable sentences, either is right.
         assert found == expected or lm.log_prob(found) == pytest.approx(lm.log_prob(expected), abs=1e-4)
         num_words += len(expected)
     assert num_words > 300
