@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -67,16 +68,21 @@ class LostBatches:
         self.find_missing = find_missing
         self._num_claimed = 0  # of the list, by this learner or others
 
-    def take(self, group: SyncGroup) -> Iterator[Sequence[LostBatch]]:
-        """Yield the batches that are known to be left now, by steps of the sync group."""
-        while batches := group.share(lambda: self._claim(group.size)):
+    def take(self, group: SyncGroup, epoch: int) -> Iterator[Sequence[LostBatch]]:
+        """Yield the batches that are known to be left now, by steps of the sync group.
+
+        They end at one of an epoch after `epoch`: a checkpoint before that epoch has none of it.
+        """
+        while batches := group.share(lambda: self._claim(group.size, epoch)):
             yield batches
 
-    def _claim(self, num: int) -> Sequence[LostBatch]:
-        """Claim the next batches that no learner has, `num` at most."""
+    def _claim(self, num: int, epoch: float = math.inf) -> Sequence[LostBatch]:
+        """Claim the next `num` batches that no learner has, up to one after `epoch`."""
         claimed: list[LostBatch] = []
         while len(claimed) < num and self._num_claimed < len(self.members.lost_batches):
             batch = self.members.lost_batches[self._num_claimed]
+            if batch[1] > epoch:
+                break
             key, rank = f"again/{self._num_claimed}", str(self.world.rank)
             self._num_claimed += 1
             if self.world.store.compare_set(key, "", rank).decode() == rank:

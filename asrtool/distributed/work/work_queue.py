@@ -93,6 +93,13 @@ class Rounds(Protocol):
         """Return the slots of `epoch` by the shards that they need; none if unknown."""
 
 
+class Cuts(NamedTuple):
+    """Cuts before a step: at the ends of earlier epochs, and requested ones."""
+
+    epoch: int
+    num_asked: int
+
+
 @dataclass(frozen=True)
 class Assignment:
     """A learner's share of a step."""
@@ -101,8 +108,7 @@ class Assignment:
     batch: BatchNumber | None  # None if the last round of an epoch has too few
     group: tuple[BatchNumber, ...]  # the batches of its sync group
     number: int  # of the round
-    num_cuts: int | None  # before it, without those at the ends of epochs; None for a round of a lost learner, which
-    # is trained on the same side of cuts as the step before
+    cuts: Cuts | None  # before it; None for batches of a lost learner on the same side of cuts as the step before
 
 
 class Requests(Protocol):
@@ -157,6 +163,8 @@ class WorkQueue:
         self.stopped = True  # whether `assign` ended before the last round for all
         self._is_asked = False  # whether one of this sync group was asked to leave before its last ticket
         self.leaves = False  # whether this sync group leaves
+        self._epoch = -1  # of the last round
+        self._last_cuts: Cuts | None = None  # of the training, once its end is drawn
 
     def assign(self) -> Iterator[Assignment]:
         """Yield this learner's part of all batches, in steps, each to be trained."""
@@ -165,17 +173,22 @@ class WorkQueue:
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
             if self.lost_batches:
-                for left in self.lost_batches.take(self._sync_group):
+                for left in self.lost_batches.take(self._sync_group, self._epoch):
                     yield from self._reassign(left)
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
             if found is None:
                 self.stopped = number == NONE and not self._is_done
+                if number != NONE:
+                    last = next(filter(None, map(self.plan.round, range(number - 1, -1, -1))), None)
+                    self._last_cuts = Cuts(last.epoch, num_cuts) if last else None
                 return
+            self._epoch = found.epoch
             place, group_size = self.world.rank % size, self.rule.group_size
             batches = self.plan.batches(found.epoch, slots or found.slots)
             group = batches[place // group_size * group_size :][:group_size]
-            yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
+            own = batches[place] if place < len(batches) else None
+            yield Assignment(found, own, group, number, Cuts(found.epoch, num_cuts))
 
     def next_round(self) -> tuple[int, int] | None:
         """Return the next round of the counter and the cuts before it; None at the end."""
@@ -192,7 +205,10 @@ class WorkQueue:
         return [int(self.world.store.get(key)) for key in keys]
 
     def assign_lost_batches(self) -> Iterator[Assignment]:
-        """Yield, after all of `assign` is trained, the batches that others leave."""
+        """Yield, after all of `assign` is trained, the batches that others leave.
+
+        Those of an epoch of which this learner has no round are trained behind all cuts before that epoch.
+        """
         if self.lost_batches and not self.leaves:
             for left in self.lost_batches.wait(self.stopped, self._sync_group):
                 yield from self._reassign(left)
@@ -227,7 +243,8 @@ class WorkQueue:
             last, number, _ = max(step, key=lambda one: one[1])
             group = tuple(batch for *_, batch in step)
             member = self._sync_group.member
-            yield Assignment(last, group[member] if member < len(group) else None, group, number, None)
+            cuts = self._last_cuts if last.epoch > self._epoch else None
+            yield Assignment(last, group[member] if member < len(group) else None, group, number, cuts)
 
     def _round(self, number: int) -> Round:
         found = self.plan.round(number)

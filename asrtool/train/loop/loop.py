@@ -198,8 +198,8 @@ class Training:
             shown = bar(loaded, "training", self.total_samples, "utterance", lambda _: self.num_samples)
             for assignment, batch in shown:
                 epoch, slots = assignment.round.epoch, assignment.round.slots
-                if assignment.num_cuts is not None:  # checkpoints and evaluations that are due before this round
-                    self.cuts.reach(epoch, slots.start, assignment.num_cuts)
+                if assignment.cuts:  # checkpoints and evaluations that are due before this round
+                    self.cuts.reach(assignment.cuts.epoch, slots.start, assignment.cuts.num_asked)
                 first_step = self.plan.place(epoch, slots.start).step
                 self.reports.begin_epoch(epoch, first_step, self.components.train_set.portions)
                 step = self.step(assignment, batch)

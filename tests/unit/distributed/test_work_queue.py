@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, wishes
 from torch.distributed import HashStore, Store
 
+from asrtool.distributed.members.members import LostLearner, Members
+from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.shard_claims import ShardClaims
 from asrtool.distributed.work.work_queue import COUNTER, NUM_DONE, Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
@@ -126,7 +128,7 @@ def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
     assert cuts == sorted(cuts)
     for mine in assigned:
         for one in mine:
-            assert one.num_cuts == sum(cut <= one.number for cut in cuts)
+            assert one.cuts == (one.round.epoch, sum(cut <= one.number for cut in cuts))
     if rule.lockstep:
         last = max(one.number for mine in assigned for one in mine)
         assert all(queue.cuts == cuts for queue in queues)
@@ -253,7 +255,7 @@ def test_a_learner_alone_is_assigned_all_in_order() -> None:
     found = list(queue.assign())
     assert [one.batch for one in found] == all_of([3, 2])
     assert [one.round for one in found] == [(epoch, range(i, i + 1)) for epoch, i in all_of([3, 2])]
-    assert [one.num_cuts for one in found] == [0, 0, 1, 1, 2]
+    assert [one.cuts and one.cuts.num_asked for one in found] == [0, 0, 1, 1, 2]
 
 
 def windows_of(lengths: list[int]) -> list[range]:
@@ -283,12 +285,29 @@ def test_each_batch_is_claimed_once_whoever_comes_when(
 def test_a_step_with_batches_of_several_rounds_counts_as_the_last_of_them() -> None:
     """If a lost learner had the last round, the others know by this step that all have been assigned."""
     left: Any = SimpleNamespace(
-        take=lambda _: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
+        take=lambda *_: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
     )
     queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(2), InRounds([6, 6], 2), wishes(), left)
     list(queue.assign())
     found = [(step.round.epoch, step.number, step.group) for step in queue.assign_lost_batches()]
     assert found == [(0, 2, ((0, 5), (0, 0))), (0, 1, ((0, 2),)), (1, 3, ((1, 0),))]
+
+
+@pytest.mark.parametrize("rest", [range(3, 4), range(0)])
+def test_a_lost_batch_of_the_next_epoch_is_trained_behind_the_end_of_this_one(rest: range) -> None:
+    """Other learners have drawn the rounds from 2 on but `rest`, and one of them is lost."""
+    world = World(0, 3, 3, HashStore(), members=Members(3))
+    members = world.members
+    assert members
+    lost_batches = LostBatches(world, members, lambda: False, lambda: True, list)
+    queue = WorkQueue(world, AssignmentRule(), InRounds([2, 2], 1), wishes(), lost_batches)
+    assignments = queue.assign()
+    assert [next(assignments).batch for _ in range(2)] == [(0, 0), (0, 1)]
+    world.store.add(COUNTER, 2 - len(rest))
+    members.lose(world.store, LostLearner(1, "was ended by SIGKILL", 0, [(2, 1, 0)]))
+    members.lose(world.store, LostLearner(2, "was ended by SIGKILL", 0, []))
+    found = [(step.number, step.batch, step.cuts) for step in (*assignments, *queue.assign_lost_batches())]
+    assert found == [*((number, (1, number - 2), (1, 0)) for number in rest), (2, (1, 0), None if rest else (1, 0))]
 
 
 def test_who_finds_no_window_helps_where_most_is_left_for_each_from_the_last_batch_on_and_stays_there() -> None:
