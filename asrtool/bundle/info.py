@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.files.file_info import read_info
 
 
-def describe_file(path: Path) -> str:
-    """Lines of text. Raises AsrtoolError where the file is neither, or damaged."""
+def describe_file(path: Path, as_json: bool = False) -> str:
+    """Return lines of text, or what the file says of itself as a JSON object.
+
+    Raises AsrtoolError if the file is neither, or damaged.
+    """
     if path.is_dir():
         raise AsrtoolError(
             f"{path}: is a folder, expected a bundle or a model file",
@@ -21,8 +25,11 @@ def describe_file(path: Path) -> str:
     if is_archive(path):
         archive = open_archive(path)
         archive.check()
+        if as_json:
+            return json.dumps({"path": str(path), "digest": archive.digest, **archive.about})
         return "\n".join(_of_bundle(archive))
-    return "\n".join(_of_model(path, read_info(path)))
+    about = read_info(path)
+    return json.dumps({"path": str(path), **about}) if as_json else "\n".join(_of_model(path, about))
 
 
 def card(about: Mapping[str, Any]) -> str:

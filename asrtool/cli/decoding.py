@@ -260,7 +260,8 @@ def _export_onnx(work: Path, out: Path, methods: tuple[str, ...]) -> None:
 
 @click.command(cls=Command)
 @click.argument("model", metavar="FILE", type=TRAINED)
-def info(model: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def info(model: Path, as_json: bool) -> None:
     """Print what a bundle or model file is, after checking that it is whole.
 
     \b
@@ -268,7 +269,7 @@ def info(model: Path) -> None:
     """
     from asrtool.bundle.info import describe_file
 
-    click.echo(describe_file(model))
+    click.echo(describe_file(model, as_json))
 
 
 @click.command(

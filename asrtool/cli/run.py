@@ -52,13 +52,14 @@ class WorkFolder(click.Path):
     cls=Command,
     groups={
         "What is run": ("work", "stage", "stop_stage", "force"),
-        "What is shown instead": ("list_", "dry_run", "check", "estimate"),
+        "What is shown instead": ("list_", "as_json", "dry_run", "check", "estimate"),
     },
 )
 @recipe_options
 @click.option("--stage", metavar="N|NAME", help="First stage.  [default: the first of all]")
 @click.option("--stop-stage", metavar="M|NAME", help="Last stage.  [default: the last of all]")
 @click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print one JSON object instead of text.")
 @click.option("--dry-run", is_flag=True, help="Show the command lines that would run, run nothing.")
 @click.option(
     "--check",
@@ -82,6 +83,7 @@ def run(
     stage: str | None,
     stop_stage: str | None,
     list_: bool,
+    as_json: bool,
     dry_run: bool,
     check: bool,
     estimate: bool,
@@ -115,6 +117,8 @@ def run(
     from asrtool.recipe.request import Request, continue_work
     from asrtool.recipe.state import Run
 
+    if as_json and not list_:
+        raise click.UsageError("--json is for --list.")
     asked = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
     work = (work or load_recipe(find_recipe(recipe)).default_work).resolve()
     request = continue_work(work, asked, unset)
@@ -130,7 +134,7 @@ def run(
         return
     this_run = Run(loaded, settings, work, find_entry, audio_files_below, request)
     if list_:
-        click.echo(format_states(this_run, chosen))
+        click.echo(format_states(this_run, chosen, as_json))
     elif estimate:
         from asrtool.local.sets.hours import amount_of
         from asrtool.predict.estimate.needs import format_estimate

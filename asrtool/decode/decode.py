@@ -1,7 +1,7 @@
 """Decoding sets of utterances, once, with the weights that were tuned on dev.
 
 Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm`, the same by utterance for the scorer as
-`SET/METHOD.utterances`, and `decode.json`.
+`SET/METHOD.utterances`, the words alone as `SET/METHOD.text` as in Kaldi, and `decode.json`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ def decode_run(
                 for suffix, each in ((".ctm", segments), (SUFFIX, by_utterance)):
                     file = folder / path.name / f"{method_name}{suffix}"
                     file.write_text(format_ctm(each), encoding="utf-8")
+                pairs = zip(decoded.utterances, segments, strict=True)
+                lines = (" ".join([each.id, *(word.text for word in found.words)]) + "\n" for each, found in pairs)
+                (folder / path.name / f"{method_name}.text").write_text("".join(lines), encoding="utf-8")
             report["sets"][path.name] = _describe(decoded)
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shlex
 from collections.abc import Sequence
 
@@ -55,13 +56,18 @@ def plan(run: Run, chosen: range) -> list[State]:
     return states
 
 
-def format_states(run: Run, chosen: range) -> str:
-    """One line a stage: number, name, state, and why it is not done."""
+def format_states(run: Run, chosen: range, as_json: bool = False) -> str:
+    """Format one line a stage: number, name, state, and why it is not done."""
     numbers = number_stages(run.recipe.stages)
-    lines = [f"recipe {run.recipe.folder}, work {run.work}"]
-    for i, state in zip(chosen, plan(run, chosen), strict=True):
-        lines.append(f"{numbers[i]:>2} {run.recipe.stages[i].name:<12} {state.word:<6} {state.why}".rstrip())
-    return "\n".join(lines)
+    about = {"recipe": str(run.recipe.folder), "work": str(run.work)}
+    rows = [
+        {"number": numbers[i], "name": run.recipe.stages[i].name, "state": state.word, "why": state.why}
+        for i, state in zip(chosen, plan(run, chosen), strict=True)
+    ]
+    if as_json:
+        return json.dumps({**about, "stages": rows})
+    lines = ["{number:>2} {name:<12} {state:<6} {why}".format(**row).rstrip() for row in rows]
+    return "\n".join(["recipe {recipe}, work {work}".format(**about), *lines])
 
 
 def format_commands(run: Run, chosen: range, force: bool) -> str:

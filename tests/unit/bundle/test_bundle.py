@@ -171,6 +171,8 @@ def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
         assert part in text
     assert "- dev: greedy 12.50 %" in text
     assert "lstm, ctc" in describe_file(work / "average" / "model.pt")
+    assert json.loads(describe_file(bundle, as_json=True))["num_parameters"] == 1234
+    assert json.loads(describe_file(work / "average" / "model.pt", as_json=True))["num_tokens"] > 0
 
 
 @pytest.mark.parametrize(

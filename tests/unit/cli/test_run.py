@@ -82,7 +82,7 @@ def settings_shown(work: Path, *words: str) -> tuple[list[str], str]:
     record = (work / "config" / "run.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
         seen: list[Run] = []
-        patch.setattr("asrtool.recipe.plan.format_states", lambda run, _: seen.append(run) or "")
+        patch.setattr("asrtool.recipe.plan.format_states", lambda run, *_: seen.append(run) or "")
         output = run("--list", "--work", str(work), *words).output
     assert (work / "config" / "run.json").read_bytes() == record
     config = seen[0].config

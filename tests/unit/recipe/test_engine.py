@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 from pathlib import Path
 
@@ -193,6 +194,8 @@ def test_states_are_one_line_a_stage_with_the_reason(toy_run: Run) -> None:
         " 1 second       stale  b changed since",
         " 2 third        stale  c.txt missing",
     ]
+    stages = json.loads(format_states(toy_run, range(1, 2), as_json=True))["stages"]
+    assert stages == [{"number": "1", "name": "second", "state": "stale", "why": "b changed since"}]
 
 
 def test_command_lines_and_the_outcome_name_what_runs(toy_run: Run) -> None:
