@@ -64,8 +64,9 @@ def decode_run(
                     file = folder / path.name / f"{method_name}{suffix}"
                     file.write_text(format_ctm(each), encoding="utf-8")
                 pairs = zip(decoded.utterances, segments, strict=True)
-                lines = (" ".join([each.id, *(word.text for word in found.words)]) + "\n" for each, found in pairs)
-                (folder / path.name / f"{method_name}.text").write_text("".join(lines), encoding="utf-8")
+                lines = sorted(" ".join([each.id, *(word.text for word in found.words)]) for each, found in pairs)
+                text = "".join(f"{line}\n" for line in lines)
+                (folder / path.name / f"{method_name}.text").write_text(text, encoding="utf-8")
             report["sets"][path.name] = _describe(decoded)
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

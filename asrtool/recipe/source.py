@@ -1,9 +1,9 @@
 """The code version of a command: a digest of the sources it can import.
 
 Found without running anything: imports are read from the syntax tree, starting at the function of the command and
-following this project's packages, imports inside functions included. Docstrings and comments do not count, so that
-correcting one does not make a training stale. Neither do the modules in FRAME: they decide how a command is called and
-reported, not what it writes, and the settings themselves are compared one by one.
+following this project's packages, imports inside functions included. Docstrings, comments and imports for type
+annotations do not count, so that correcting one does not make a training stale. Neither do the modules in FRAME: they
+decide how a command is called and reported, not what it writes, and the settings themselves are compared one by one.
 """
 
 from __future__ import annotations
@@ -86,11 +86,18 @@ def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]
 
 
 def _parse(module: str) -> ast.Module:
+    """Return the syntax tree of `module`, without imports for type annotations."""
     path = ROOT / _file_name(module)
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        tree = ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
         raise AsrtoolError(f"{path}: line {error.lineno}: {error.msg}", "fix the line") from error
+    tree.body = [node for node in tree.body if not _is_for_types(node)]
+    return tree
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _file_name(module: str) -> str:

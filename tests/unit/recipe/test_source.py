@@ -86,6 +86,7 @@ def test_a_neighbouring_command_does_not_count(root: Path) -> None:
         ('"""Help."""', '"""Other help."""', False),
         ("SIZE = 3", "SIZE = 3  # three", False),
         ("\n\ndef helper", "\n\n\n\ndef helper", False),
+        ("SIZE = 3", "SIZE = 3\nif TYPE_CHECKING:\n    from asrtool.utils import far", False),
     ],
 )
 def test_what_the_function_needs_counts_and_comments_and_docstrings_do_not(
@@ -94,6 +95,13 @@ def test_what_the_function_needs_counts_and_comments_and_docstrings_do_not(
     before = digests("one")
     write(root, {"asrtool/cli/both.py": COMMANDS.replace(old, new)})
     assert (digests("one") != before) == counts
+
+
+def test_features_depend_on_no_code_that_uses_them() -> None:
+    """The package offers all of it in Python (asrtool/__init__.py), and every command imports the package."""
+    rooms = {Path(name).parts[1] for name in code_digests(["asrtool.cli.data:features"])}
+    assert "data" in rooms
+    assert not rooms & {"train", "decode", "transcribe", "report", "predict"}
 
 
 def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
