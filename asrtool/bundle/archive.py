@@ -167,6 +167,16 @@ def is_archive(path: Path) -> bool:
         return False
 
 
+def refuse_trained(key: str, path: str) -> None:
+    """Raise AsrtoolError if the model file of `key` is a work folder or a bundle."""
+    if path and (Path(path).is_dir() or is_archive(Path(path))):
+        kind = "folder" if Path(path).is_dir() else "bundle"
+        raise AsrtoolError(
+            f"{key} = {path}: a {kind}, expected a model file",
+            "name one of `asrtool average`; `asrtool finetune` takes a bundle or the --work of a run as it is",
+        )
+
+
 def digest_of(table: Mapping[str, Any]) -> str:
     """Return the SHA-256 of bundle.json without its digest."""
     return hashlib.sha256(json.dumps(table, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

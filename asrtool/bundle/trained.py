@@ -108,16 +108,6 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
     return model_in(path / part) if part == AVERAGE else path / part
 
 
-def refuse_trained(key: str, path: str) -> None:
-    """Raise AsrtoolError if the model file of `key` is a work folder or a bundle."""
-    if path and (Path(path).is_dir() or is_archive(Path(path))):
-        kind = "folder" if Path(path).is_dir() else "bundle"
-        raise AsrtoolError(
-            f"{key} = {path}: a {kind}, expected a model file",
-            "name one of `asrtool average`; `asrtool finetune` takes a bundle or the --work of a run as it is",
-        )
-
-
 def _in_folder(origin: Path, folder: Path) -> Trained:
     names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (SUMS,)]
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]

@@ -143,7 +143,7 @@ def run(
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:
-        from asrtool.bundle.trained import refuse_trained
+        from asrtool.bundle.archive import refuse_trained
         from asrtool.recipe.engine import run_stages  # not needed, and half the time, for --list
 
         refuse_trained("train.init_model", this_run.config.train.init_model)

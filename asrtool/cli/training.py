@@ -94,7 +94,7 @@ def train(
     \b
     Example: asrtool train exp/features exp/tokenizer exp/train --config exp/config/train.toml
     """
-    from asrtool.bundle.trained import refuse_trained
+    from asrtool.bundle.archive import refuse_trained
     from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import code_of

@@ -97,11 +97,14 @@ def test_what_the_function_needs_counts_and_comments_and_docstrings_do_not(
     assert (digests("one") != before) == counts
 
 
-def test_features_depend_on_no_code_that_uses_them() -> None:
+@pytest.mark.parametrize(
+    ("entry", "own", "later"), [("data:features", "data", "models"), ("training:train", "train", "decode")]
+)
+def test_a_stage_depends_on_no_code_of_later_ones(entry: str, own: str, later: str) -> None:
     """The package offers all of it in Python (asrtool/__init__.py), and every command imports the package."""
-    rooms = {Path(name).parts[1] for name in code_digests(["asrtool.cli.data:features"])}
-    assert "data" in rooms
-    assert not rooms & {"train", "decode", "transcribe", "report", "predict"}
+    rooms = {Path(name).parts[1] for name in code_digests([f"asrtool.cli.{entry}"])}
+    assert own in rooms
+    assert not rooms & {later, "transcribe", "report", "predict"}
 
 
 def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
