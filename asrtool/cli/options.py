@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings.config import Config
+from asrtool.settings.config import Config, check_parts
 from asrtool.settings.schema import SEARCHED
 from asrtool.settings.toml_files import load_config
 
@@ -140,6 +140,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def at_place(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
         from asrtool.jobs.job import train_elsewhere
 
+        check_parts([config.distributed], config)
         if not train_elsewhere(config, kwargs["out"], dry_run):
             return command(*args, config=config, **kwargs)
         return None

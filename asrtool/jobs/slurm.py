@@ -106,7 +106,7 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
     options = [
         f"--job-name=asrtool-{job.out.name}",
         f"--nodes={settings.nodes}",
-        f"--ntasks-per-node={settings.num_tasks_per_node}",
+        f"--ntasks-per-node={settings.num_learners_per_node}",
         f"--cpus-per-task={settings.cpus_per_learner}",
         *([f"--gpus-per-node={settings.gpus_per_node}"] if settings.gpus_per_node else []),
         *_place(settings),

@@ -117,7 +117,11 @@ def check_conflicts(config: Config) -> None:
     For the settings of a whole run: a stage has defaults for other sections.
     """
     parts = [getattr(config, section) for section in SECTIONS]
-    parts += [chosen.settings for chosen in chosen_components(config, SECTIONS)]
+    check_parts([*parts, *(chosen.settings for chosen in chosen_components(config, SECTIONS))], config)
+
+
+def check_parts(parts: Iterable[Any], config: Config) -> None:
+    """Check `parts` of settings, where they can be, against others of `config`."""
     try:
         for part in parts:
             if hasattr(part, "check"):

@@ -54,7 +54,8 @@ class Distributed:
         positive("distributed", self, "lr_scale")
 
     def check(self, config: Config) -> None:
-        """Check that the rate follows one thing, and that this exists."""
+        """Check that so many learners fit, and that the rate follows one thing."""
+        self._check_number(config.launch.place)
         if not self.reference_batch_s:
             return
         what, schedule = f"distributed.reference_batch_s is {self.reference_batch_s:g}", config.train.schedule
@@ -74,6 +75,25 @@ class Distributed:
                 f"{what} but train.schedule {schedule.name} has no warm-up from that batch's rate:"
                 f" set train.{schedule.table}.warmup_fraction, or choose a schedule that has one"
             )
+
+    def _check_number(self, place: Choice) -> None:
+        """Check the number of learners, as far as it is known before they start."""
+        name, nodes = self.strategy.name, getattr(place.settings, "nodes", 0)
+        num = nodes * place.settings.num_learners_per_node if nodes else self.num_learners
+        what = f"distributed.strategy is {name} with {num} learners"
+        if self.num_learners not in (0, num):
+            raise ValueError(
+                f"distributed.num_learners is {self.num_learners}, but {nodes} nodes of launch.{place.name} have {num}:"
+                f" leave it out, or set launch.{place.name}.learners_per_node"
+            )
+        if name == "single" and num > 1:
+            raise ValueError(f"{what}: choose another one, for example adpsgd-random")
+        if name == "hogwild" and nodes > 1:
+            raise ValueError(f"{what} of {nodes} nodes, and needs the memory of one: choose another one, as ps-async")
+        if num % (size := getattr(self.strategy.settings, "node_size", 0) or 1):
+            raise ValueError(f"{what}, and distributed.{name}.node_size is {size}: expected one that divides it")
+        if num and getattr(self.strategy.settings, "num_servers", 0) > num:
+            raise ValueError(f"{what}, and distributed.{name}.num_servers is larger: expected {num} at most")
 
     def rate_factor(self, num_learners: int, begun_with: int) -> float | None:
         """The batch of `num_learners` as a multiple of the reference; None without one.

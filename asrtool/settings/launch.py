@@ -36,7 +36,7 @@ class Slurm:
         at_least(0, "launch.slurm", self, "learners_per_node", "gpus_per_node", "workers")
 
     @property
-    def num_tasks_per_node(self) -> int:
+    def num_learners_per_node(self) -> int:
         """Return the number of learners of a node."""
         return self.learners_per_node or self.gpus_per_node or 1
 

@@ -175,16 +175,8 @@ def train(job: Job) -> None:
 
 
 def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
-    """Return how many processes train here, each on the devices of `num_stages`.
-
-    Raises AsrtoolError if the strategy cannot have so many.
-    """
+    """Return how many processes train here, each on the devices of `num_stages`."""
     if distributed.strategy.name == "single":
-        if distributed.num_learners > 1:
-            raise AsrtoolError(
-                f"distributed.strategy is single, distributed.num_learners {distributed.num_learners}",
-                "choose another --strategy, for example adpsgd-random",
-            )
         return 1
     if distributed.num_learners:
         return distributed.num_learners

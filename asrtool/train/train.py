@@ -13,7 +13,7 @@ from asrtool.data.storage.index import read_feature_settings
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.topology import uses_tree
-from asrtool.settings.config import Config, to_table
+from asrtool.settings.config import Config, check_parts, to_table
 from asrtool.settings.schema import Choice
 from asrtool.train.derived_settings import with_sizes
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
@@ -43,13 +43,12 @@ def acoustic_job(
     It evaluates on `features`/dev. train.json records `code`, the digest of the code. `targets` is the output of
     `asrtool targets`, if the objective needs it. Raises AsrtoolError for a missing data file or conflicting settings.
     """
-    _check(config.distributed, config)
-    _check(config.model.objective.settings, config)
+    check_parts([config.distributed, config.model.objective.settings], config)
     config = with_sizes(config, features)
     injection = injection or InjectionOptions()
     targets = targets if uses_tree(config.model.objective) else None
     inputs = describe_inputs(features, tokenizer, config, injection, targets)
-    _check(read_feature_settings(features), config)
+    check_parts([read_feature_settings(features)], config)
     if targets:
         indexes = {name: inputs.sha256[f"features/{name}/index.jsonl"] for name in ("train", "dev")}
         check_made_of(targets, indexes, inputs.sha256[f"tokenizer/{tokenizer_file(tokenizer).name}"])
@@ -65,15 +64,6 @@ def acoustic_job(
         num_stages=config.train.pipeline_stages,
         num_micro_batches=config.train.micro_batches,
     )
-
-
-def _check(part: Any, config: Config) -> None:
-    """Check settings against other sections, if `part` has a check."""
-    try:
-        if hasattr(part, "check"):
-            part.check(config)
-    except ValueError as error:
-        raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
 
 
 def build_components(

@@ -33,6 +33,8 @@ from asrtool.settings.toml_files import CLASSES, known_keys, known_paths, load_c
 from asrtool.settings.values import OTHER_NAMES, flatten, format_value
 
 GREEDY = "decode.methods=greedy"
+SERVERS = "distributed.ps-sync.num_servers=3"
+ON_SLURM = ("launch.place=slurm", "launch.slurm.nodes=2", "launch.slurm.learners_per_node=2")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
 import dataclasses
@@ -424,6 +426,11 @@ def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> No
         (["tokenizer.unit=phone", GREEDY], ("names greedy", "tokenizer.unit = phone", "decode.methods=graph")),
         (["tokenizer.unit=phone", "model.objective=attention"], ("use --set tokenizer.unit=bpe",)),
         (["model.objective=transducer", GREEDY], ("use --set decode.methods=transducer-greedy,transducer-beam",)),
+        (["distributed.num_learners=2"], ("strategy is single with 2 learners",)),
+        (["distributed.strategy=ps-sync", "distributed.num_learners=2", SERVERS], ("num_servers is larger",)),
+        ([*ON_SLURM, "distributed.strategy=hogwild"], ("hogwild with 4 learners of 2 nodes",)),
+        ([*ON_SLURM, "distributed.strategy=h-adpsgd", "distributed.h-adpsgd.node_size=3"], ("4 learners", "is 3")),
+        ([*ON_SLURM, "distributed.num_learners=2"], ("num_learners is 2", "2 nodes of launch.slurm have 4")),
         (["augment.band_prob=1", "features.keep_audio=false"], ("features.keep_audio is false",)),
     ],
 )

@@ -106,6 +106,7 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     published = scenario.published.by_case()
     asked = [(one, strategy, number) for strategy, number in cases(scenario) for one in (scenario, *ends)]
     asked.append((without_trouble(scenario), Choice.of("strategy", "single"), 1))
+    check_cases(asked)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiled events run beside each other
         *outcomes, alone = pool.map(simulate, *zip(*asked, strict=True))
     alone_s, each, rows = alone.seconds, 1 + len(ends), []
@@ -130,6 +131,13 @@ def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
             f"strategy {strategy.name}: {why_not(scenario, strategy, number)}", "choose another --strategy"
         )
     yield from found
+
+
+def check_cases(asked: Sequence[tuple[Scenario, Choice, int]]) -> None:
+    """Raise AsrtoolError as `simulate`, before the first of many takes its minutes."""
+    for scenario, strategy, num_learners in asked:
+        job = dataclasses.replace(scenario.job, num_samples=1, num_epochs=1)
+        simulate(dataclasses.replace(scenario, job=job), strategy, num_learners)
 
 
 def why_not(scenario: Scenario, strategy: Choice, num_learners: int) -> str:

@@ -35,8 +35,8 @@ IN_BF16 = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs")  # whose m
 KNOWN = (*ONE_COPY, *IN_BF16, "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "hogwild", "none")
 
 
-def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size: int) -> Rule:
-    """Return the rule of `strategy`; AsrtoolError if virtual learners have none."""
+def check_rule(strategy: Choice) -> None:
+    """Raise AsrtoolError if virtual learners have no rule for `strategy`."""
     name, settings = strategy.name, strategy.settings
     if name not in KNOWN:
         what = f"distributed.strategy = {name}: virtual learners know no rule for it, expected one of"
@@ -45,9 +45,12 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
     if getattr(settings, "message_type", "fp32") != "fp32" and name not in IN_BF16:
         what = f"distributed.{name}.message_type is {settings.message_type}, which virtual learners round with"
         raise AsrtoolError(f"{what} {', '.join(IN_BF16)} alone", f"--set distributed.{name}.message_type=fp32")
-    if num_learners % node_size:
-        what = f"{num_learners} learners in nodes of {node_size}"
-        raise AsrtoolError(what, "choose a distributed.h-adpsgd.node_size that divides the number of learners")
+
+
+def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size: int) -> Rule:
+    """Return the rule of `strategy`. Raises AsrtoolError as `check_rule`."""
+    check_rule(strategy)
+    name, settings = strategy.name, strategy.settings
     if name in ONE_COPY:
         return Together(shared, num_learners, num_learners, share_statistics=False)
     if "adpsgd-d1" in (name, getattr(settings, "outer", "")):

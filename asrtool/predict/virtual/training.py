@@ -21,10 +21,10 @@ from asrtool.files import write_folder
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.predict.simulate.events import Emit, Event
 from asrtool.predict.simulate.scenario import Faults, Scenario
-from asrtool.predict.simulate.simulate import cases
+from asrtool.predict.simulate.simulate import cases, check_cases
 from asrtool.predict.theory.measure import read_config
 from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
-from asrtool.predict.virtual.learners import VirtualLearners
+from asrtool.predict.virtual.learners import VirtualLearners, check_rule
 from asrtool.predict.virtual.records import VirtualRecords
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
@@ -73,7 +73,11 @@ def train_cases(
     if not is_chosen:
         distributed = dataclasses.replace(scenario.distributed, strategy=(config.distributed.strategy,))
         scenario = dataclasses.replace(scenario, distributed=distributed)
-    for strategy, num_learners in cases(scenario):
+    found = list(cases(scenario))
+    check_cases([(scenario, *case) for case in found])
+    for strategy, _ in found:
+        check_rule(strategy)
+    for strategy, num_learners in found:
         yield train_by_model(work, config, scenario, strategy, num_learners, out / f"{strategy.table}-{num_learners}")
 
 

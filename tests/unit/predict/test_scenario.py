@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -51,7 +52,8 @@ def test_all_settings_are_printed_as_a_file_that_says_the_same(tmp_path: Path) -
     ],
 )
 def test_a_mistake_gets_one_line_that_helps(override: str, expected: str) -> None:
-    with pytest.raises(AsrtoolError) as caught:
+    """Before any simulation, which takes minutes for a large one."""
+    with patch("asrtool.predict.simulate.simulate.ThreadPoolExecutor"), pytest.raises(AsrtoolError) as caught:
         compare(load_scenario([], [override, "job.num_samples=2000"]))
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -249,14 +249,22 @@ def test_what_cannot_be_replayed_is_refused(learners: Learners, work: Path, tmp_
         (("train.ema_decay=0.99",), "ema_decay"),
         (("train.pipeline_stages=2",), "pipeline_stages"),
         (("train.precision=fp16",), "fp16"),
+        ((), "adpsgd-d1.message_type is bf16"),
     ],
 )
 def test_what_virtual_learners_cannot_train_is_refused(
     overrides: tuple[str, ...], what: str, work: Path, tmp_path: Path
 ) -> None:
-    scenario = load_scenario([], ["distributed.strategy=allreduce", "distributed.num_learners=2"])
+    """None of several cases is trained, if it is but the last."""
+    strategies = "allreduce" if overrides else "allreduce,adpsgd-d1"
+    given = [
+        "distributed.num_learners=2",
+        f"distributed.strategy={strategies}",
+        "distributed.adpsgd-d1.message_type=bf16",
+    ]
     with pytest.raises(AsrtoolError, match=what):
-        list(train_cases(work, overrides, scenario, True, None, tmp_path / "out"))
+        list(train_cases(work, overrides, load_scenario([], given), True, None, tmp_path / "out"))
+    assert not list(tmp_path.glob("out/*/train.json"))
 
 
 @pytest.mark.slow

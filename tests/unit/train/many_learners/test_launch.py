@@ -123,7 +123,7 @@ def test_learners_end_with_a_launcher_that_is_killed(num_steps: int, start: Star
         (("--slow", "0:nan"), "--slow 0:nan: expected RANK:FACTOR"),
         (
             ("--strategy", "single"),
-            "distributed.strategy is single, distributed.num_learners 3; choose another --strategy",
+            "distributed.strategy is single with 3 learners: choose another one",
         ),
     ],
 )
