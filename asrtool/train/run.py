@@ -60,7 +60,7 @@ def join(job: Job) -> None:
         logging.info(FINISHED, job.out)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where the others end first
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as `start`
     supervise_joining(job.out, functools.partial(join_training, job.out), job.out / FINAL)
     train(job)
 
@@ -85,6 +85,7 @@ def start(job: Job) -> None:
 
     Raises AsrtoolError as `train`, and here if a learner ends early.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where others end first
     pod = find_pod(job.distributed.num_learners)
     adopt_task(job.distributed.num_learners)
     check_environment(job.distributed.num_learners)

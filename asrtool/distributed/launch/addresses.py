@@ -75,8 +75,8 @@ def _rendezvous_unreached(name: str, port: int, error: OSError) -> AsrtoolError:
         way = f"({address}) from {own} ({interface_of(own)})" if own else f"({address}), to which no network leads"
     return AsrtoolError(
         f"learner {rank} on {host} cannot reach the rendezvous at {name}:{port} {way}: {error}",
-        "start torchrun on each host with --local-addr ADDRESS_OF_THAT_HOST, one that the others reach, and let them "
-        "pass all ports",
+        "start the others as well, torchrun with --local-addr ADDRESS_OF_THAT_HOST, one that the others reach, and let "
+        "hosts pass all ports",
     )
 
 

@@ -185,30 +185,45 @@ def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to
     assert not any(path.read_text() for path in (trainings.out / "learners").glob("*.jsonl"))  # none made a step
 
 
-def test_a_host_that_is_asked_to_stop_leaves_and_the_other_one_ends_the_training(
-    hosts_of: Callable[[str], list[Host]], trainings: Trainings
+@pytest.mark.parametrize(
+    ("kind", "first", "number", "timeout_s", "why"),
+    [
+        ("ipv6", "h1", signal.SIGTERM, 100, "left"),
+        ("nameless", "10.79.0.1", signal.SIGKILL, 8, "has given no sign of life for 8 s"),
+    ],
+)
+def test_a_host_that_is_asked_to_stop_or_dies_is_lost_and_the_other_one_ends_the_training(
+    kind: str,
+    first: str,
+    number: int,
+    timeout_s: int,
+    why: str,
+    hosts_of: Callable[[str], list[Host]],
+    trainings: Trainings,
 ) -> None:
-    """As under srun: without torchrun, whose agents wait for one that has ended."""
-    words = [str(Path(sys.executable).with_name("asrtool")), "train", "--strategy", "adpsgd-random", *PATIENT]
+    """Without torchrun, whose agents wait for one that has ended."""
+    words = [str(Path(sys.executable).with_name("asrtool")), "train", "--strategy", "adpsgd-random"]
     words += [str(path) for path in (trainings.toy / "features", trainings.toy / "tokenizer", trainings.out)]
-    words += ["--config", str(trainings.config), "--compute-ms", "500", "--set", "distributed.on_stop=leave"]
+    words += ["--config", str(trainings.config), "--compute-ms", "500", *on("", timeout_s)]
     records = [trainings.out / "learners" / f"{rank}.jsonl" for rank in range(2)]
+    hosts = hosts_of(kind)
     with contextlib.ExitStack() as stack:
-        learners = []
-        for rank, (host, path) in enumerate(zip(hosts_of("ipv6"), trainings.logs, strict=True)):
-            place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-            env = {**os.environ, **place, "MASTER_ADDR": "h1", "MASTER_PORT": "29511"}
+        launchers = []
+        for rank, (host, path) in enumerate(zip(hosts, trainings.logs, strict=True)):
+            place = {"NNODES": 2, "NPROC_PER_NODE": 1, "NODE_RANK": rank, "MASTER_ADDR": first, "MASTER_PORT": 29511}
+            env = {**os.environ, **{f"PET_{name}": str(value) for name, value in place.items()}}
             log = stack.enter_context(open(path, "w"))
-            learners.append(stack.enter_context(subprocess.Popen(host.command(words), stdout=log, stderr=log, env=env)))
-            stack.callback(learners[-1].kill)
+            started = subprocess.Popen(host.command(words), stdout=log, stderr=log, env=env, start_new_session=True)
+            launchers.append(stack.enter_context(started))
+            stack.callback(started.kill)
         wait_until(lambda: all(path.exists() and path.stat().st_size for path in records), trainings.logs[0].read_text)
-        learners[1].terminate()
-        codes = [one.wait(ENDED_S) for one in reversed(learners)]
+        os.killpg(launchers[1].pid, number)
+        codes = [one.wait(ENDED_S) for one in reversed(launchers)]
     logs = [path.read_text() for path in trainings.logs]
-    assert codes == [128 + signal.SIGTERM, 0], "\n".join(logs)
-    assert "learner 1 left: 1 train without it" in logs[0]
+    assert [abs(codes[0]) % 128, codes[1]] == [number, 0], "\n".join(logs)
+    assert f"learner 1 {why}: 1 train without it" in logs[0]
     assert "Traceback" not in "".join(logs)
-    assert summary(trainings.out)["lost"] == {"1": "left"}
+    assert summary(trainings.out)["lost"] == {"1": why}
     assert batches_trained(trainings.out) == planned(trainings.toy, trainings.config)
 
 
