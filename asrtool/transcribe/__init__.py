@@ -1,7 +1,7 @@
 """Audio files to transcripts.
 
 - audio: reading files and pipes; segments: pieces between pauses, with features
-- recogniser: model and search; stitch: joining pieces
+- recogniser: model and search; overlap: joining overlapping segments
 - transcribe: files, and a known text; stream: live audio
 - transcript: output formats
 """

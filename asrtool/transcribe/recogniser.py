@@ -1,4 +1,4 @@
-"""A trained recogniser that is open: pieces of audio to words.
+"""Recogniser with loaded model and search: pieces of audio to words.
 
 Letters in names: N pieces of a batch, T frames, F features of a frame, S samples.
 """
@@ -32,19 +32,19 @@ from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section
 from asrtool.transcribe.segments import Piece
 
-GROUP_S = 600.0  # speech that is normalised together, and sorted by length before it becomes batches
-PIECE_S = 5.0  # of speech, about: how many pieces there will be
+GROUP_S = 600.0  # of speech that is normalised at once, and sorted by length into batches
+PIECE_S = 5.0  # mean length of a piece, to estimate their number
 
 
 @dataclass
 class SpeakerNormaliser:
-    """Normalisation of each speaker so far."""
+    """Normalisation by all pieces of each speaker so far."""
 
     sums: Cmvn
     moments: dict[str, Moments] = field(default_factory=dict)
 
-    def hear(self, pieces: Iterable[Piece]) -> None:
-        """Pieces that are recognised next."""
+    def update(self, pieces: Iterable[Piece]) -> None:
+        """Add the statistics of the next pieces."""
         for piece in pieces:
             add_moments(self.moments, {piece.speaker: Moments.of(piece.feats_TF)})
         for speaker, moments in self.moments.items():
@@ -53,7 +53,7 @@ class SpeakerNormaliser:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Model and search of a Trained, with the parameters of its method."""
+    """Model and search of a Trained, with the tuned parameters of one method."""
 
     origin: Trained
     acoustic: AcousticModel
@@ -69,10 +69,9 @@ class Recogniser:
         return Tokenizer.load(folder)
 
     def words(self, pieces: Iterable[Piece], duration_s: float | None) -> list[tuple[Piece, tuple[Word, ...]]]:
-        """Each piece with its words, whose times count from its beginning; in order.
+        """Return each piece with its words, in order; times count from its start.
 
-        `duration_s` of the recording is for the progress, which counts seconds, since only the end shows how many
-        pieces there are.
+        `duration_s` of the recording is for the progress bar: the number of pieces is known only at the end.
         """
         kept: list[Piece] = []
 
@@ -85,7 +84,7 @@ class Recogniser:
         return list(zip(kept, decoded.words[self.parameters], strict=True))
 
     def search(self, scores_TV: np.ndarray) -> tuple[Word, ...]:
-        """The words of one piece by its scores, searched in this process."""
+        """Search the scores of one piece in this process; return its words."""
         method = self.decoder.searches.methods[self.parameters.method]
         (found,) = method.complete([method.search(scores_TV, method.first_pass(self.parameters))])
         (words,) = method.choose(found, [self.parameters])
@@ -93,11 +92,11 @@ class Recogniser:
 
     def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
         """Yield the scores of pieces in order; AsrtoolError for one with NaN."""
-        voices = SpeakerNormaliser(Cmvn(self.origin.sums, self.features.cmvn))
+        normaliser = SpeakerNormaliser(Cmvn(self.origin.sums, self.features.cmvn))
         number = 0
         for group in _groups(pieces, GROUP_S):
-            voices.hear(group)
-            inputs = [voices.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
+            normaliser.update(group)
+            inputs = [normaliser.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
             for piece, scores_TV in zip(group, self._scores(inputs), strict=True):
                 check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
                 of_piece = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
@@ -106,7 +105,7 @@ class Recogniser:
                 number += 1
 
     def _scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Compute scores in batches of like length."""
+        """Compute scores in batches of similar length."""
         device = choose_device()
         model = self.acoustic.model.to(device).eval()
         scores: list[np.ndarray] = [np.zeros(0)] * len(inputs)
@@ -147,18 +146,18 @@ def open_recogniser(trained: Trained, method: str | None = None, num_jobs: int =
 
 
 def _noted(pieces: Iterable[Piece], into: list[Piece]) -> Iterator[Piece]:
-    """The pieces, which are added to `into` without their features."""
+    """Yield the pieces; add them to `into` without their features."""
     for piece in pieces:
         into.append(dataclasses.replace(piece, feats_TF=piece.feats_TF[:0]))
         yield piece
 
 
-def _groups(pieces: Iterable[Piece], most_s: float) -> Iterator[list[Piece]]:
-    """Runs of pieces that are `most_s` long together, the last one shorter."""
+def _groups(pieces: Iterable[Piece], min_s: float) -> Iterator[list[Piece]]:
+    """Yield groups of pieces of at least `min_s`; the last one may be shorter."""
     group: list[Piece] = []
     for piece in pieces:
         group.append(piece)
-        if sum(each.duration_s for each in group) >= most_s:
+        if sum(each.duration_s for each in group) >= min_s:
             yield group
             group = []
     if group:

@@ -58,7 +58,7 @@ class Segmenter:
         self._rate = sampling_rate_hz
         self._step = round(FRAME_S * sampling_rate_hz)
         self._longest = round((longest_s - 2 * OVERLAP_S) / FRAME_S)
-        self._waiting: list[np.ndarray] = []  # samples that are no whole chunk yet
+        self._waiting: list[np.ndarray] = []  # samples of an incomplete chunk
         self._samples = np.zeros(0, np.float32)  # from frame `_first` on
         self._levels = np.zeros(0, np.float32)  # dB, of the same frames
         self._first = 0  # frame
@@ -69,7 +69,7 @@ class Segmenter:
         self._overlap = 0  # frames of the open piece that the one before has
 
     def add(self, samples_S: np.ndarray) -> Iterator[Segment]:
-        """The pieces that end in these samples."""
+        """Yield the segments that end in these samples."""
         self._waiting.append(samples_S)
         size = self._step * round(CHUNK_S / FRAME_S)
         if sum(map(len, self._waiting)) >= size:
@@ -77,10 +77,10 @@ class Segmenter:
             whole = len(samples_S) // size * size
             self._waiting = [samples_S[whole:]]
             for begin in range(0, whole, size):
-                yield from self._hear(samples_S[begin : begin + size])
+                yield from self._add_chunk(samples_S[begin : begin + size])
 
-    def _hear(self, samples_S: np.ndarray) -> Iterator[Segment]:
-        """A chunk; the last one may be shorter."""
+    def _add_chunk(self, samples_S: np.ndarray) -> Iterator[Segment]:
+        """Yield the segments that end in a chunk; the last one may be shorter."""
         levels = levels_of(samples_S, self._step)
         if not len(levels):
             return
@@ -91,18 +91,18 @@ class Segmenter:
         self._levels = np.concatenate([self._levels, levels])
         for frame, is_speech in enumerate((levels > floor).tolist(), start):
             yield from self._step_over(frame, is_speech)
-        self._forget()
+        self._drop_samples()
 
     def open_piece(self) -> Segment | None:
-        """The segment that has not ended, so far; None in a pause."""
+        """Return the segment that has not ended; None in a pause."""
         if self._begin is None:
             return None
         return self._piece(self._begin, self._first + len(self._levels))
 
     def end(self) -> Iterator[Segment]:
-        """The pieces that the end of the channel completes."""
+        """Yield the segments that end with the channel."""
         if self._waiting:
-            yield from self._hear(np.concatenate(self._waiting))
+            yield from self._add_chunk(np.concatenate(self._waiting))
         if self._begin is not None:
             stop = min(self._last_speech + 1 + round(KEPT_S / FRAME_S), self._first + len(self._levels))
             yield self._piece(self._begin, stop)
@@ -138,11 +138,11 @@ class Segmenter:
         return piece
 
     def _piece(self, begin: int, stop: int) -> Segment:
-        # A copy: the samples that it is cut from are much longer, and would stay in memory with it.
+        # A copy, since a view would keep the whole array in memory.
         part_S = self._samples[(begin - self._first) * self._step : (stop - self._first) * self._step].copy()
         return Segment(begin * self._step / self._rate, part_S, self._overlap * self._step / self._rate)
 
-    def _forget(self) -> None:
+    def _drop_samples(self) -> None:
         """Drop samples that no segment can need any more."""
         kept = self._first + len(self._levels) - round(KEPT_S / FRAME_S)
         first = self._begin if self._begin is not None else max(self._first, kept)
@@ -152,7 +152,7 @@ class Segmenter:
 
 
 def levels_of(samples_S: np.ndarray, step: int) -> np.ndarray:
-    """The level of each whole frame of `step` samples, dB of full scale, float32."""
+    """Return the level of each whole frame of `step` samples, dBFS, float32."""
     num_frames = len(samples_S) // step
     frames = samples_S[: num_frames * step].reshape(num_frames, step)
     power = (frames - frames.mean(axis=1, keepdims=True)).astype(np.float64) ** 2
@@ -166,7 +166,7 @@ class Piece:
     speaker: str  # a name for the channel
     begin_s: float
     duration_s: float
-    overlap_s: float  # its first seconds that are also the last ones of the piece before
+    overlap_s: float  # at its start, with the piece before
     feats_TF: np.ndarray
 
     @property
@@ -176,32 +176,32 @@ class Piece:
 
 
 @dataclass
-class Listener:
-    """Reads one recording; `heard_s` grows as it does."""
+class RecordingReader:
+    """Reads the pieces of one recording; counts the seconds read in `audio_s`."""
 
     sound: Sound
     features: Features
     channels: Sequence[int]  # from 0 on; none where all are mixed into one
-    label: str = ""  # before its name, where several recordings are transcribed together
-    heard_s: float = 0.0
+    label: str = ""  # before its name, if recordings share batches
+    audio_s: float = 0.0
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces of all channels in order of their ends."""
         extractor: FeatureType = self.features.type.load()(self.features)
         segmenters = [Segmenter(self.sound.sampling_rate_hz, LONGEST_S) for _ in self.channels or (0,)]
         for block_CS in self.sound.blocks:
-            self.heard_s += block_CS.shape[1] / self.sound.sampling_rate_hz
+            self.audio_s += block_CS.shape[1] / self.sound.sampling_rate_hz
             rows = block_CS[list(self.channels)] if self.channels else block_CS.mean(axis=0, keepdims=True)
             for number, segmenter in enumerate(segmenters):
-                yield from self._made(number, segmenter.add(rows[number]), extractor)
+                yield from self._pieces_of(number, segmenter.add(rows[number]), extractor)
         for number, segmenter in enumerate(segmenters):
-            yield from self._made(number, segmenter.end(), extractor)
+            yield from self._pieces_of(number, segmenter.end(), extractor)
 
     def speaker(self, number: int) -> str:
-        """The name of the channel that is number `number` of those listened to."""
+        """Return the speaker name of channel number `number` of `channels`."""
         return f"{self.label}{self.sound.name}-{self.channels[number] + 1 if self.channels else 1}"
 
-    def _made(self, number: int, segments: Iterator[Segment], extractor: FeatureType) -> Iterator[Piece]:
+    def _pieces_of(self, number: int, segments: Iterator[Segment], extractor: FeatureType) -> Iterator[Piece]:
         for segment in segments:
             feats_TF = frames_of(segment.samples_S, self.sound.sampling_rate_hz, self.features, extractor)
             if len(feats_TF):

@@ -25,12 +25,12 @@ from asrtool.files import check_files, make_folder_of, mark_files, write_text
 from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, AudioInput, is_pipe, name_of, open_sound, readable
+from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
 from asrtool.transcribe.recogniser import GROUP_S, Recogniser, SpeakerNormaliser
-from asrtool.transcribe.segments import EACH, Listener, Piece, choose_channels
-from asrtool.transcribe.stitch import Heard, moved, stitch
+from asrtool.transcribe.segments import EACH, Piece, RecordingReader, choose_channels
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
-Tried = Transcript | AsrtoolError
+Outcome = Transcript | AsrtoolError
 TOGETHER_S = 0.4 * GROUP_S  # twice this and overlaps are normalised as one group, so each recording as if alone
 
 
@@ -55,63 +55,67 @@ def transcribe(recogniser: Recogniser, audio: AudioInput, channels: str = EACH) 
     return read_transcript(found)
 
 
-def read_transcript(found: Tried) -> Transcript:
+def read_transcript(found: Outcome) -> Transcript:
     """Return a transcript of `transcribe_several`; raises its error."""
     if isinstance(found, AsrtoolError):
         raise found
     return found
 
 
-def transcribe_several(recogniser: Recogniser, audio: Iterable[AudioInput], channels: str = EACH) -> Iterator[Tried]:
-    """Yield what `transcribe` gives or raises, in order; short ones share batches."""
-    waiting: list[tuple[Listener, Iterable[Piece]] | AsrtoolError] = []
+def transcribe_several(recogniser: Recogniser, audio: Iterable[AudioInput], channels: str = EACH) -> Iterator[Outcome]:
+    """Yield transcripts or errors in order; short recordings share batches."""
+    waiting: list[tuple[RecordingReader, Iterable[Piece]] | AsrtoolError] = []
     waiting_s = 0.0
     for number, each in enumerate(audio, 1):
         try:
             with open_sound(each) as sound:
                 chosen = choose_channels(sound, channels)
-                listener = Listener(sound, recogniser.features, chosen, f"{number}:")
+                reader = RecordingReader(sound, recogniser.features, chosen, f"{number}:")
                 if (sound.duration_s or math.inf) * (len(chosen) or 1) > TOGETHER_S:
-                    yield from _tried(recogniser, waiting)
+                    yield from _outcomes(recogniser, waiting)
                     waiting, waiting_s = [], 0.0
-                    yield from _tried(recogniser, [(listener, listener.pieces())])
+                    yield from _outcomes(recogniser, [(reader, reader.pieces())])
                     continue
-                pieces = list(listener.pieces())
-                waiting.append((listener, pieces))
+                pieces = list(reader.pieces())
+                waiting.append((reader, pieces))
                 waiting_s += sum(piece.duration_s for piece in pieces)
         except AsrtoolError as error:
             waiting.append(error)
         if waiting_s >= TOGETHER_S:
-            yield from _tried(recogniser, waiting)
+            yield from _outcomes(recogniser, waiting)
             waiting, waiting_s = [], 0.0
-    yield from _tried(recogniser, waiting)
+    yield from _outcomes(recogniser, waiting)
 
 
-def _tried(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterable[Piece]] | AsrtoolError]) -> Iterator[Tried]:
+def _outcomes(
+    recogniser: Recogniser, recordings: Sequence[tuple[RecordingReader, Iterable[Piece]] | AsrtoolError]
+) -> Iterator[Outcome]:
     """Yield the transcript, or the error, of each recording in order."""
-    read = [each for each in heard if not isinstance(each, AsrtoolError)]
+    read = [each for each in recordings if not isinstance(each, AsrtoolError)]
     try:
-        found: Iterator[Tried] = iter([*_transcripts(recogniser, read)])
+        found: Iterator[Outcome] = iter([*_transcripts(recogniser, read)])
     except AsrtoolError as error:
         found = iter([error] * len(read))
-    for each in heard:
+    for each in recordings:
         yield each if isinstance(each, AsrtoolError) else next(found)
 
 
-def _transcripts(recogniser: Recogniser, heard: Sequence[tuple[Listener, Iterable[Piece]]]) -> Iterator[Transcript]:
+def _transcripts(
+    recogniser: Recogniser, recordings: Sequence[tuple[RecordingReader, Iterable[Piece]]]
+) -> Iterator[Transcript]:
     """Yield the transcript of each recording; all of their pieces are searched first."""
-    if not heard:
+    if not recordings:
         return
-    durations = [listener.sound.duration_s for listener, _ in heard]
+    durations = [reader.sound.duration_s for reader, _ in recordings]
     total_s = None if None in durations else sum(duration_s or 0.0 for duration_s in durations)
-    found = recogniser.words(itertools.chain.from_iterable(pieces for _, pieces in heard), total_s)
-    for listener, _ in heard:
-        channels = listener.channels or (0,)
-        names = [listener.speaker(number) for number in range(len(channels))]
+    found = recogniser.words(itertools.chain.from_iterable(pieces for _, pieces in recordings), total_s)
+    for reader, _ in recordings:
+        channels = reader.channels or (0,)
+        names = [reader.speaker(number) for number in range(len(channels))]
         lines = [line for name, channel in zip(names, channels, strict=True) for line in _lines(found, name, channel)]
         lines.sort(key=lambda line: line.begin_s)
-        sound = listener.sound
-        yield Transcript(sound.name, listener.heard_s, len(channels), tuple(lines), sound.path)
+        sound = reader.sound
+        yield Transcript(sound.name, reader.audio_s, len(channels), tuple(lines), sound.path)
 
 
 def transcribe_all(
@@ -145,7 +149,7 @@ def transcribe_all(
             logging.info(
                 "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, found.num_channels, num_words
             )
-            if nums[Path(each.name).name] > 1:  # as x.wav in two folders, which a ctm has to tell apart
+            if nums[Path(each.name).name] > 1:  # as x.wav in two folders, which a ctm must distinguish
                 found = replace(found, name=readable(each.name))
             for form in forms:
                 text = FORMATS[form][1](found)
@@ -167,8 +171,8 @@ def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterat
         yield lambda paths, total: transcribe_several(recogniser, paths, channels)
         return
 
-    def in_process(paths: list[str]) -> list[Tried]:
-        logging.getLogger().setLevel(logging.WARNING)  # how far each process has come would be lines in no order
+    def in_process(paths: list[str]) -> list[Outcome]:
+        logging.getLogger().setLevel(logging.WARNING)  # else the progress of all processes is logged in random order
         return [*transcribe_several(recogniser, paths, channels)]
 
     with process_pool(in_process, at_once) as pool:
@@ -229,11 +233,11 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
 
 def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channel: int) -> list[Line]:
     pieces = [
-        Heard(piece.begin_s, piece.end_s, moved(words, piece.begin_s), piece.overlap_s)
+        Recognised(piece.begin_s, piece.end_s, shifted(words, piece.begin_s), piece.overlap_s)
         for piece, words in found
         if piece.speaker == speaker
     ]
-    return [Line(channel + 1, heard.begin_s, heard.end_s, heard.words) for heard in stitch(pieces)]
+    return [Line(channel + 1, each.begin_s, each.end_s, each.words) for each in join_overlaps(pieces)]
 
 
 def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Piece:
@@ -248,9 +252,9 @@ def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Pi
 def features_of(recogniser: Recogniser, audio: AudioInput, channel: int) -> np.ndarray:
     """Return frames (T, F) of a channel, from 1 on, normalised as its only speaker."""
     piece = whole_channel(recogniser, audio, channel)
-    voices = SpeakerNormaliser(Cmvn(recogniser.origin.sums, recogniser.features.cmvn))
-    voices.hear([piece])
-    return voices.sums.normalise(piece.speaker, piece.feats_TF)
+    normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.sums, recogniser.features.cmvn))
+    normaliser.update([piece])
+    return normaliser.sums.normalise(piece.speaker, piece.feats_TF)
 
 
 def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) -> Transcript:

@@ -109,14 +109,14 @@ def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None
     work = make_work(tmp_path / "work")
     random = np.random.default_rng(1)
     long_TF, short_TF = (random.normal(2, 5, size=(num, 20)).astype(np.float32) for num in (600, 50))
-    voices = SpeakerNormaliser(Cmvn(work / "features" / "train", "speaker"))
+    normaliser = SpeakerNormaliser(Cmvn(work / "features" / "train", "speaker"))
     pieces = [Piece("a", 0.0, 6.0, 0.0, long_TF), Piece("b", 0.0, 0.5, 0.0, short_TF)]
-    voices.hear(pieces)
-    found = voices.sums.normalise("a", long_TF)
+    normaliser.update(pieces)
+    found = normaliser.sums.normalise("a", long_TF)
     assert np.allclose(found.mean(axis=0), 0, atol=1e-3)
     assert np.allclose(found.std(axis=0), 1, atol=1e-3)
     everyone = Cmvn(work / "features" / "train", "global")
-    assert np.allclose(voices.sums.normalise("b", short_TF), everyone.normalise("b", short_TF))  # too little of it
+    assert np.allclose(normaliser.sums.normalise("b", short_TF), everyone.normalise("b", short_TF))  # too little of it
 
 
 @pytest.mark.parametrize("form", ["ctm", "srt", "vtt", "textgrid", "json", "lhotse"])

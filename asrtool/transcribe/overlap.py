@@ -7,49 +7,49 @@ from dataclasses import dataclass
 
 from asrtool.decode.words import Word
 
-SAME_WORD_S = 0.3  # middles of one word, heard in two pieces, are at most so far apart
+SAME_WORD_S = 0.3  # largest distance between the middles of a word in two pieces
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A piece and its words, with times from the start of the recording."""
+class Recognised:
+    """Piece with its words; times count from the start of the recording."""
 
     begin_s: float
     end_s: float
     words: tuple[Word, ...]
-    overlap_s: float = 0.0  # its first seconds, which the piece before has as well
+    overlap_s: float = 0.0  # at its start, with the piece before
 
 
-def stitch(pieces: Iterable[Heard]) -> list[Heard]:
-    """The pieces of one channel, in order, with each word in one of them.
+def join_overlaps(pieces: Iterable[Recognised]) -> list[Recognised]:
+    """Return the pieces of one channel in order, with each word in one of them.
 
-    Where two overlap, the words that both have at nearly the same time, in the same order, show the seam: the one
-    nearest to the middle of what they share. Where they have none alike, the seam is that middle; a word of the second
-    piece that began before the last word of the first has ended is left out.
+    Two overlapping pieces are cut at a word that both have at nearly the same time: the one nearest to the middle of
+    the overlap. Without such a word they are cut at that middle; a word of the second piece that begins before the
+    last word of the first has ended is dropped.
     """
-    done: list[Heard] = []
+    done: list[Recognised] = []
     for piece in pieces:
         if piece.overlap_s and done:
-            before, after = _part(done[-1].words, piece.words, piece.begin_s, piece.begin_s + piece.overlap_s)
+            before, after = _split(done[-1].words, piece.words, piece.begin_s, piece.begin_s + piece.overlap_s)
             seam_s = piece.begin_s + piece.overlap_s / 2
-            done[-1] = Heard(done[-1].begin_s, seam_s, before, done[-1].overlap_s)
-            piece = Heard(seam_s, piece.end_s, after)
+            done[-1] = Recognised(done[-1].begin_s, seam_s, before, done[-1].overlap_s)
+            piece = Recognised(seam_s, piece.end_s, after)
         done.append(piece)
     return done
 
 
-def moved(words: Iterable[Word], by_s: float) -> tuple[Word, ...]:
+def shifted(words: Iterable[Word], by_s: float) -> tuple[Word, ...]:
     """Return the same words, `by_s` later."""
     return tuple(word._replace(begin_s=word.begin_s + by_s, end_s=word.end_s + by_s) for word in words)
 
 
-def _part(
+def _split(
     first: Sequence[Word], second: Sequence[Word], begin_s: float, end_s: float
 ) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     middle_s = (begin_s + end_s) / 2
     from_i = next((i for i, word in enumerate(first) if word.end_s > begin_s), len(first))
     to_j = next((j for j, word in enumerate(second) if word.begin_s >= end_s), len(second))
-    if shared := _alike(first[from_i:], second[:to_j]):
+    if shared := _common(first[from_i:], second[:to_j]):
         nearest = min(shared, key=lambda pair: abs(_middle(first[from_i + pair[0]]) - middle_s))
         return tuple(first[: from_i + nearest[0] + 1]), tuple(second[nearest[1] + 1 :])
     before = tuple(word for word in first if _middle(word) < middle_s)
@@ -57,7 +57,7 @@ def _part(
     return before, tuple(word for word in second if _middle(word) >= middle_s and word.begin_s >= last_s - 1e-6)
 
 
-def _alike(first: Sequence[Word], second: Sequence[Word]) -> list[tuple[int, int]]:
+def _common(first: Sequence[Word], second: Sequence[Word]) -> list[tuple[int, int]]:
     """Return pairs of indices of equal words, in the order of both.
 
     Repeated words can be paired in several ways; the alignment that is nearest in time as a whole is taken. A pair at
