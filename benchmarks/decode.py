@@ -89,7 +89,7 @@ def measure(work: Path, acoustic: AcousticModel, dev: list[Scored], rounds: int)
             method.found = [method.run(scored) for scored in dev]
             method.seconds.append(time.process_time() - start_s)
     audio_s = sum(scored.utterance.duration_s for scored in dev)
-    texts = [scored.utterance.said for scored in dev]
+    texts = [scored.utterance.transcript for scored in dev]
     print(f"{audio_s:.0f} s of speech, {rounds} rounds\n")
     print("| method | real-time factor | times bare kaldi-decoder | WER on dev |\n|---|---|---|---|")
     bare_s = statistics.median(methods["kaldi-decoder, bare"].seconds)

@@ -26,7 +26,7 @@ UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts
 
 @dataclass(frozen=True)
 class Release:
-    """Data as published; paths.KEY says where, in folders or tar files."""
+    """Published data, in the folders or tar files of paths.KEY."""
 
     name: str  # of its folder below the corpus folder
     title: str

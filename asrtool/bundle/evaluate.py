@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from asrtool.bundle.trained import Trained
-from asrtool.data.features.further_sets import write_alone
+from asrtool.data.features.further_sets import write_separate_set
 from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.decode.decode import decode_run
@@ -50,7 +50,7 @@ def evaluate(
                 error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
             raise
         (folder / "features").mkdir()
-        drops = write_alone(folder / "features" / name, trained.sums, manifests, features)
+        drops = write_separate_set(folder / "features" / name, trained.sums, manifests, features)
         if drops:
             logging.warning(
                 "%d utterances have no usable audio, the first is %s: %s", len(drops), drops[0].id, drops[0].detail

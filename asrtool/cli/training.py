@@ -98,7 +98,7 @@ def train(
     from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import code_of
-    from asrtool.train.derived_settings import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
+    from asrtool.train.derived_settings import aligner_settings, hybrid_settings, init_from_hybrid, last_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.loop.straggler import InjectionOptions
     from asrtool.train.run import join as join_training
@@ -111,7 +111,7 @@ def train(
     elif hybrid:
         config = hybrid_settings(config)
     else:
-        config = last_settings(begin_with_hybrid(config, init) if init else config)
+        config = last_settings(init_from_hybrid(config, init) if init else config)
     injection = InjectionOptions(dict(slow), compute_ms)
     code = code_of(f"{__name__}:train", config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)

@@ -33,7 +33,7 @@ def format_ctm(segments: Iterable[Segment]) -> str:
     """The text of a ctm, sorted by recording, channel and start.
 
     Segments of one side may overlap a little, because test segments are widened. The overlap is parted in its middle,
-    and each segment keeps its words on its own part, so that their order in time is the order in which they were said.
+    and each segment keeps its words on its own part, so that words stay in spoken order.
     """
     lines = []
     ordered = sorted(segments, key=lambda s: (s.recording, s.channel, s.start_s, s.duration_s))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from asrtool.data.batches import Batch, Lengths, load_ahead, pad_feats, plan_eval
-from asrtool.data.remote.features import reading_ahead
+from asrtool.data.remote.features import prefetching
 from asrtool.data.storage.index import WINDOW_SHARDS, Utterance
 from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
@@ -149,7 +149,7 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
     Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
     """
     numbers = list(dict.fromkeys(utterance.shard for utterance in reader.index))
-    batches = reading_ahead(
+    batches = prefetching(
         reader.directory,
         plan_eval(Lengths.of(reader.index), max_frames),
         lambda batch: batch.window,

@@ -77,7 +77,7 @@ class Axis:
     prefer: Callable[[float], float] = float  # among values with equally many errors the one for which this is lowest
     limits: tuple[float, float] = ANY  # least and greatest value that a tuning.json may have
     whole: bool = False
-    expected: str = ""  # said of a value that may not be, by default what the limits are
+    expected: str = ""  # for the error of a value out of range; by default the limits
 
     def tried(self, base: DecodingParameters | None) -> list[float]:
         """Every value once, in order."""

@@ -77,7 +77,7 @@ def side_by_side(
 
 
 def _count(decoded: Decoded) -> Iterator[tuple[DecodingParameters, Counts]]:
-    texts = [utterance.said for utterance in decoded.utterances]
+    texts = [utterance.transcript for utterance in decoded.utterances]
     count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
     for parameters, found in decoded.words.items():
         texts_found = (tuple([word.text for word in words]) for words in found)

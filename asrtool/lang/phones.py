@@ -34,7 +34,7 @@ SPOKEN_NOISE = "[vocalized-noise]"  # the pronunciation of a word without letter
 
 SIBILANTS = frozenset(("S", "Z", "SH", "ZH", "CH", "JH"))
 VOICELESS = frozenset(("P", "T", "K", "F", "TH", "S", "SH", "CH"))
-# Endings and their sound; Z and D are said as the phone before them asks for.
+# Endings and their sound; the phone before decides how Z and D are pronounced.
 ENDINGS = {
     "'s": "Z", "s'": "Z", "s": "Z", "'": "", "'d": "D", "ed": "D", "'ll": "AH L", "'ve": "AH V", "'re": "ER",
     "n't": "AH N T", "ing": "IH NG", "in'": "AH N", "er": "ER", "ly": "L IY", "ish": "IH SH", "able": "AH B AH L",
@@ -49,7 +49,7 @@ LETTER_NAMES = {
 }  # fmt: skip
 
 # Letters and their phones, the first row that matches wins. In the patterns @ is a silent e: one consonant and e,
-# then perhaps an ending. A word broken off ends in -, so that what is said of its end ($) does not hold.
+# then perhaps an ending. A word broken off ends in -, so rules for its end ($) do not apply.
 RULES = r"""
 ^aa AA ; augh AO ; au|aw AO ; air|aer EH R ; are$ EH R ; ai|ay EY ; a$ AH ; (?<=w)ar AO R ; (?<=.)ard$ ER D
 (?<=...)ar$ ER ; arr(?=[aeiou]) EH R ; ar(?=[eiy]) EH R ; ar AA R ; al(?=k) AO ; (?<=..)ally$ AH L IY ; all AO L

@@ -168,14 +168,14 @@ def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
     Characters suffice for a few words; a whole word as one token is learned from that word alone. If each word is a
     character, it is learned from that anyway, with one token instead of two.
     """
-    said = [word for line in lines for word in line.split() if word not in TAGS]
-    different = set(said)
+    spoken = [word for line in lines for word in line.split() if word not in TAGS]
+    different = set(spoken)
     if max(map(len, different), default=0) == 1:
         reason = f"characters and tags need {num_required} and each of {len(different)} characters is a word"
         return num_required + len(different), reason
-    more = min(len(said) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)
+    more = min(len(spoken) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)
     more = max(0, min(more, LARGEST_CHOSEN - num_required))
-    of_text = f"{len(said)} words, {len(different)} different, are enough for {more} more"
+    of_text = f"{len(spoken)} words, {len(different)} different, are enough for {more} more"
     return num_required + more, f"characters and tags need {num_required} and {of_text}"
 
 

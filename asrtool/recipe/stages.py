@@ -109,7 +109,7 @@ CUTTING = (
 # An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
 CHAIN = (
     trained_aside("aligner", "A model that needs no alignment makes the first one.", "--aligner", "cut"),
-    aligned_by("aligner", "targets", "Where each token was said says what the frames are."),
+    aligned_by("aligner", "targets", "The positions of tokens are the targets of frames."),
     trained_aside(
         "hybrid", "A model of frames aligns them better than the one that it learns from.", "--hybrid", "targets", "cut"
     ),

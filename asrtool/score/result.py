@@ -172,20 +172,20 @@ def count_characters(pairs: Iterable[Pair], has_marks: bool = True) -> Character
     `has_marks`: parentheses around a word mark it as optional.
     """
     ref, hyp = "", ""
-    for kind, said, heard in pairs:
+    for kind, ref_word, hyp_word in pairs:
         if kind == "C":
-            if said and heard:
-                ref, hyp = ref + said, hyp + said
+            if ref_word and hyp_word:
+                ref, hyp = ref + ref_word, hyp + ref_word
             continue
-        ref, hyp = ref + _bare(said, has_marks), hyp + _bare(heard, has_marks)
+        ref, hyp = ref + _bare(ref_word, has_marks), hyp + _bare(hyp_word, has_marks)
     return Characters(len(ref), edit_distance(ref, hyp))
 
 
 def edit_distance(a: str, b: str) -> int:
-    """The fewest characters to substitute, delete or insert that make `b` of `a`.
+    """Return the Levenshtein distance of two texts.
 
-    A row of the table of distances is two integers, a bit a character: where it rises by one from one character of `a`
-    to the next, and where it falls (H. Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit
+    Each row of the distance table is two integers with a bit for each character of `a`: where the distance rises by
+    one, and where it falls (H. Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit
     distances", Nordic Journal of Computing 10, 2003).
     """
     start = len(commonprefix((a, b)))  # noqa: RUF071, these are texts
@@ -194,13 +194,13 @@ def edit_distance(a: str, b: str) -> int:
     a, b = a[: len(a) - end], b[: len(b) - end]
     if not a or not b:
         return len(a) + len(b)
-    places: defaultdict[str, int] = defaultdict(int)
-    for place, character in enumerate(a):
-        places[character] |= 1 << place
+    masks: defaultdict[str, int] = defaultdict(int)
+    for i, character in enumerate(a):
+        masks[character] |= 1 << i
     every, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
     rises, falls, distance = every, 0, len(a)
     for character in b:
-        equal = places.get(character, 0)
+        equal = masks.get(character, 0)
         diagonal = ((((equal & rises) + rises) ^ rises) | equal | falls) & every
         down = falls | (every & ~(diagonal | rises))
         up = rises & diagonal

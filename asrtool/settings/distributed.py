@@ -95,14 +95,14 @@ class Distributed:
         if num and getattr(self.strategy.settings, "num_servers", 0) > num:
             raise ValueError(f"{what}, and distributed.{name}.num_servers is larger: expected {num} at most")
 
-    def rate_factor(self, num_learners: int, begun_with: int) -> float | None:
+    def rate_factor(self, num_learners: int, initial_num_learners: int) -> float | None:
         """The batch of `num_learners` as a multiple of the reference; None without one.
 
         Each learner keeps the batch that it had with the number of learners that training has begun with.
         """
         if not self.reference_batch_s:
             return None
-        return self.global_batch_s * num_learners / begun_with / self.reference_batch_s
+        return self.global_batch_s * num_learners / initial_num_learners / self.reference_batch_s
 
 
 def joinable_strategies() -> list[str]:

@@ -94,7 +94,7 @@ def last_settings(config: Config) -> Config:
     )
 
 
-def begin_with_hybrid(config: Config, model: Path) -> Config:
+def init_from_hybrid(config: Config, model: Path) -> Config:
     """Return `config` with the hybrid `model` as initial model, if wanted.
 
     A model that `config` names stays.

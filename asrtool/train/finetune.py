@@ -30,7 +30,7 @@ NO_EFFECT = (
 )  # on what a frame of an utterance is
 
 
-def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:
+def init_from(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:
     """Load the weights of the model file `path` into `model` with `info`.
 
     The encoder must be the same. The weights of the objective are taken if it and its tokens are the same, else they

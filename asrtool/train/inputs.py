@@ -66,11 +66,11 @@ class Inputs:
         content = {"settings": self.settings, "sha256": self.sha256, "num_learners": num_learners}
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
-    def are_those_of(self, path: Path) -> bool:
+    def match(self, path: Path) -> bool:
         """Return whether inputs.json has the same; a missing setting had its default."""
-        return path.exists() and not self.differ_from(path)
+        return path.exists() and not self.first_difference(path)
 
-    def differ_from(self, path: Path) -> str:
+    def first_difference(self, path: Path) -> str:
         """Return the first setting or file that inputs.json has differently, or ''."""
         found = json.loads(path.read_text(encoding="utf-8"))
         changed = changed_key(flatten(found["settings"]), flatten(self.settings), self.defaults)
@@ -176,7 +176,7 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
         finished = is_finished(out, inputs)
         if not finished:
             stack.enter_context(locked(out, *TRAINING))
-            if not inputs.are_those_of(out / INPUTS):
+            if not inputs.match(out / INPUTS):
                 if any(out.glob("[!.]*")):
                     logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
                     stack.enter_context(locked(out, *TRAINING))  # the other lock has moved with the folder
@@ -187,7 +187,7 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
 
 def is_finished(out: Path, inputs: Inputs) -> bool:
     """Return whether `out` has a finished training of these `inputs`."""
-    return inputs.are_those_of(out / INPUTS) and (out / FINAL).exists()
+    return inputs.match(out / INPUTS) and (out / FINAL).exists()
 
 
 def _check_place(out: Path) -> None:
@@ -204,7 +204,7 @@ def _check_place(out: Path) -> None:
             raise AsrtoolError(what, "choose another folder")
 
 
-def begun_with(out: Path) -> int | None:
+def initial_num_learners(out: Path) -> int | None:
     """Return how many learners the training in `out` began with, None if unknown."""
     try:
         number: int = json.loads((out / INPUTS).read_text(encoding="utf-8"))["num_learners"]

@@ -89,7 +89,7 @@ def _renewed(job: Job) -> Job:
     """
     from asrtool.models.lm.neural_lm import load_neural_lm
 
-    if (job.out / FINAL).exists() and job.inputs.are_those_of(job.out / INPUTS):
+    if (job.out / FINAL).exists() and job.inputs.match(job.out / INPUTS):
         try:
             load_neural_lm(job.out / MODEL)
         except AsrtoolError:

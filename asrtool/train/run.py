@@ -33,7 +33,7 @@ from asrtool.distributed.members.supervisor import (
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.settings.distributed import Distributed, joinable_strategies
-from asrtool.train.inputs import FINAL, INPUTS, begun_with, is_finished, open_training
+from asrtool.train.inputs import FINAL, INPUTS, initial_num_learners, is_finished, open_training
 from asrtool.train.job import Job
 from asrtool.train.ledger import describe_assigned, examine_lost, forget_assigned
 from asrtool.train.loop.stop import Left, Stopped
@@ -73,7 +73,7 @@ def _check_joinable(job: Job) -> None:
             f"--join: a training by strategy {name} cannot be joined, expected one of {known}",
             "start it again with more learners: it resumes from its last checkpoint",
         )
-    if (job.out / INPUTS).exists() and (other := job.inputs.differ_from(job.out / INPUTS)):
+    if (job.out / INPUTS).exists() and (other := job.inputs.first_difference(job.out / INPUTS)):
         raise AsrtoolError(
             f"{job.out}: the training there has another {other}",
             "join it with the settings and data that it was started with",
@@ -198,7 +198,7 @@ def prepare(job: Job, world: World) -> Training:
     from asrtool.train.loop.loop import Training
 
     torch.manual_seed(job.optimisation.seed)
-    num_begun = begun_with(job.out) or world.size
+    num_begun = initial_num_learners(job.out) or world.size
     batch_s = job.distributed.global_batch_s / num_begun
     if batch_s and num_begun != world.size:
         what = "%d learners instead of %d: each keeps its batch of %g s, so the batch of all is %g s"

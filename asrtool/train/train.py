@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.data.storage.alignment import check_made_of
+from asrtool.data.storage.alignment import check_alignment_inputs
 from asrtool.data.storage.index import read_feature_settings
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import tokenizer_file
@@ -51,7 +51,7 @@ def acoustic_job(
     check_parts([read_feature_settings(features)], config)
     if targets:
         indexes = {name: inputs.sha256[f"features/{name}/index.jsonl"] for name in ("train", "dev")}
-        check_made_of(targets, indexes, inputs.sha256[f"tokenizer/{tokenizer_file(tokenizer).name}"])
+        check_alignment_inputs(targets, indexes, inputs.sha256[f"tokenizer/{tokenizer_file(tokenizer).name}"])
     columns = ColumnsFolder(out / COLUMNS, inputs.sha256, {"model": inputs.settings["model"], "code": code})
     return Job(
         out=out,
@@ -118,14 +118,14 @@ def _build_model(
 ) -> tuple[AcousticModel, dict[str, Any]]:
     """Build the initial model and the info of its file; `sizes` as build_model."""
     from asrtool.models.acoustic import build_model, tree_to_info
-    from asrtool.train.finetune import begin_with, freeze
+    from asrtool.train.finetune import freeze, init_from
 
     num_features, num_tokens, tree = sizes
     info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **of_data}
     info |= tree_to_info(tree)
     model = build_model(config.model, num_features, num_tokens, tree)
     if config.train.init_model:
-        begin_with(model, config.train.init_model, info)
+        init_from(model, config.train.init_model, info)
     freeze(model, config.train.frozen)
     return model, info
 

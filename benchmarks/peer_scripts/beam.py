@@ -48,7 +48,7 @@ def write_posteriors(work: Path, out: Path) -> None:
     scored = list(compute_scores(acoustic.model, open_features(work / "features" / "dev", acoustic), 20_000))
     arrays: dict[str, Any] = {each.utterance.id: each.scores_TV for each in scored}
     np.savez(out / "posteriors.npz", **arrays)
-    texts = {each.utterance.id: each.utterance.said for each in scored}
+    texts = {each.utterance.id: each.utterance.transcript for each in scored}
     (out / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
 
 

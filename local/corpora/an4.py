@@ -13,7 +13,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import writing
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
-from asrtool.local.layouts.finish import write_spoken
+from asrtool.local.layouts.finish import write_utterances
 from asrtool.local.releases.releases import find_files
 from asrtool.local.text.text_rules import Rules, normalise
 from asrtool.local.utterances import entries_of, usable_audio
@@ -72,7 +72,7 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
     sounds = usable_audio(files, SAMPLING_RATE_HZ, 1, out, drops)
     spoken = [[_utterance(id_, sounds[id_].duration_s, texts[id_], places[id_])] for id_ in sorted(sounds)]
     rule = functools.partial(normalise, rules=RULES)
-    write_spoken(out, entries_of(sounds), spoken, drops, data, lambda _: "an4", rule)
+    write_utterances(out, entries_of(sounds), spoken, drops, data, lambda _: "an4", rule)
 
 
 def _utterance(id_: str, duration_s: float, text: str, place: str) -> Entry:

@@ -30,7 +30,7 @@ class Line:
     start_s: float
     duration_s: float
     side: str  # A or B
-    said: str
+    transcript: str
     is_doubted: bool = False  # by its transcriber, of some words
 
 
@@ -58,9 +58,9 @@ class Calls:
         for id_, sound in sorted(self.sounds.items()):
             if lines := self.read(id_, sound, faults[id_]):
                 transcribed.append(id_)
-            texts = [normalised(line.id, line.said, self.rule, without_text) for line in lines]
-            said = [(line, text) for line, text in zip(lines, texts, strict=True) if text]
-            entries = [self._entry(id_, line, text, sound) for line, text in said]
+            texts = [normalised(line.id, line.transcript, self.rule, without_text) for line in lines]
+            usable = [(line, text) for line, text in zip(lines, texts, strict=True) if text]
+            entries = [self._entry(id_, line, text, sound) for line, text in usable]
             yield from sorted(entries, key=lambda entry: (entry["start"], entry["channel"], entry["id"]))
         drops += itertools.chain(*faults.values(), without_text)
         sides = (f"{id_}-{side}" for id_ in transcribed for side in "AB")

@@ -18,7 +18,7 @@ from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.corpus import ROLES, TEXT, Release
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.releases.releases import by_stem, find_files
-from asrtool.local.text.numbers import say
+from asrtool.local.text.numbers import verbalise
 from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
 from asrtool.local.utterances import Sound, read_lines, times_run, usable_audio
 from asrtool.settings.data import Data
@@ -50,7 +50,7 @@ RULES = Rules(
         (r"\[pause\]", " "),
     ),
     word=(DOCTORATE, DATE),
-    says=say,
+    verbalise=verbalise,
     words={
         "[laugh]": "[laughter]",
         **dict.fromkeys(("[mn]", "[sigh]", "[lipsmack]", "[breath]", "[cough]", "[sneeze]"), "[vocalized-noise]"),
@@ -144,10 +144,10 @@ def _read_call(turns: Mapping[str, Path], id_: str, sound: Sound, drops: list[Dr
     matches = [match for name, match in found if times_run(name, match[1], match[2], sound, drops)]
     width, lines = len(str(len(matches))), []
     for number, match in enumerate(matches):
-        start_s, end_s, side, said = float(match[1]), float(match[2]), match[3], " ".join(match[4].split())
+        start_s, end_s, side, text = float(match[1]), float(match[2]), match[3], " ".join(match[4].split())
         start_s = FIXED_STARTS.get((id_, start_s, end_s), start_s)
         name = f"{id_}-{number:0{width}d}"
-        lines.append(Line(name, round(start_s, 3), round(end_s - start_s, 3), side, said, "((" in said))
+        lines.append(Line(name, round(start_s, 3), round(end_s - start_s, 3), side, text, "((" in text))
     return lines
 
 

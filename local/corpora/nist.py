@@ -85,10 +85,10 @@ class Evaluation(Corpus):
         glm = find_file(corpus, *self.glm).read_text(encoding="latin-1")
         files = by_stem(corpus / self.audio[0].name, self.audio[1])
         drops: list[Drop] = []
-        said = dict.fromkeys(line.recording for line in lines)
-        drops += [Drop(id_, "no transcript", f"{files[id_]}: not in the stm") for id_ in files if id_ not in said]
-        drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in said if id_ not in files]
-        referenced = {id_: path for id_, path in files.items() if id_ in said}
+        in_stm = dict.fromkeys(line.recording for line in lines)
+        drops += [Drop(id_, "no transcript", f"{files[id_]}: not in the stm") for id_ in files if id_ not in in_stm]
+        drops += [Drop(id_, "no audio", f"in the stm, but {id_}.sph is nowhere") for id_ in in_stm if id_ not in files]
+        referenced = {id_: path for id_, path in files.items() if id_ in in_stm}
         sounds = usable_audio(referenced, SAMPLING_RATE_HZ, NUM_CHANNELS, out / "test", drops)
         scored = [
             line

@@ -20,7 +20,7 @@ from asrtool.data.manifests.manifest import read_lines
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import ROLES, Corpus, Release
-from asrtool.local.layouts.finish import by_recording, write_spoken
+from asrtool.local.layouts.finish import by_recording, write_utterances
 from asrtool.local.releases.releases import find_file, find_files
 from asrtool.local.utterances import staging, warn_of_unknown
 from asrtool.settings.data import Data
@@ -84,7 +84,7 @@ class _ReadByLhotse(Corpus):
             ) from error
         for role in (role for role in self.roles if role in sets):
             spoken = by_recording(sets[role].segments)
-            write_spoken(out / role, sets[role].recordings, spoken, [], data, sets[role].part_of.__getitem__)
+            write_utterances(out / role, sets[role].recordings, spoken, [], data, sets[role].part_of.__getitem__)
 
 
 class LibriSpeech(_ReadByLhotse):

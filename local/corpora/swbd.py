@@ -17,7 +17,7 @@ from asrtool.local.corpora.calls import LICENCE, NUM_CHANNELS, SAMPLING_RATE_HZ,
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
 from asrtool.local.releases.releases import find_files
-from asrtool.local.text.numbers import say
+from asrtool.local.text.numbers import verbalise
 from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
 from asrtool.local.utterances import Sound, read_lines, times_run, usable_audio
 from asrtool.settings.data import Data
@@ -57,13 +57,13 @@ RULES = Rules(
         (r"^\[(.+-|-.+)/.+\]-?$", r"\1"),  # broken off: as said
         (r"^(-?)\[.+/(.+)\]((?:'[a-z]+)?-?)$", r"\1\2\3"),  # mispronounced: as meant
         (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
-        # Of a number what is said of all of it: 40[1k]- is four oh, 19[80s]- nineteen, 5[2]- fifty.
+        # The spoken part of a number: 40[1k]- is four oh, 19[80s]- nineteen, 5[2]- fifty.
         (r"(?<!\d)([2-9])\[\d(?!\d)", r"\g<1>0[x"),
         (r"(?<!\d)(\d)(\d)(?=\[\d(?!\d(?!\d)))", r"\1-\2"),
         (r"(?<=\d\])(?<!\[\d\d\])(\d)(?!0'?s)(\d)(?!\d)", r"\1-\2"),
         (r"(?<=\d)\[[\dx]+\](?=\d)", "-"),  # 2[00]1: two one
         (r"(?<=\d)\[[\dx]+\](?:'?s|st|nd|rd|th)-?$", "-"),  # 19[80]s: nineteen
-        (r"^([a-z])\[&[^\[\]]*\]-?$", r"\1."),  # r[&d]-: letters are said by their names
+        (r"^([a-z])\[&[^\[\]]*\]-?$", r"\1."),  # r[&d]-: letters are spoken by name
         (r"^([a-z])([a-z])\[&[^\[\]]*\]-?$", r"\1._\2."),
         # A part of what hyphens join is a word: -[wall-]to-wall, twenty-[five]-, wall-[to]-wall, s[eventy]-five.
         (r"^-?\[[^\[\]]+-\](?=\w)", ""),
@@ -77,7 +77,7 @@ RULES = Rules(
         DOCTORATE,
         DATE,
     ),
-    says=say,
+    verbalise=verbalise,
 )
 
 

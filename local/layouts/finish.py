@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_line, read_drops, read_sorted, write_counted
 from asrtool.data.manifests.speed_copies import COPY, refuse_copy
-from asrtool.data.manifests.validator import DURATION_TOLERANCE_S, Entry, Tally, channels
+from asrtool.data.manifests.validator import DURATION_TOLERANCE_S, Entry, ManifestCounts, channels
 from asrtool.local.text.own_text import Rule, text_rule
 from asrtool.local.text.references import NO_RULES_GLM, Reference
 from asrtool.local.utterances import normalised, one_word, warn_of_unknown, within
@@ -40,7 +40,7 @@ def copies_among(ids: Collection[str]) -> set[str]:
     return {id_ for id_, names in named.items() if not known.isdisjoint(names)}
 
 
-def say_left_out(where: object, copies: Collection[str], num_all: int, drops: list[Drop]) -> None:
+def log_left_out(where: object, copies: Collection[str], num_all: int, drops: list[Drop]) -> None:
     """Log that `copies` of `num_all` utterances are left out, and add them to `drops`."""
     drops += [Drop(id_, "copy at another speed") for id_ in sorted(copies)]
     if copies:
@@ -50,7 +50,7 @@ def say_left_out(where: object, copies: Collection[str], num_all: int, drops: li
         )  # fmt: skip
 
 
-DENSE = 30  # characters a second that nobody says: fast speech has 20 to 25
+DENSE = 30  # characters a second, impossible for speech: fast speech has 20 to 25
 EARLY_S = 0.01  # by which an utterance may begin before its recording: times are rounded
 LATE_S = DURATION_TOLERANCE_S  # by which it may end after its recording, as Kaldi's extract-segments has it
 ADVICE = "Name them: a column speaker, utt2spk, or a folder for each speaker."
@@ -79,7 +79,7 @@ class Names:
         self._renamed += [name] if name != id_ else []
         return name, True
 
-    def say_renamed(self, where: object) -> None:
+    def log_renamed(self, where: object) -> None:
         """Log how many have got another name."""
         if self._renamed:
             logging.warning(
@@ -102,11 +102,11 @@ def write_set(
     AsrtoolError if too much cannot be used.
     """
     copies = copies_among([segment.id for segment in segments])
-    say_left_out(out, copies, len(segments), drops)
+    log_left_out(out, copies, len(segments), drops)
     kept = [segment for segment in segments if segment.id not in copies]
-    unheard = {s.recording_id for s in segments if s.id in copies} - {s.recording_id for s in kept}
-    heard = (entry for entry in recordings if entry["id"] not in unheard)
-    write_spoken(out, heard, by_recording(kept), drops, data, lambda _: label)
+    unused = {s.recording_id for s in segments if s.id in copies} - {s.recording_id for s in kept}
+    used = (entry for entry in recordings if entry["id"] not in unused)
+    write_utterances(out, used, by_recording(kept), drops, data, lambda _: label)
 
 
 def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]]:
@@ -116,7 +116,7 @@ def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]
         yield [segment.to_dict() for segment in group]
 
 
-def write_spoken(
+def write_utterances(
     out: Path,
     recordings: Iterable[Entry],
     spoken: Iterable[Sequence[Entry]],
@@ -132,14 +132,14 @@ def write_spoken(
     be used, and for an utterance with the id of a speed copy.
     """
     reference = Reference(corpus_of, data.text_rules == "english")
-    tally = Tally(recordings, out)
+    counts = ManifestCounts(recordings, out)
     usable = functools.partial(_usable, rule=rule or text_rule(data), drops=drops)
 
     def kept() -> Iterator[list[Entry]]:
         listed = {drop.id for drop in drops}
         seen, sides, known, num, dense = set(), set(), set(), 0, []
         for entries in spoken:
-            recording = tally.recordings.get(id_ := entries[0]["recording_id"])
+            recording = counts.recordings.get(id_ := entries[0]["recording_id"])
             seen.add(id_)
             if recording is None:
                 drops.extend([] if id_ in listed else [Drop(id_, "no audio", "no recording of that id")])
@@ -157,8 +157,8 @@ def write_spoken(
             dense += [e["id"] for e in good if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
             if good:
                 yield good
-        unsaid = sorted(tally.recordings.keys() - seen)
-        drops.extend(Drop(id_, "no transcript", "no utterance of it") for id_ in unsaid)
+        without_text = sorted(counts.recordings.keys() - seen)
+        drops.extend(Drop(id_, "no transcript", "no utterance of it") for id_ in without_text)
         warn_of_unknown(sides, known, str(out), ADVICE)
         if dense:
             logging.warning(
@@ -170,11 +170,11 @@ def write_spoken(
         for entries in kept():
             reference.add(entries)
             for entry in sorted(entries, key=lambda e: (e["start"], e["channel"], e["id"])):
-                tally.add(entry)
+                counts.add(entry)
                 yield format_line(entry)[1]
 
     texts: dict[str, str | Iterator[bytes]] = {"ref.stm": reference.read(), "ref.glm": NO_RULES_GLM}
-    write_counted(out, tally, lines(), drops, data.bad_fraction, texts)
+    write_counted(out, counts, lines(), drops, data.bad_fraction, texts)
 
 
 def lost_with_recording(utterances: Iterable[tuple[str, str]]) -> list[Drop]:
@@ -229,7 +229,7 @@ def join_sets(out: Path, folders: Sequence[Path], data: Data, label: str) -> Non
     spoken = heapq.merge(*streams, key=lambda entry: entry["recording_id"])
     groups = (list(group) for _, group in itertools.groupby(spoken, key=lambda entry: entry["recording_id"]))
     tolerant = dataclasses.replace(data, bad_fraction=1.0)
-    write_spoken(out, recordings, groups, drops, tolerant, lambda _: label, str)
+    write_utterances(out, recordings, groups, drops, tolerant, lambda _: label, str)
 
 
 def _prefixed(folder: Path, prefix: str) -> Iterator[Entry]:

@@ -36,14 +36,14 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     """
     drops: list[Drop] = []
     files, texts = _find_pairs(folder, drops)
-    said = {id_: read_transcript(Path(texts[id_]), id_, drops) for id_ in files if id_ in texts}
-    paired = {id_: Path(files[id_]) for id_, text in said.items() if text is not None}
+    transcripts = {id_: read_transcript(Path(texts[id_]), id_, drops) for id_ in files if id_ in texts}
+    paired = {id_: Path(files[id_]) for id_, text in transcripts.items() if text is not None}
     sounds = usable_audio(paired, None, 1, out, drops)
     segments = []
     for id_, sound in sounds.items():
         place = paired.pop(id_).parent
         speaker = None if place == folder else _name(place.relative_to(folder))
-        segments.append(SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=speaker))
+        segments.append(SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, transcripts.pop(id_), speaker=speaker))
     write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
@@ -62,9 +62,9 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[s
             "convert audio of other formats (ffmpeg -i x.m4a x.flac); docs/guide/corpora.md has the other layouts",
         )
     names = _names(folder, sounds.keys() | texts.keys())
-    unsaid, unheard = sounds.keys() - texts.keys(), sorted(texts.keys() - sounds.keys(), key=Path)
-    drops += [Drop(names[s], "no transcript", f"no {Path(s).name}.txt beside it") for s in sounds if s in unsaid]
-    drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in unheard]
+    without_text, without_audio = sounds.keys() - texts.keys(), sorted(texts.keys() - sounds.keys(), key=Path)
+    drops += [Drop(names[s], "no transcript", f"no {Path(s).name}.txt beside it") for s in sounds if s in without_text]
+    drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in without_audio]
     return {names[stem]: path for stem, path in sounds.items()}, {names[stem]: path for stem, path in texts.items()}
 
 

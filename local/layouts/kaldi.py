@@ -21,7 +21,7 @@ from pathlib import Path
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry as Utterance
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.finish import lost_with_recording, originals_of, say_left_out, write_spoken
+from asrtool.local.layouts.finish import log_left_out, lost_with_recording, originals_of, write_utterances
 from asrtool.local.layouts.wav_scp import Entry, command_line, read_wav_scp, run_pipes
 from asrtool.local.text.own_text import Rule, text_rule
 from asrtool.local.utterances import Sound, recording_entry, usable_audio
@@ -52,8 +52,8 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         _leave_out_copies(db, directory, drops)
         _load_places(db, directory / "segments")
         wanted = {name for (name,) in db.execute("SELECT DISTINCT recording FROM place")}
-        unsaid = (id_ for id_ in entries if id_ not in wanted)
-        drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in unsaid]
+        without_text = (id_ for id_ in entries if id_ not in wanted)
+        drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in without_text]
         drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
         entries = {id_: entry for id_, entry in entries.items() if id_ in wanted}
         recordings = _usable_recordings(entries, out, drops)
@@ -65,7 +65,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         # Durations are rounded to samples of the highest rate.
         rate_hz = max((sound.sampling_rate_hz for sound, _ in recordings.values()), default=1)
         whole = (recording_entry(id_, *recording) for id_, recording in recordings.items())
-        write_spoken(out, whole, _by_recording(db, rate_hz), drops, data, lambda _: label, _kaldi_rule(data))
+        write_utterances(out, whole, _by_recording(db, rate_hz), drops, data, lambda _: label, _kaldi_rule(data))
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def _leave_out_copies(db: sqlite3.Connection, directory: Path, drops: list[Drop]
     """Remove copies at other speeds from the texts, and list them."""
     copies = [id_ for (id_,) in db.execute(COPIES.format("text"))]
     (num_all,) = db.execute("SELECT count(*) FROM text").fetchone()
-    say_left_out(directory, copies, num_all, drops)
+    log_left_out(directory, copies, num_all, drops)
     db.executemany("DELETE FROM text WHERE id = ?", ((id_,) for id_ in copies))
 
 
@@ -158,7 +158,7 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
         for id_, sound in (usable_audio(files, None, num_channels, out, drops) if files else {}).items():
             recordings[id_] = (sound, num_channels)
     for number, drop in enumerate(drops):
-        if path := written.get(drop.id):  # the file says nothing to a user, and may be gone soon
+        if path := written.get(drop.id):  # users do not know this file, and it may be removed soon
             detail = drop.detail.replace(str(path), command_line(commands[drop.id]))
             drops[number] = dataclasses.replace(drop, detail=detail)
     return recordings
@@ -167,8 +167,8 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
 def _list_partnerless(db: sqlite3.Connection, drops: list[Drop]) -> None:
     """List utterances that lack a text, usable audio, or a segment."""
     with_audio = "recording IN (SELECT name FROM audio)"
-    unsaid = db.execute(f"SELECT id FROM place WHERE {with_audio} AND id NOT IN (SELECT id FROM text) ORDER BY rowid")
-    drops += [Drop(id_, "no text", f"{id_} is not in the file text") for (id_,) in unsaid]
+    textless = db.execute(f"SELECT id FROM place WHERE {with_audio} AND id NOT IN (SELECT id FROM text) ORDER BY rowid")
+    drops += [Drop(id_, "no text", f"{id_} is not in the file text") for (id_,) in textless]
     lost = f"SELECT id, recording FROM place WHERE NOT {with_audio} AND id IN (SELECT id FROM text) ORDER BY rowid"
     drops += lost_with_recording(db.execute(lost))
     unplaced = db.execute("SELECT id FROM text WHERE id NOT IN (SELECT id FROM place) ORDER BY rowid")

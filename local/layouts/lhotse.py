@@ -49,7 +49,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
         cuts = Cuts("recordings")
         for entry in read_lines(path, _cut):
             cuts.add(entry, entry["recording"], repr(entry["recording"]))
-        cuts.say_renamed(path)
+        cuts.log_renamed(path)
         _write(path.parent, out, cuts.recordings, cuts.segments, cuts.drops, data, label)
         return
     with _manifests_of(folder) as copy:
@@ -129,16 +129,16 @@ class Cuts:
         self.recordings.setdefault(recording.id, recording)
         for segment in cut["supervisions"]:
             begin_s = round(cut["start"] + segment.start, 8)
-            said = recording.id, round(begin_s, 4), round(segment.duration, 4), segment.channel, segment.text
-            name, is_new = self._utterances.add(segment.id, said)
+            fields = recording.id, round(begin_s, 4), round(segment.duration, 4), segment.channel, segment.text
+            name, is_new = self._utterances.add(segment.id, fields)
             if is_new:
                 found = dataclasses.replace(segment, id=name, recording_id=recording.id, start=begin_s)
                 self.segments.append(found)
 
-    def say_renamed(self, where: object) -> None:
+    def log_renamed(self, where: object) -> None:
         """Log how many recordings and utterances have got another name."""
-        self._names.say_renamed(where)
-        self._utterances.say_renamed(where)
+        self._names.log_renamed(where)
+        self._utterances.log_renamed(where)
 
 
 def not_mono(cut: Entry) -> str:

@@ -127,15 +127,15 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], o
     Raises AsrtoolError if a file of `others` is there, which asrtool did not write.
     """
     data = _bytes_of(value) or b""
-    said = (value.get("path") or "") if isinstance(value, dict) else ""
-    name = one_word(PurePosixPath(said).stem).lstrip(".")
+    original = (value.get("path") or "") if isinstance(value, dict) else ""
+    name = one_word(PurePosixPath(original).stem).lstrip(".")
     if not name or name in taken:
         own = f"{one_word(path.stem)}-{number:06d}"
         longer = f"{one_word(path.parent.name)}-{own}"  # of two that are both called 0000.parquet
         names = itertools.chain((own, longer), (f"{longer}-{again}" for again in itertools.count(2)))
         name = next(name for name in names if name not in taken)
     taken.add(name)
-    target = folder / f"{name}{_suffix(data, said)}"
+    target = folder / f"{name}{_suffix(data, original)}"
     if not target.is_file() or target.read_bytes() != data:
         if target.absolute() in others:
             check_files(target)
@@ -144,9 +144,9 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], o
     return target
 
 
-def _suffix(data: bytes, said: str) -> str:
-    """Return the suffix of an audio format; `said` if it cannot be read."""
+def _suffix(data: bytes, original: str) -> str:
+    """Return the suffix of an audio format; if unreadable, of the `original` name."""
     try:
         return f".{soundfile.info(io.BytesIO(data)).format.lower()}"
     except soundfile.LibsndfileError:
-        return PurePosixPath(said).suffix or ".bin"
+        return PurePosixPath(original).suffix or ".bin"

@@ -53,7 +53,7 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"{place}:{number}: no cut that can be read, {type(error).__name__}: {error}"
                 raise AsrtoolError(what, "write the shards again") from error
-    cuts.say_renamed(folder)
+    cuts.log_renamed(folder)
     recordings = (recording.to_dict() for recording in cuts.recordings.values())
     write_set(out, recordings, cuts.segments, cuts.drops, data, label)
 

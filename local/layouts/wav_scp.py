@@ -103,7 +103,7 @@ def _run(words: Sequence[str], stem: Path) -> str:
         except OSError as error:
             return f"{command}: {error.strerror}"
         lines = done.stderr.decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
         if done.returncode:
             return f"{command}: exit code {done.returncode}: {last}"
         output.seek(0)

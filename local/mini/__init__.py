@@ -1,7 +1,7 @@
 """Synthetic telephone conversations in the layout of the LDC releases.
 
 - corpus: the command
-- grammar: what is said; conversation: when, by whom
+- grammar: sentences; conversation: their times and speakers
 - plan: who calls whom; espeak: speech; telephone: sounds and lines
 - training, evaluations: files of each release
 """

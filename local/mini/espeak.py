@@ -1,6 +1,6 @@
 """Speech by espeak-ng with the start of every word.
 
-Library and voices come from the wheel `espeakng-loader`; docs/decisions/packaging.md says why.
+Library and voices come from the wheel `espeakng-loader`; docs/decisions/packaging.md has the reason.
 """
 
 from __future__ import annotations

@@ -193,12 +193,12 @@ def format_stm(segment: Segment) -> str:
 
 def _stm_token(token: Token) -> str:
     if token.kind in ("partial", "tail"):
-        return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
+        return f"({token.pronounced}-)".upper() if token.kind == "partial" else f"(-{token.pronounced})".upper()
     if token.word in ("uh", "um"):
         return "(%HESITATION)"
     written, *_ = {"t._v.": ("T. V.",), **CONTRACTIONS}.get(token.word, (token.word.upper(),))
     if token.kind == "mispronounced":
-        return f"{{{written} / {token.heard.upper()}}}"
+        return f"{{{written} / {token.pronounced.upper()}}}"
     if token.kind == "uncertain":
         return " ".join(f"({word})" for word in written.split())
     return written

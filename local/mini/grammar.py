@@ -93,20 +93,20 @@ def draw_sentence(name: str, rng: np.random.Generator) -> tuple[str, ...]:
 class Token:
     """A word or a sound.
 
-    `kind` is word, partial (beginning heard), tail (end heard), mispronounced, laughed, coined, uncertain, aside, or
-    one of the sounds, whose `word` is empty. `heard` spells what was said where it differs from `word`.
+    `kind` is word, partial (only its start is spoken), tail (only its end), mispronounced, laughed, coined, uncertain,
+    aside, or one of the sounds, whose `word` is empty. `pronounced` spells its pronunciation if that is not `word`.
     """
 
     word: str
     kind: str = "word"
-    heard: str = ""
+    pronounced: str = ""
 
     @property
     def is_sound(self) -> bool:
         return self.kind in IN_SPEECH or self.kind in ALONE
 
 
-PARTIALS = {  # word: (part heard, how espeak-ng is made to say it)
+PARTIALS = {  # word: (spoken part, its spelling for espeak-ng)
     "the": ("th", "thuh"),
     "think": ("th", "thih"),
     "went": ("we", "weh"),
@@ -121,7 +121,7 @@ PARTIALS = {  # word: (part heard, how espeak-ng is made to say it)
     "to": ("t", "tuh"),
 }
 TAILS = {"because": ("cause", "cuz"), "about": ("bout", "bout")}
-MISPRONOUNCED = {  # word: as heard; espeak-ng says it as it is spelled
+MISPRONOUNCED = {  # word: as pronounced, which espeak-ng reads as spelled
     "probably": "probly",
     "interested": "intrested",
     "government": "goverment",
@@ -137,7 +137,7 @@ MISPRONOUNCED = {  # word: as heard; espeak-ng says it as it is spelled
 }
 COINED = ("gardeny", "fishable", "footbally", "beachish")
 ASIDES = ("hold on", "hold on i'm on the phone")
-SAID = {  # words that espeak-ng would spell out or stress wrongly
+RESPELLED = {  # words that espeak-ng would spell out or stress wrongly
     "uh-huh": "uh huh",
     "mhm": "um hum",
     "um-hum": "um hum",
@@ -160,7 +160,7 @@ def spoken_form(token: Token) -> str:
         return PARTIALS[token.word][1]
     if token.kind == "tail":
         return TAILS[token.word][1]
-    return token.heard or SAID.get(token.word, token.word)
+    return token.pronounced or RESPELLED.get(token.word, token.word)
 
 
 def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[Token] | None:
@@ -176,9 +176,9 @@ def add_mark(tokens: list[Token], mark: str, rng: np.random.Generator) -> list[T
         return None
     at = places[int(rng.integers(len(places)))]
     word = tokens[at].word
-    if mark == "partial":  # the speaker breaks off and says the word again
+    if mark == "partial":  # the speaker breaks off and repeats the word
         return [*tokens[:at], Token(word, mark, PARTIALS[word][0]), *tokens[at:]]
     if mark == "coined":
         return [*tokens[:at], Token(COINED[int(rng.integers(len(COINED)))], mark), *tokens[at + 1 :]]
-    heard = {"tail": TAILS.get(word, ("",))[0], "mispronounced": MISPRONOUNCED.get(word, "")}.get(mark, "")
-    return [*tokens[:at], Token(word, mark, heard), *tokens[at + 1 :]]
+    pronounced = {"tail": TAILS.get(word, ("",))[0], "mispronounced": MISPRONOUNCED.get(word, "")}.get(mark, "")
+    return [*tokens[:at], Token(word, mark, pronounced), *tokens[at + 1 :]]

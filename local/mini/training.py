@@ -85,8 +85,8 @@ def format_ms98(tokens: Sequence[Token]) -> str:
     """Format a segment in MS-State mark-up."""
     words: list[str] = []
     for is_aside, run in itertools.groupby(tokens, key=lambda token: token.kind == "aside"):
-        said = map(_ms98_token, run)
-        words += ["<b_aside>", *said, "<e_aside>"] if is_aside else said
+        spoken = map(_ms98_token, run)
+        words += ["<b_aside>", *spoken, "<e_aside>"] if is_aside else spoken
     return " ".join(words) or "[silence]"
 
 
@@ -96,11 +96,11 @@ def _ms98_token(token: Token) -> str:
     if token.is_sound:
         return {"noise": "[noise]", "laughter": "[laughter]"}.get(token.kind, "[vocalized-noise]")
     if token.kind == "partial":
-        return f"{token.heard}[{word.removeprefix(token.heard)}]-"
+        return f"{token.pronounced}[{word.removeprefix(token.pronounced)}]-"
     if token.kind == "tail":
-        return f"-[{word.removesuffix(token.heard)}]{token.heard}"
+        return f"-[{word.removesuffix(token.pronounced)}]{token.pronounced}"
     if token.kind == "mispronounced":
-        return f"[{token.heard}/{word}]"
+        return f"[{token.pronounced}/{word}]"
     return {"laughed": f"[laughter-{word}]", "coined": f"{{{word}}}"}.get(token.kind, word)
 
 
@@ -132,8 +132,8 @@ def _fisher_token(token: Token) -> str:
         return SOUND_TAGS.get(token.kind, f"[{token.kind}]")
     word = {"um-hum": "mhm"}.get(token.word, token.word)
     return {
-        "partial": f"{token.heard}-",
-        "tail": f"-{token.heard}",
+        "partial": f"{token.pronounced}-",
+        "tail": f"-{token.pronounced}",
         "uncertain": f"(( {word} ))",
         "laughed": f"[laughter] {word}",
     }.get(token.kind, word)

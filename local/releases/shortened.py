@@ -42,7 +42,7 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
     todo = [id_ for id_ in ids if not kept(stems[id_])]
     faults: dict[str, str] = {}
     if todo:
-        _check_room(folder, [sounds[id_] for id_ in todo])
+        _check_disk_space(folder, [sounds[id_] for id_ in todo])
         files = [(sounds[id_].path, stems[id_]) for id_ in todo]
         with process_map(__name__, min(num_cores(), len(todo))) as map_:
             results = progress(map_(decode, files), "decode audio", len(todo), "file")
@@ -92,7 +92,7 @@ def decode(file: tuple[Path, Path]) -> str:
     return ""
 
 
-def _check_room(folder: Path, sounds: Sequence[Sound]) -> None:
+def _check_disk_space(folder: Path, sounds: Sequence[Sound]) -> None:
     sizes = [(sound.num_samples * sound.num_channels, sound.num_parts > 1) for sound in sounds]
     cpu_hours, needed = cost_of_decoding(sum(num_samples for num_samples, _ in sizes))
     needed += sum(num_samples * (FLOAT_BYTES - BYTES_A_SAMPLE) for num_samples, is_joined in sizes if is_joined)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from asrtool.data.duplicates.same_audio import Said, SameAudio, find_same_audio
+from asrtool.data.duplicates.same_audio import SameAudio, UtteranceText, find_same_audio
 from asrtool.data.manifests.manifest import (
     DROPPED,
     Drop,
@@ -27,7 +27,7 @@ from asrtool.settings.data import Data, Features
 
 SAME_TEXT = "same_text.tsv"
 TEXT_HEADING = "id\tset\ttext\ttimes in train\n"
-LEAST_WORDS = 8  # what is shorter is said again in any conversation
+LEAST_WORDS = 8  # shorter utterances occur in any conversation
 
 
 def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
@@ -78,16 +78,16 @@ def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
     found = find_same_audio(manifests, sets.scored, trained, features)
     listed = manifests / SAME_AUDIO
     write_text(listed, AUDIO_HEADING + "".join(map(_line, found)))
-    for (one, other), num in sorted(Counter((pair.one.of_set, pair.other.of_set) for pair in found).items()):
+    for (one, other), num in sorted(Counter((pair.one.set_name, pair.other.set_name) for pair in found).items()):
         logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, listed)
-    leaked = {p.one: p for p in found if p.one.of_set in trained and p.other.of_set not in trained}
+    leaked = {p.one: p for p in found if p.one.set_name in trained and p.other.set_name not in trained}
     if data.same_audio == "drop" and leaked:
         _leave_out(manifests, sets, list(leaked.values()))
 
 
 def _line(pair: SameAudio) -> str:
-    names = (pair.one.id, pair.one.of_set, pair.other.id, pair.other.of_set)
-    return "\t".join((*names, f"{pair.likeness:.2f}", f"{pair.speed:.3f}", pair.one.text, pair.other.text)) + "\n"
+    names = (pair.one.id, pair.one.set_name, pair.other.id, pair.other.set_name)
+    return "\t".join((*names, f"{pair.similarity:.2f}", f"{pair.speed:.3f}", pair.one.text, pair.other.text)) + "\n"
 
 
 def _leave_out(manifests: Path, sets: Sets, leaked: Sequence[SameAudio]) -> None:
@@ -95,29 +95,29 @@ def _leave_out(manifests: Path, sets: Sets, leaked: Sequence[SameAudio]) -> None
 
     The text of long utterances is in the training set's.
     """
-    drops = [Drop(p.one.id, f"same audio in {p.other.of_set}", p.other.id) for p in leaked]
+    drops = [Drop(p.one.id, f"same audio in {p.other.set_name}", p.other.id) for p in leaked]
     gone = [p.one for p in leaked]
     _write_without(manifests / sets.train, gone, drops)
-    long = [said for said in gone if said.of_set == LONG]
+    long = [one for one in gone if one.set_name == LONG]
     if long and read_report(manifests / LONG)["num_utterances"] == len(long):
         shutil.rmtree(manifests / LONG)
     elif long:
         _write_without(manifests / LONG, long, [])
 
 
-def _write_without(folder: Path, gone: Sequence[Said], drops: Sequence[Drop]) -> None:
+def _write_without(folder: Path, gone: Sequence[UtteranceText], drops: Sequence[Drop]) -> None:
     """Rewrite manifests and text of a folder without `gone`; list `drops`."""
     recordings, lines = read_sorted(folder)
-    ids = {said.id for said in gone if said.of_set == folder.name}
+    ids = {one.id for one in gone if one.set_name == folder.name}
     kept = ((entry, line) for entry, line in lines if entry["id"] not in ids)
     texts = {}
     for path in sorted(folder.glob("sentences*.txt")):
         corpus = path.name.removeprefix("sentences").removesuffix("txt").strip(".")
-        said = [f"{one.text}\n".encode() for one in gone if one.text and corpus in ("", one.corpus)]
-        if corpus and next(_lines_without(path, said), None) is None:
+        removed = [f"{one.text}\n".encode() for one in gone if one.text and corpus in ("", one.corpus)]
+        if corpus and next(_lines_without(path, removed), None) is None:
             path.unlink()  # no text is as no file: a language model weighs those that are there
         else:
-            texts[path.name] = _lines_without(path, said)
+            texts[path.name] = _lines_without(path, removed)
     write_sorted(folder, recordings, kept, [*read_drops(folder / DROPPED), *drops], 1.0, texts)
 
 

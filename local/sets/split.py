@@ -23,15 +23,15 @@ import numpy as np
 
 from asrtool.data.manifests.manifest import REPORT, Drop, format_line, read_sorted, write_counted, write_sorted
 from asrtool.data.manifests.sets import DEV, FILE, LONG, TRAIN, EvaluationSet, Sets, write_sets
-from asrtool.data.manifests.validator import Entry, Tally
+from asrtool.data.manifests.validator import Entry, ManifestCounts
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import CORPORA, Corpus, named_corpora, with_role
 from asrtool.local.sets.held_out import choose_fold
-from asrtool.local.sets.split_part import Fate, Part, decide, unfit, with_corpus
+from asrtool.local.sets.split_part import Decision, Part, decide, unfit, with_corpus
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
-LARGEST_DEV_FRACTION = 0.1  # of the speech, whatever data.dev_minutes says
+LARGEST_DEV_FRACTION = 0.1  # of the speech, limits data.dev_minutes
 
 
 class Dev(NamedTuple):
@@ -63,7 +63,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
         raise AsrtoolError(what, "set data.dev_fold=0, or data.dev=[] to hold out a part of the training set")
     _write_train(manifests / TRAIN, parts, drops, data)
     _write_long(manifests / LONG, parts)
-    held_out = [Dev(part.name, part.recordings, part.kept[Fate.DEV]) for part in parts]
+    held_out = [Dev(part.name, part.recordings, part.kept[Decision.DEV]) for part in parts]
     _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]), data)
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
     write_sets(manifests, Sets(tuple(sets)))
@@ -90,8 +90,8 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
         fraction = LARGEST_DEV_FRACTION
         logging.warning("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
     for part in parts:
-        said = part.speech_s(part.is_fit), part.num_utterances(part.is_fit)
-        chosen = choose_fold(*said, fraction * speech_s[part.name], fold)
+        sizes = part.speech_s(part.is_fit), part.num_utterances(part.is_fit)
+        chosen = choose_fold(*sizes, fraction * speech_s[part.name], fold)
         if not chosen and speech_s[part.name]:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
             raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
@@ -141,22 +141,22 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
         old.unlink()
     _check_apart(parts)
-    tally = Tally((entry for part in parts for entry in part.recordings), out)
+    counts = ManifestCounts((entry for part in parts for entry in part.recordings), out)
     for part in parts:
-        part.count(tally)
+        part.count(counts)
     drops: list[Drop] = []
 
     def lines() -> Iterator[str]:
         by_recording = heapq.merge(*(part.training_lines(data) for part in parts), key=lambda item: item[0])
         yield from itertools.chain.from_iterable(lines for _, lines in by_recording)
-        for fate in (Fate.UNFIT, Fate.KNOWN, Fate.DOUBTED, Fate.REPEATED):
-            drops.extend(itertools.chain(*(part.drops[fate] for part in parts)))
-            drops.extend(drops_of_dev if fate == Fate.UNFIT else ())
+        for decision in (Decision.UNFIT, Decision.KNOWN, Decision.DOUBTED, Decision.REPEATED):
+            drops.extend(itertools.chain(*(part.drops[decision] for part in parts)))
+            drops.extend(drops_of_dev if decision == Decision.UNFIT else ())
 
-    said = {part.name: part.said() for part in parts}
-    texts = {f"sentences.{name}.txt": pieces for name, pieces in said.items() if pieces}
-    all_said = list(itertools.chain(*said.values()))
-    write_counted(out, tally, lines(), drops, 1.0, {"sentences.txt": all_said, **texts})
+    by_corpus = {part.name: part.text() for part in parts}
+    texts = {f"sentences.{name}.txt": pieces for name, pieces in by_corpus.items() if pieces}
+    everything = list(itertools.chain(*by_corpus.values()))
+    write_counted(out, counts, lines(), drops, 1.0, {"sentences.txt": everything, **texts})
 
 
 def _check_apart(parts: Sequence[Part]) -> None:
@@ -185,7 +185,7 @@ def _write_long(out: Path, parts: Sequence[Part]) -> None:
     """Write `out`, the utterances to cut before training, if there are any."""
     if out.is_dir():
         shutil.rmtree(out)
-    entries = [entry for part in parts for entry in part.kept[Fate.LONG]]
+    entries = [entry for part in parts for entry in part.kept[Decision.LONG]]
     if entries:
         _write(out, [entry for part in parts for entry in part.recordings], entries, {})
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.data.manifests.manifest import Drop, format_line, parse_line, read_again, read_batches
-from asrtool.data.manifests.validator import Entry, Tally
+from asrtool.data.manifests.validator import Entry, ManifestCounts
 from asrtool.local.corpus import UNCERTAIN
 from asrtool.settings.data import Data
 
@@ -34,7 +34,7 @@ ROW = np.dtype(
 )
 
 
-class Fate(enum.IntEnum):
+class Decision(enum.IntEnum):
     """Decision on an utterance: the first that applies."""
 
     LONG = 0  # to be cut
@@ -43,7 +43,7 @@ class Fate(enum.IntEnum):
     KNOWN = 3  # by a speaker of dev
     DOUBTED = 4
     REPEATED = 5
-    PLAIN = 6  # trained on, and its line is to be written as it is, with the corpus behind
+    PLAIN = 6  # trained on, and its line is to be written as it is, with the corpus after it
     TRAINED = 7
 
 
@@ -59,8 +59,8 @@ class Part:
         rows = [np.empty(0, ROW)]
         for batch in batches:
             texts = [entry.get("text") or "" for entry in batch]
-            said = [f"{text}\n".encode() if text else b"" for text in texts]
-            self.lines += b"".join(said)
+            lines = [f"{text}\n".encode() if text else b"" for text in texts]
+            self.lines += b"".join(lines)
             columns = (
                 [ids.setdefault(entry["recording_id"], len(ids)) for entry in batch],
                 [speakers.setdefault(entry.get("speaker"), len(speakers)) for entry in batch],
@@ -68,7 +68,7 @@ class Part:
                 [hash(entry["id"]) for entry in batch],
                 map(hash, texts),
                 [len(text.split()) for text in texts],
-                map(len, said),
+                map(len, lines),
                 [bool((entry.get("custom") or {}).get(UNCERTAIN)) for entry in batch],
                 ["custom" not in entry for entry in batch],
             )
@@ -80,8 +80,8 @@ class Part:
         self.is_dev = np.zeros_like(self.is_fit)  # in a conversation that is held out
         self.is_known = np.zeros_like(self.is_fit)  # in another one, by a speaker of dev
         self.number = np.zeros(len(self.rows), np.int32)  # of a text in training; 0 for what is not trained on
-        self.fate = np.zeros(len(self.rows), np.int8)
-        self.drops: dict[int, list[Drop]] = collections.defaultdict(list)  # by fate
+        self.decision = np.zeros(len(self.rows), np.int8)
+        self.drops: dict[int, list[Drop]] = collections.defaultdict(list)  # by decision
         self.kept: dict[int, list[Entry]] = collections.defaultdict(list)  # in dev, or to be cut
 
     @property
@@ -91,7 +91,7 @@ class Part:
 
     @property
     def is_trained(self) -> np.ndarray:
-        return self.fate >= Fate.PLAIN
+        return self.decision >= Decision.PLAIN
 
     def speech_s(self, rows: np.ndarray) -> dict[str, float]:
         """Return seconds of speech by recording, of the utterances of the mask `rows`."""
@@ -114,7 +114,7 @@ class Part:
         """Return a mask of utterances of `speakers`."""
         return np.isin(self.rows["speaker"], [i for i, name in enumerate(self.speakers) if name in speakers])
 
-    def said(self) -> list[memoryview]:
+    def text(self) -> list[memoryview]:
         """Return the training text; too short or too long utterances come last."""
         begin = np.concatenate(([0], np.cumsum(self.rows["num_bytes"], dtype=np.int64)))
         view, pieces = memoryview(self.lines), []
@@ -123,10 +123,10 @@ class Part:
             pieces += [view[first:last] for first, last in edges.reshape(-1, 2).tolist() if last > first]
         return pieces
 
-    def count(self, tally: Tally) -> None:
-        """Count the utterances that are trained on in `tally`."""
+    def count(self, counts: ManifestCounts) -> None:
+        """Count the utterances that are trained on in `counts`."""
         rows = self.rows[self.is_trained]
-        tally.add_checked(
+        counts.add_checked(
             (self.ids[place] for place in np.unique(rows["recording"]).tolist()),
             self.speakers_of(self.is_trained),
             rows["id"].tobytes(),
@@ -144,26 +144,26 @@ class Part:
 
     def _trained(self, rows: slice, lines: Iterable[str], data: Data) -> Iterator[str]:
         custom = f', "custom": {{"corpus": "{self.name}"}}}}\n'
-        for line, fate, number in zip(lines, self.fate[rows].tolist(), self.number[rows].tolist(), strict=True):
-            if fate == Fate.PLAIN:  # as format_line has it, in a tenth of the time
+        for line, decision, number in zip(lines, self.decision[rows].tolist(), self.number[rows].tolist(), strict=True):
+            if decision == Decision.PLAIN:  # as format_line has it, in a tenth of the time
                 yield line.rstrip()[:-1] + custom
                 continue
             entry = parse_line(line)
-            if fate == Fate.TRAINED:
+            if decision == Decision.TRAINED:
                 yield format_line(with_corpus(entry, self.name))[1]
-            elif fate in (Fate.DEV, Fate.LONG):
-                self.kept[fate].append(with_corpus(entry, self.name))
+            elif decision in (Decision.DEV, Decision.LONG):
+                self.kept[decision].append(with_corpus(entry, self.name))
             else:
-                self.drops[fate].append(_drop(entry, fate, number, data))
+                self.drops[decision].append(_drop(entry, decision, number, data))
 
 
-def _drop(entry: Entry, fate: int, number: int, data: Data) -> Drop:
+def _drop(entry: Entry, decision: int, number: int, data: Data) -> Drop:
     text = entry.get("text") or ""
-    if fate == Fate.REPEATED:
+    if decision == Decision.REPEATED:
         return Drop(entry["id"], "duplicate", f"{number} times: {text}")
-    if fate == Fate.KNOWN:
+    if decision == Decision.KNOWN:
         return Drop(entry["id"], "speaker in dev", str(entry.get("speaker")))
-    return Drop(entry["id"], "uncertain", text) if fate == Fate.DOUBTED else unfit(entry, data)
+    return Drop(entry["id"], "uncertain", text) if decision == Decision.DOUBTED else unfit(entry, data)
 
 
 def occurrences(values: np.ndarray) -> np.ndarray:
@@ -176,7 +176,7 @@ def occurrences(values: np.ndarray) -> np.ndarray:
 
 
 def decide(parts: Sequence[Part], data: Data) -> None:
-    """Set `number`, which counts repeated texts, and `fate`.
+    """Set `number`, which counts repeated texts, and `decision`.
 
     The limit of duplicates is taken from Kaldi's remove_dup_utts.sh.
     """
@@ -186,16 +186,16 @@ def decide(parts: Sequence[Part], data: Data) -> None:
     for part, is_wanted, rows in zip(parts, wanted, trained, strict=True):
         part.number[rows], numbers = numbers[: rows.sum()], numbers[rows.sum() :]
         conditions = {
-            Fate.LONG: data.cut_long & is_wanted & (part.rows["duration_s"] > data.max_duration_s),
-            Fate.UNFIT: ~part.is_fit,
-            Fate.DEV: part.is_dev,
-            Fate.KNOWN: part.is_known,
-            Fate.DOUBTED: part.number == 0,
-            Fate.REPEATED: part.number > data.max_duplicates,
-            Fate.PLAIN: part.rows["is_plain"],
+            Decision.LONG: data.cut_long & is_wanted & (part.rows["duration_s"] > data.max_duration_s),
+            Decision.UNFIT: ~part.is_fit,
+            Decision.DEV: part.is_dev,
+            Decision.KNOWN: part.is_known,
+            Decision.DOUBTED: part.number == 0,
+            Decision.REPEATED: part.number > data.max_duplicates,
+            Decision.PLAIN: part.rows["is_plain"],
         }
-        fates = [np.int8(fate) for fate in conditions]
-        part.fate = np.select(list(conditions.values()), fates, np.int8(Fate.TRAINED))
+        fates = [np.int8(decision) for decision in conditions]
+        part.decision = np.select(list(conditions.values()), fates, np.int8(Decision.TRAINED))
 
 
 def unfit(entry: Entry, data: Data) -> Drop:

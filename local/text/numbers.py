@@ -19,18 +19,18 @@ _ORDINAL = re.compile(r"'?([1-9][0-9]?)(?:st|nd|rd|th)((?:'?s)?)")
 _LETTERS = re.compile(r"([a-z]{1,2})('?s)?")
 
 
-def say(word: str) -> str:
+def verbalise(word: str) -> str:
     """Return the spoken form of `word`, or the word if it has none.
 
     Transcripts mostly write numbers in words. Two digits are a number, four are two numbers, as in years, others are
-    single digits; decades, hundreds and ordinals up to 99th are said as such. One or two letters beside digits or an
-    ampersand are spelled. A partial word is said as far as it goes.
+    single digits; decades, hundreds and ordinals up to 99th are spoken as such. One or two letters beside digits or an
+    ampersand are spelled. A partial word is spoken as far as it goes.
     """
     if "&" in word:
         return " and ".join(map(_side, word.strip("-").split("&"))).strip()
     if not re.search("[0-9]", word):
         return word
-    return " ".join(map(_say_piece, filter(None, word.split("-"))))
+    return " ".join(map(_verbalise_piece, filter(None, word.split("-"))))
 
 
 def _side(part: str) -> str:
@@ -39,44 +39,44 @@ def _side(part: str) -> str:
     return " ".join(found[1]) + ("'s" if found[2] else "") if found else part
 
 
-def _say_piece(piece: str) -> str:
+def _verbalise_piece(piece: str) -> str:
     if decade := _DECADE.fullmatch(piece):
         decades = TENS[int(decade[2]) - 2].removesuffix("y") + "ies"
-        return f"{_say_number(decade[1])} {decades}" if decade[1] else decades
+        return f"{_verbalise_number(decade[1])} {decades}" if decade[1] else decades
     if rounds := _ROUNDS.fullmatch(piece):
-        said = f"{ROUND[bool(rounds[2])]}s"
-        return said if rounds[1] == "1" else f"{_say_number(rounds[1])} {said}"
+        words = f"{ROUND[bool(rounds[2])]}s"
+        return words if rounds[1] == "1" else f"{_verbalise_number(rounds[1])} {words}"
     if ordinal := _ORDINAL.fullmatch(piece):
-        return _as_ordinal(_say_number(ordinal[1])) + ordinal[2]
+        return _as_ordinal(_verbalise_number(ordinal[1])) + ordinal[2]
     found = _NAME.fullmatch(piece)
     if not found:
         return piece
-    said = " ".join((*found[1], _say_digits(found[2]), *found[3]))
-    plural = "s" if said.endswith(ROUND) else "'s"
-    return said + plural if found[4] else said
+    words = " ".join((*found[1], _verbalise_digits(found[2]), *found[3]))
+    plural = "s" if words.endswith(ROUND) else "'s"
+    return words + plural if found[4] else words
 
 
-def _as_ordinal(said: str) -> str:
+def _as_ordinal(words: str) -> str:
     """Return the ordinal of a number in words."""
-    before, blank, last = said.rpartition(" ")
+    before, blank, last = words.rpartition(" ")
     return before + blank + ORDINALS.get(last, f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
 
 
-def _say_digits(digits: str) -> str:
+def _verbalise_digits(digits: str) -> str:
     if digits[0] == "0" or len(digits) not in (2, 4):
         return " ".join(DIGITS[int(digit)] for digit in digits)
-    pair, behind = digits[:2], digits[2:]
-    if not behind:
-        return _say_number(pair)
+    pair, rest = digits[:2], digits[2:]
+    if not rest:
+        return _verbalise_number(pair)
     hundred, thousand = ROUND
-    if pair[1] == behind[0] == "0":
-        return " ".join((DIGITS[int(pair[0])], thousand, *([] if behind == "00" else [DIGITS[int(behind[1])]])))
-    if behind == "00":
-        return f"{_say_number(pair)} {hundred}"
-    return f"{_say_number(pair)} {_say_digits(behind)}"
+    if pair[1] == rest[0] == "0":
+        return " ".join((DIGITS[int(pair[0])], thousand, *([] if rest == "00" else [DIGITS[int(rest[1])]])))
+    if rest == "00":
+        return f"{_verbalise_number(pair)} {hundred}"
+    return f"{_verbalise_number(pair)} {_verbalise_digits(rest)}"
 
 
-def _say_number(digits: str) -> str:
+def _verbalise_number(digits: str) -> str:
     """Return the words of a number from 1 to 99."""
     if len(digits) == 1:
         return DIGITS[int(digits)]

@@ -58,8 +58,8 @@ class Reference:
         """Add utterances, in any order."""
         lines = []
         for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
-            said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
-            words = " ".join(map(_reference_word, said) if self._is_english else said)
+            spoken = [word for word in (entry.get("text") or "").split() if word not in TAGS]
+            words = " ".join(map(_reference_word, spoken) if self._is_english else spoken)
             corpus = self._corpus_of(entry["recording_id"])
             self._corpora.add(corpus)
             times = f"{entry['start']:.3f} {round(entry['start'] + entry['duration'], 8):.3f}"

@@ -59,7 +59,7 @@ class Rules:
     line: Table = ()  # pattern anywhere in the line -> replacement
     word: Table = ()  # pattern in one word -> replacement
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
-    says: Callable[[str], str] | None = None  # the words of one with digits or symbols
+    verbalise: Callable[[str], str] | None = None  # word with digits or symbols -> words
     acronyms: Mapping[str, str] = field(default_factory=dict)  # word that is spelled out -> letters: ibm -> i b m
 
     def spelling(self, acronyms: Mapping[str, str]) -> Rules:
@@ -129,8 +129,8 @@ def _normalise_word(word: str, rules: Rules) -> list[str]:
     word = _without_punctuation(word)
     if word in rules.acronyms:
         return rules.acronyms[word].split()
-    said = rules.says(word).split() if rules.says else [word]
-    pieces = [piece for each in said for part in split_acronym(each) for piece in _split_hyphens(part)]
+    words = rules.verbalise(word).split() if rules.verbalise else [word]
+    pieces = [piece for each in words for part in split_acronym(each) for piece in _split_hyphens(part)]
     return [word for piece in pieces for word in _whole(piece, rules)]
 
 

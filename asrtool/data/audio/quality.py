@@ -23,7 +23,7 @@ from asrtool.log import progress
 
 WINDOW_S = 0.02
 FLOOR_DB = -120.0  # of what is silent to the last bit
-QUIET, LOUD = 10, 95  # percentiles of the levels of windows: pauses, and what is said
+QUIET, LOUD = 10, 95  # percentiles of the levels of windows: pauses, and speech
 CLIP_RUN = 3  # equal samples in a row at the highest value: a sound reaches it at one or two
 CLIP_LEVEL = 0.1  # of full scale, from which the highest value can be where a line or a converter cuts off
 BANDS = 64  # from 0 Hz to half the sampling rate

@@ -23,7 +23,7 @@ HEADING = 2**16  # bytes that are fetched at a time to find what a file says of 
 
 
 def fetched(recording: Recording) -> Recording:
-    """`recording` with the bytes of sources of type `url` in their place.
+    """Return `recording` with the bytes of its sources of type `url`.
 
     Raises OSError where one is missing or ends early, and AsrtoolError where its server does not answer or refuses.
     """
@@ -38,8 +38,8 @@ def fetched(recording: Recording) -> Recording:
     return dataclasses.replace(recording, sources=sources)
 
 
-def fetched_ahead(recordings: Sequence[Recording]) -> Iterator[Recording | OSError]:
-    """Yield each recording as `fetched`, some in advance, or its error.
+def prefetched(recordings: Sequence[Recording]) -> Iterator[Recording | OSError]:
+    """Yield each recording as `fetched` with prefetching, or its error.
 
     Raises AsrtoolError as that does.
     """

@@ -291,7 +291,7 @@ LEAST_OVERLAP_S = 0.5
 PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
 
 
-def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:
+def similarity(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:
     """Return the correlation of spectrograms, each band about its mean.
 
     It is 0 for less than half a second, or if less than half of the shorter utterance is covered. `alignment` maps

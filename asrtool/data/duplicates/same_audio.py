@@ -34,10 +34,10 @@ from asrtool.data.duplicates.fingerprint import (
     find_peaks,
     find_queries,
     find_triplets,
-    likeness,
     load_index,
     log_spectrogram,
     shared_peaks,
+    similarity,
     write_index,
 )
 from asrtool.data.features.extract import UNREADABLE
@@ -60,10 +60,10 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UtteranceText:
     """Text and origin of an utterance."""
 
-    of_set: str
+    set_name: str
     id: str
     text: str
     corpus: str
@@ -73,9 +73,9 @@ class Said:
 class SameAudio:
     """Two utterances that are one sound."""
 
-    one: Said
-    other: Said
-    likeness: float  # correlation of their spectrograms
+    one: UtteranceText
+    other: UtteranceText
+    similarity: float  # correlation of their spectrograms
     speed: float  # of `one`, where that of `other` is 1
 
 
@@ -92,7 +92,7 @@ def find_same_audio(
     utterances = Utterances.read(manifests, [*scored, *trained])
     first_trained = utterances.begins[len(scored)]
     one_in = math.ceil(utterances.duration_s[first_trained:].sum() / 3600 / WHOLE_INDEX_HOURS) or 1
-    recordings, spans = runs(utterances.recording), searched_together(utterances.duration_s)
+    recordings, spans = runs(utterances.recording), search_batches(utterances.duration_s)
     with _scratch(manifests) as folder, open_executor(features, __name__) as map_pieces:
         fingerprint = functools.partial(_fingerprint, first_trained=first_trained, one_in=one_in)
         fingerprints = map_pieces(fingerprint, map(utterances.sounds, recordings))
@@ -100,11 +100,11 @@ def find_same_audio(
         search = functools.partial(_search, folder=folder)
         found = list(itertools.chain.from_iterable(_logged(map_pieces(search, spans), "search", len(spans))))
         _open.cache_clear()  # of this process
-        likenesses = _logged(map_pieces(_compare, _pairs(found, utterances)), "comparison", -(-len(found) // PAIRS))
-        values = list(itertools.chain.from_iterable(likenesses))
+        similarities = _logged(map_pieces(_compare, _pairs(found, utterances)), "comparison", -(-len(found) // PAIRS))
+        values = list(itertools.chain.from_iterable(similarities))
     alike = [(i, to, value) for (i, to), value in zip(found, values, strict=True) if value >= SAME]
-    said = utterances.said({number for i, to, _ in alike for number in (i, to.other)})
-    return [SameAudio(said[i], said[to.other], value, 2**to.time_scale) for i, to, value in alike]
+    texts = utterances.texts({number for i, to, _ in alike for number in (i, to.other)})
+    return [SameAudio(texts[i], texts[to.other], value, 2**to.time_scale) for i, to, value in alike]
 
 
 @contextmanager
@@ -206,16 +206,16 @@ class Utterances:
         columns = (column[rows].tolist() for column in (self.channel, self.start_s, self.duration_s))
         return Sounds(numbers.start, self.recordings[self.recording[numbers.start]], *columns)
 
-    def said(self, numbers: Collection[int]) -> dict[int, Said]:
+    def texts(self, numbers: Collection[int]) -> dict[int, UtteranceText]:
         """Read texts of utterances by number from the manifests."""
-        found: dict[int, Said] = {}
+        found: dict[int, UtteranceText] = {}
         for name, (begin, end) in zip(self.sets, itertools.pairwise(self.begins), strict=True):
             wanted = set(numbers).intersection(range(begin, end))
             for number, line in enumerate(read_again(self.manifests / name) if wanted else (), begin):
                 if number in wanted:
                     entry = parse_line(line)
                     corpus = (entry.get("custom") or {}).get("corpus", "")
-                    found[number] = Said(name, entry["id"], entry.get("text") or "", corpus)
+                    found[number] = UtteranceText(name, entry["id"], entry.get("text") or "", corpus)
         return found
 
 
@@ -225,7 +225,7 @@ def runs(values: np.ndarray) -> list[range]:
     return list(itertools.starmap(range, itertools.pairwise(edges)))
 
 
-def searched_together(duration_s: np.ndarray) -> list[range]:
+def search_batches(duration_s: np.ndarray) -> list[range]:
     """Return runs of utterances of about SEARCHED or SEARCHED_S."""
     return runs(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
 
@@ -294,6 +294,6 @@ def _pairs(
 def _compare(pairs: Sequence[tuple[Sounds, Sounds, Alignment]]) -> list[float]:
     """Return the similarity of each pair."""
     return [
-        likeness(log_spectrogram(*next(one.samples())), log_spectrogram(*next(other.samples())), alignment)
+        similarity(log_spectrogram(*next(one.samples())), log_spectrogram(*next(other.samples())), alignment)
         for one, other, alignment in pairs
     ]

@@ -1,7 +1,7 @@
 """Decide whether stored features are still valid, and update their texts.
 
 A set keeps a digest of each utterance with its recording and its audio's contents, without its text. If all wanted
-utterances are among these, no features are computed: utterances that are gone are left out when texts are joined.
+utterances have one, no features are computed: removed utterances are left out when texts are joined.
 Otherwise only shards with a changed digest (of utterances, settings and code) are computed.
 """
 
@@ -29,17 +29,17 @@ from asrtool.settings.data import Features
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
 AGAIN = "make the manifest again"
-# Paths and what these are -> what stands for the contents of each, in their order.
+# Paths, and a word for them in the log -> a digest or so of the contents of each, in their order.
 DigestFiles = Callable[[Collection[str], str], Iterator[Any]]
-NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
+NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that do not affect stored features
 
 
-def write_made_of(out: Path, code: str) -> None:
-    """Write the digest of the code that has made the sets below `out`."""
+def write_code_digest(out: Path, code: str) -> None:
+    """Write the digest of the code that computed the sets below `out`."""
     write_text(out / FILE, json.dumps({"code": code}) + "\n")
 
 
-def is_made_of(out: Path, features: Features, code: str) -> bool:
+def is_up_to_date(out: Path, features: Features, code: str) -> bool:
     """Return whether `out` is complete, with these settings and this code."""
     try:
         if json.loads((out / FILE).read_text(encoding="utf-8")) != {"code": code}:
@@ -49,7 +49,7 @@ def is_made_of(out: Path, features: Features, code: str) -> bool:
         return False
 
 
-def take_texts(out: Path, manifests: Path, names: Iterable[str], digest_files: DigestFiles) -> bool:
+def update_texts(out: Path, manifests: Path, names: Iterable[str], digest_files: DigestFiles) -> bool:
     """Give sets the texts of their manifests; return whether they hold all utterances.
 
     Raises AsrtoolError for a missing or corrupt manifest. If False, all is computed again.
@@ -107,7 +107,7 @@ def key_of(features: Features, code: str) -> str:
 
 
 def sizes_and_times(paths: Iterable[str], _: str) -> Iterator[tuple[int, int] | None]:
-    """Size and time of each of `paths`; None for one that is missing."""
+    """Return size and time of each of `paths`; None if it is missing."""
     return map(_stat, paths)
 
 

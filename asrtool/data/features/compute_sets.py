@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.data.features import cache_key
-from asrtool.data.features.cache_key import DIGESTS, DigestFiles, is_made_of, key_of, sizes_and_times, take_texts
+from asrtool.data.features.cache_key import DIGESTS, DigestFiles, is_up_to_date, key_of, sizes_and_times, update_texts
 from asrtool.data.features.cmvn import Moments, add_moments, write_cmvn
-from asrtool.data.features.disk_space import check_room
+from asrtool.data.features.disk_space import check_disk_space
 from asrtool.data.features.extract import compute_shard
 from asrtool.data.features.shard_plan import ShardJob, plan_shards, with_rate
 from asrtool.data.manifests import sets as sets_file
@@ -48,7 +48,7 @@ from asrtool.data.storage.shard_manifest import (
     remove_new_folders,
     split_file,
 )
-from asrtool.data.storage.shard_offsets import TABLE, place_row, place_table
+from asrtool.data.storage.shard_offsets import TABLE, shard_row, shard_table
 from asrtool.data.storage.transcripts import FOLDER as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.data.workers.executor import open_executor
@@ -101,7 +101,7 @@ def compute_features(
         check_rejected_place(out / name)
     train = Path(manifests) / sets.train
     features = with_speeds(with_rate(features, train), read_report(train)["speech_hours"])
-    if code and is_made_of(out, features, code) and take_texts(out, Path(manifests), sets.names, digest_files):
+    if code and is_up_to_date(out, features, code) and update_texts(out, Path(manifests), sets.names, digest_files):
         logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
         _remove_others(out, sets)
         write_sets(out, sets)
@@ -109,7 +109,7 @@ def compute_features(
     for name in (SETTINGS, cache_key.FILE):
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
-    check_room(out, Path(manifests), sets, features)
+    check_disk_space(out, Path(manifests), sets, features)
     everyone: Moments | None = None  # of the training set, which is the first
     with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
@@ -128,7 +128,7 @@ def compute_features(
     mark_files(*beside)
     write_sets(out, sets)
     if code:
-        cache_key.write_made_of(out, code)
+        cache_key.write_code_digest(out, code)
     # Who did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
 
@@ -195,7 +195,7 @@ def compute_missing(
         """Form files of the shards whose sizes are known."""
         nonlocal begin, end, num_bytes
         while end < len(jobs) and jobs[end].number in sizes:
-            num_bytes += sizes[jobs[end].data_of]
+            num_bytes += sizes[jobs[end].data_shard]
             end += 1
             if num_bytes >= FILE_BYTES or end == len(jobs):
                 merges.extend(_form_file(directory, range(jobs[begin].number, jobs[end - 1].number + 1), finished))
@@ -241,7 +241,7 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
     num_utterances = 0
     with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
         for file, entry, record in read_records(directory, numbers):
-            rows.append(place_row(entry.number, entry.data_of, file, entry.spans))
+            rows.append(shard_row(entry.number, entry.data_shard, file, entry.spans))
             where = f"{directory}: shard {entry.number:06d}"
             utterances = [parse_line(line, where) for line in record.lines.split("\n") if line]
             lines = record.lines.encode()
@@ -250,7 +250,7 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
             add_moments(moments, record.moments)
             drops += record.drops
             num_utterances += len(utterances)
-    np.save(directory / TABLE, place_table(rows))
+    np.save(directory / TABLE, shard_table(rows))
     return moments, drops, num_utterances
 
 

@@ -32,11 +32,11 @@ def stored_bytes(features: Features, hours: float, copies_hours: float) -> float
     return frames * features.num_features * BYTES_A_VALUE[features.storage]
 
 
-def check_room(out: Path, manifests: Path, sets: Sets, features: Features) -> None:
-    """Log what the features of `manifests` take and what is free where `out` is to be.
+def check_disk_space(out: Path, manifests: Path, sets: Sets, features: Features) -> None:
+    """Log the disk space that features of `manifests` need, and the free space.
 
-    Raises AsrtoolError when that is too little. What lies in `out` already is part of it. So is a missing or
-    half-written manifest.
+    Raises AsrtoolError if that and what is in `out` already are too little, and for a missing or half-written
+    manifest.
     """
     hours = {name: float(read_report(manifests / name)["speech_hours"]) for name in sets.names}
     copies_hours = hours[sets.train] * sum(1 / speed for speed in features.speeds if speed != 1)
@@ -44,24 +44,24 @@ def check_room(out: Path, manifests: Path, sets: Sets, features: Features) -> No
     hours[sets.train] += copies_hours
     if features.keep_audio:
         needed += hours[sets.train] * 3600 * features.sampling_rate_hz * 2
-    there = _size(out)
-    place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
+    existing = _size(out)
+    folder_above = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(folder_above).free
     logging.info(
         "%s: features of %.4g h at all speeds, %s: about %.3g GB of disk; %.3g GB are there, %.3g GB free",
-        out, sum(hours.values()), features.storage, needed / GB, there / GB, free / GB,
+        out, sum(hours.values()), features.storage, needed / GB, existing / GB, free / GB,
     )  # fmt: skip
-    missing = needed - there - free
+    missing = needed - existing - free
     if missing > 0:
-        less = _less(features, sum(hours.values()) - copies_hours, copies_hours)
+        advice = _smaller(features, sum(hours.values()) - copies_hours, copies_hours)
         raise AsrtoolError(
             f"{out}: features of {sum(hours.values()):.4g} h need about {needed / GB:.3g} GB of disk,"
-            f" {there / GB:.3g} GB are there and {free / GB:.3g} GB free: {missing / GB:.3g} GB are missing",
-            f"free some space, choose another place, or {less}",
+            f" {existing / GB:.3g} GB are there and {free / GB:.3g} GB free: {missing / GB:.3g} GB are missing",
+            f"free some space, choose another place, or {advice}",
         )
 
 
-def _less(features: Features, hours: float, copies_hours: float) -> str:
+def _smaller(features: Features, hours: float, copies_hours: float) -> str:
     """Return the advice on settings for smaller features."""
     if features.keep_audio:
         return "set features.keep_audio=false"

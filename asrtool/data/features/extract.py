@@ -13,7 +13,7 @@ from lhotse import Recording, SupervisionSegment
 from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
 from lhotse.augmentation import Speed
 
-from asrtool.data.audio.remote import fetched_ahead
+from asrtool.data.audio.remote import prefetched
 from asrtool.data.features.cmvn import Moments, add_moments
 from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.features.shard_plan import ShardJob, wrong_rate
@@ -41,11 +41,11 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
             keeps: list[Keep] = []
             if job.keeps_audio:
                 keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
-            if features.storage == "flac" and job.data_of == job.number:
+            if features.storage == "flac" and job.data_shard == job.number:
                 keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
             items = _extract(job, features, keeps, moments, drops)
             utterances = write_shard(folder, job.number, items, features, job.speed)
-        which = (job.number, job.data_of, key, job.digest)
+        which = (job.number, job.data_shard, key, job.digest)
         return publish_shard(folder, directory, which, utterances, moments, drops)
 
 
@@ -57,7 +57,7 @@ def _extract(
     rate_hz = features.sampling_rate_hz
     least = features.frame_length_ms / 1000 * rate_hz
     sources = job.sources(rate_hz)
-    for (recording, segments), found in zip(sources, fetched_ahead([source[0] for source in sources]), strict=True):
+    for (recording, segments), found in zip(sources, prefetched([source[0] for source in sources]), strict=True):
         try:
             audio = _load_audio(recording, found, features)
         except UNREADABLE as error:

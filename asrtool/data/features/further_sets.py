@@ -31,7 +31,7 @@ from asrtool.settings.data import Features
 OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, DROPPED)  # files of a set that are written, not linked
 
 
-def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
+def write_separate_set(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
     """Write the set `directory` of the folder `manifests`, normalised as `base`.
 
     Returns drops without usable audio. Raises AsrtoolError as compute_features.
@@ -40,11 +40,11 @@ def write_alone(directory: Path, base: Path, manifests: Path, features: Features
     return _write(directory, base, manifests, dataclasses.replace(features, speeds=(1.0,), keep_audio=False), 0)
 
 
-def write_behind(directory: Path, base: Path, manifests: Path | None, features: Features) -> list[Drop]:
+def write_extended_set(directory: Path, base: Path, manifests: Path | None, features: Features) -> list[Drop]:
     """Write the set `directory`: links to the shards of `base`, then `manifests`.
 
-    The latter at each of the speeds. Returns drops without usable audio. Raises AsrtoolError as compute_features, and
-    if `base` has no file of texts or table of shards.
+    `manifests` are computed at each speed. Returns drops without usable audio. Raises AsrtoolError as
+    compute_features, and if `base` has no file of texts or table of shards.
     """
     if missing := next((name for name in (TRANSCRIPTS, TABLE) if not (base / name).exists()), ""):
         raise AsrtoolError(f"{base}: no {missing}, an earlier asrtool has written it", RERUN)

@@ -51,7 +51,7 @@ def with_rate(features: Features, manifests: Path) -> Features:
     return dataclasses.replace(features, sampling_rate_hz=rate_hz)
 
 
-def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
+def log_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
     """Log how many recordings are resampled; `num_by_rate` counts them by rate.
 
     Upsampling is a warning, since the upper band is missing.
@@ -75,8 +75,8 @@ class ShardJob:
     number: int
     speed: float
     packed: bytes  # recordings with their utterances, as compressed lines
-    of_utterances: str  # digest of what `made_of` knows of each
-    data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
+    utterances_digest: str  # digest of what `made_of` knows of each
+    data_shard: int  # the shard whose data these utterances are made of: its own, or the one of another speed
     keeps_audio: bool = False
 
     @property
@@ -87,7 +87,7 @@ class ShardJob:
     @property
     def digest(self) -> str:
         """Digest of the shard's content, without settings."""
-        return f"{self.of_utterances} {self.speed:g} {self.keeps_audio:d}"
+        return f"{self.utterances_digest} {self.speed:g} {self.keeps_audio:d}"
 
     def sources(self, rate_hz: int) -> list[tuple[Recording, list[SupervisionSegment]]]:
         """Return recordings with their segments; other rates are resampled."""
@@ -119,15 +119,15 @@ def plan_shards(
     digests = join_texts(manifests, directory, digest_files, grouping.add)
     grouping.end_group()
     groups = grouping.groups
-    say_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
+    log_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
     speeds = list(features.speeds)
     shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
     if shares_audio:
         speeds.sort(key=lambda speed: speed != 1)
     jobs = []
     for number, (speed, (k, group)) in enumerate(itertools.product(speeds, enumerate(groups)), first):
-        data_of = first + k if shares_audio else number
-        jobs.append(ShardJob(number, speed, *group, data_of, features.keep_audio))
+        data_shard = first + k if shares_audio else number
+        jobs.append(ShardJob(number, speed, *group, data_shard, features.keep_audio))
     return jobs, digests
 
 

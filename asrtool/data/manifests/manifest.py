@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asrtool.data.manifests.validator import Entry, Tally
+from asrtool.data.manifests.validator import Entry, ManifestCounts
 from asrtool.errors import AsrtoolError, printable
 from asrtool.files import check_files, mark_files, write_beside, write_text
 from asrtool.url import Part
@@ -92,24 +92,24 @@ def write_sorted(
     nothing is left, more than `bad_fraction` of recordings or utterances have a fault, a manifest is inconsistent, or
     the disk is full; an earlier folder then stays.
     """
-    tally = Tally(recordings, out)
-    write_counted(out, tally, (line for entry, line in lines if tally.add(entry)), drops, bad_fraction, texts)
+    counts = ManifestCounts(recordings, out)
+    write_counted(out, counts, (line for entry, line in lines if counts.add(entry)), drops, bad_fraction, texts)
 
 
 def write_counted(
     out: Path,
-    tally: Tally,
+    counts: ManifestCounts,
     lines: Iterable[str],
     drops: Sequence[Drop],
     bad_fraction: float,
     texts: Mapping[str, str | Iterable[bytes | memoryview]],
 ) -> None:
-    """Write lines that are checked, and counted by `tally` when the last is read."""
+    """Write lines that are checked, and counted by `counts` when the last is read."""
     with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
         _write_lines(temporary, lines)
-        used = tally.used()
-        check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
-        tally.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
+        used = counts.used()
+        check_fraction(out, drops, len(used), counts.num_utterances, bad_fraction)
+        counts.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
         mark_files(*check_place(out))
         (out / REPORT).unlink(missing_ok=True)
     with write_beside(out / RECORDINGS) as temporary:
@@ -118,7 +118,7 @@ def write_counted(
         with write_beside(out / name) as temporary, temporary.open("wb") as file:
             file.writelines([text.encode("utf-8")] if isinstance(text, str) else text)
     dropped = collections.Counter(drop.reason for drop in drops)
-    report = {**tally.report(), "dropped": dict(sorted(dropped.items()))}
+    report = {**counts.report(), "dropped": dict(sorted(dropped.items()))}
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s: %s", Path(*out.parts[-2:]), _summary(report))
@@ -239,12 +239,12 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
     Raises AsrtoolError naming the file and line of a fault, of utterances while they are read.
     """
     recordings = _read_recordings(directory)
-    tally = Tally(recordings, directory)
+    counts = ManifestCounts(recordings, directory)
 
     def utterances() -> Iterator[tuple[Entry, str]]:
-        for entries, lines in _batches(directory, tally.add):
+        for entries, lines in _batches(directory, counts.add):
             yield from zip(entries, lines, strict=True)
-        tally.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
+        counts.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
 
     return recordings, utterances()
 
@@ -252,7 +252,7 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
 def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
     """Read as `read_sorted` without lines, in batches; the caller checks ids."""
     recordings = _read_recordings(directory)
-    return recordings, (entries for entries, _ in _batches(directory, Tally(recordings, directory).check))
+    return recordings, (entries for entries, _ in _batches(directory, ManifestCounts(recordings, directory).check))
 
 
 def _read_recordings(directory: Path) -> list[Entry]:

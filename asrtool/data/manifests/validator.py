@@ -15,7 +15,7 @@ DURATION_TOLERANCE_S = 0.5  # between the duration and the samples of a recordin
 AGAIN = "make the manifest again"
 
 
-class Tally:
+class ManifestCounts:
     """Checks and sums of the utterances of `recordings` in the folder `where`.
 
     Raises AsrtoolError for a recording that is inconsistent or occurs twice.

@@ -72,7 +72,7 @@ class CachedSet:
             opened = temporary.open("rb")
         if not known:
             write_text(first, json.dumps(asdict(version)) + "\n")
-        make_room(self.cache, self.cache_bytes, place)
+        evict_files(self.cache, self.cache_bytes, place)
         return opened
 
     def _look(self) -> None:
@@ -110,8 +110,8 @@ def cached_set(path: Path) -> CachedSet | None:
     return CachedSet(path, about["url"], versions, Path(about["cache"]), int(about["cache_gib"] * 2**30))
 
 
-def make_room(cache: Path, most: int, but: Path) -> None:
-    """Remove least recently used files of `cache` down to `most` bytes, except one."""
+def evict_files(cache: Path, max_bytes: int, but: Path) -> None:
+    """Remove least recently used files of `cache` down to `max_bytes`, except one."""
     found = []
     for folder in (*cache.glob(f"*/{FETCHED}"), *cache.glob(f"*/*/{FETCHED}")):
         for entry in os.scandir(folder):
@@ -120,7 +120,7 @@ def make_room(cache: Path, most: int, but: Path) -> None:
                     found.append((entry.stat().st_mtime_ns, entry.stat().st_size, Path(entry.path)))
     left = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
-        if left <= most:
+        if left <= max_bytes:
             return
         if path != but:
             path.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from asrtool.data.remote.cache import ABOUT, cached_set, default_cache
 from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.data.storage.index import INDEX, SETTINGS, read_feature_settings
 from asrtool.data.storage.index_columns import FILES as COLUMNS
-from asrtool.data.storage.shard_offsets import CUTS, DATA, SAMPLES, TABLE, Places, Span, open_span
+from asrtool.data.storage.shard_offsets import CUTS, DATA, SAMPLES, TABLE, ShardTable, Span, open_span
 from asrtool.data.storage.transcripts import FILES as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
@@ -103,7 +103,7 @@ def _digest(url: str, of_all: Versions, of_sets: Mapping[str, Versions]) -> str:
     return hashlib.sha256(json.dumps([url, *tables], sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Ahead:
+class Prefetcher:
     """Threads that prefetch; on an error the reader fetches and raises it."""
 
     def __init__(self, directory: Path) -> None:
@@ -112,14 +112,14 @@ class Ahead:
         self._executor = ThreadPoolExecutor(NUM_THREADS, "ahead")
         self._waiting: list[Future[None]] = []
 
-    def want(self, parts: Iterable[Part]) -> None:
+    def request(self, parts: Iterable[Part]) -> None:
         """Replace the queue of parts to fetch, in order."""
         for future in self._waiting:
             future.cancel()
         self._waiting = [self._executor.submit(_fetch, self._directory, part) for part in parts]
 
     def close(self) -> None:
-        """End the threads, when each is through with its file."""
+        """End the threads after their current files."""
         self._executor.shutdown(cancel_futures=True)
 
 
@@ -130,17 +130,17 @@ def _fetch(directory: Path, part: Part) -> None:
 
 def parts_of_shards(directory: Path, with_samples: bool = False) -> Callable[[int], list[Part]]:
     """Return a function from a shard's number to its files, samples if wanted."""
-    data, places = DATA[read_feature_settings(directory.parent).storage], Places(directory)
+    data, table = DATA[read_feature_settings(directory.parent).storage], ShardTable(directory)
 
     def parts_of(number: int) -> list[Part]:
-        place = places[number]
-        samples = [(SAMPLES, place.samples)] if with_samples else []
-        return [(CUTS, place.cuts), (data, place.data), *samples]
+        ranges = table[number]
+        samples = [(SAMPLES, ranges.samples)] if with_samples else []
+        return [(CUTS, ranges.cuts), (data, ranges.data), *samples]
 
     return parts_of
 
 
-def reading_ahead(
+def prefetching(
     directory: Path, items: Iterable[Item], window_of: Callable[[Item], int | None], numbers_of: NumbersOf
 ) -> Iterator[Item]:
     """Yield `items`; fetch the shards of the next window meanwhile.
@@ -151,10 +151,12 @@ def reading_ahead(
         yield from items
         return
     parts_of, at = parts_of_shards(directory), -1
-    with contextlib.closing(Ahead(directory)) as ahead:
+    with contextlib.closing(Prefetcher(directory)) as prefetcher:
         for item in items:
             window = window_of(item) or 0
             if window != at:
                 at = window
-                ahead.want(part for number in (*numbers_of(at), *numbers_of(at + 1)) for part in parts_of(number))
+                prefetcher.request(
+                    part for number in (*numbers_of(at), *numbers_of(at + 1)) for part in parts_of(number)
+                )
             yield item

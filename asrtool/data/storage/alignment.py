@@ -91,7 +91,7 @@ def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str
     write_text(folder / ABOUT, json.dumps({"tokenizer": digest_of(tokenizer), **of_sets}, indent=1) + "\n")
 
 
-def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
+def check_alignment_inputs(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
     """Raise AsrtoolError unless `targets` fits these indexes and this tokenizer.
 
     Older files lack the tokenizer's digest.
@@ -103,7 +103,7 @@ def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: s
         raise AsrtoolError(f"{targets / ABOUT}: no alignment to train on", hint) from error
     for name, sha256 in indexes.items():
         if about.get(name, {}).get("index") != sha256:
-            raise AsrtoolError(f"{targets}: not made of the utterances of the set {name} as they are now", RERUN)
+            raise AsrtoolError(f"{targets}: not made from the current utterances of the set {name}", RERUN)
     if about.get("tokenizer", tokenizer_sha256) != tokenizer_sha256:
         what = f"{targets}: an alignment of the tokens of another tokenizer"
         raise AsrtoolError(what, "name that tokenizer, or run `asrtool targets` by a model of this one")

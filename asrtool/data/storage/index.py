@@ -48,8 +48,8 @@ class Utterance:
     fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # what else a corpus says of it
 
     @property
-    def said(self) -> str:
-        """Its text. Raises AsrtoolError where that was not joined."""
+    def transcript(self) -> str:
+        """Return the text; raises AsrtoolError if it was not joined."""
         if self.text is None:
             raise AsrtoolError(
                 f"utterance {self.id}: its text was not joined", "ask `texts` of the FeatureReader for it"
@@ -146,7 +146,7 @@ class ShardIndex(Sequence[Utterance]):
 
     def __init__(self, directory: Path, table: np.ndarray) -> None:
         """Take the `shards` of the columns of this file."""
-        self._made_of = (directory, table)
+        self._arguments = (directory, table)
         self._path = directory / INDEX
         self.numbers, self.first, self._begin, frames = table.T
         self.num_frames = int(frames.sum())
@@ -154,7 +154,7 @@ class ShardIndex(Sequence[Utterance]):
 
     def __reduce__(self) -> tuple[type[ShardIndex], tuple[Path, np.ndarray]]:
         """Pickle without the kept lines."""
-        return ShardIndex, self._made_of
+        return ShardIndex, self._arguments
 
     def __len__(self) -> int:
         return int(self.first[-1])

@@ -13,7 +13,7 @@ import numpy as np
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.storage.index import RERUN, SETTINGS, WINDOW_SHARDS, ShardIndex, Utterance, read_index
 from asrtool.data.storage.shard import SCALE, Shard
-from asrtool.data.storage.shard_offsets import SAMPLES, Place, Places, open_span
+from asrtool.data.storage.shard_offsets import SAMPLES, ShardRanges, ShardTable, open_span
 from asrtool.data.storage.transcripts import Transcripts
 from asrtool.errors import AsrtoolError
 
@@ -27,7 +27,10 @@ class OpenShards(Generic[Opened]):
     """Shards of a set by utterance; the last ones stay open."""
 
     def __init__(
-        self, directory: Path, index: Sequence[Utterance], open_one: Callable[[Place, Sequence[Utterance]], Opened]
+        self,
+        directory: Path,
+        index: Sequence[Utterance],
+        open_one: Callable[[ShardRanges, Sequence[Utterance]], Opened],
     ) -> None:
         """`open_one` takes the byte ranges of a shard, and its utterances."""
         if isinstance(index, ShardIndex):
@@ -36,17 +39,17 @@ class OpenShards(Generic[Opened]):
             self.num_frames = sum(utterance.num_frames for utterance in index)
             shards = [None, *(utterance.shard for utterance in index), None]
             first = [i for i in range(len(index) + 1) if shards[i] != shards[i + 1]]
-        places = Places(directory)
+        table = ShardTable(directory)
 
         def open_shard(k: int) -> Opened:
             utterances = index[first[k] : first[k + 1]]
-            return open_one(places[utterances[0].shard], utterances)
+            return open_one(table[utterances[0].shard], utterances)
 
         self._first = first
         self._open = functools.lru_cache(2 * WINDOW_SHARDS)(open_shard)  # those of this window and the last one
 
     def find(self, i: int) -> tuple[Opened, int]:
-        """Return the shard of utterance `i`, and the utterance's place there."""
+        """Return the shard of utterance `i`, and the utterance's position there."""
         k = bisect.bisect_right(self._first, i) - 1
         return self._open(k), i - self._first[k]
 
@@ -54,9 +57,9 @@ class OpenShards(Generic[Opened]):
 class FeatureReader:
     """Reads the features of one set, for example `features/train`.
 
-    `cmvn` is `speaker`, `utterance`, `global` or `none`. An utterance is decoded when it is read, whichever are read
-    before and behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. Where
-    utterances are in the last shards stays in memory.
+    `cmvn` is `speaker`, `utterance`, `global` or `none`. An utterance is decoded when it is read, in any
+    order; if the whole set fits `cache_bytes`, decoded features stay in memory. So do the byte ranges in the last
+    shards.
     """
 
     def __init__(
@@ -115,17 +118,17 @@ class FeatureReader:
         return feats_TF
 
     def _decode(self, i: int) -> np.ndarray:
-        shard, place = self._shards.find(i)
+        shard, position = self._shards.find(i)
         utterance = self.index[i]
-        feats_TF = shard.read(place)
+        feats_TF = shard.read(position)
         if feats_TF.shape != (utterance.num_frames, self.num_bins):
             raise _other_shard(shard)
         return self._cmvn.normalise(utterance.speaker, feats_TF)
 
 
-def _open(directory: Path, place: Place, utterances: Sequence[Utterance]) -> Shard:
+def _open(directory: Path, ranges: ShardRanges, utterances: Sequence[Utterance]) -> Shard:
     """Open a shard; AsrtoolError as FeatureReader.read."""
-    shard = Shard(directory, place)
+    shard = Shard(directory, ranges)
     if [(one.id, one.num_frames) for one in utterances] != list(zip(shard.ids, shard.num_frames, strict=True)):
         raise _other_shard(shard)
     return shard
@@ -146,20 +149,20 @@ class SampleReader:
 
         Raises AsrtoolError naming the file if it is missing or does not fit the index.
         """
-        (samples, ends), place = self._shards.find(i)
-        begin, end = ends[place : place + 2].tolist()
+        (samples, ends), position = self._shards.find(i)
+        begin, end = ends[position : position + 2].tolist()
         return samples[begin:end].astype(np.float32) / SCALE
 
 
 def _map_samples(
-    directory: Path, rate_hz: int, place: Place, utterances: Sequence[Utterance]
+    directory: Path, rate_hz: int, ranges: ShardRanges, utterances: Sequence[Utterance]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The samples of a shard, mapped, and where its utterances end, after a 0."""
-    path = directory / SAMPLES.format(place.samples.file)
+    path = directory / SAMPLES.format(ranges.samples.file)
     try:
-        extent = open_span(directory, SAMPLES, place.samples)
-        with extent.open() as file:
-            samples = np.memmap(file, "<i2", "r", extent.begin, (extent.size // 2,)).view(np.ndarray)
+        data = open_span(directory, SAMPLES, ranges.samples)
+        with data.open() as file:
+            samples = np.memmap(file, "<i2", "r", data.begin, (data.size // 2,)).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
     ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])

@@ -38,7 +38,17 @@ from asrtool.data.audio.joined import encode
 from asrtool.data.features.feature_type import FeatureType, one_thread
 from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import RERUN, Utterance, read_feature_settings
-from asrtool.data.storage.shard_offsets import CUTS, FLAC, LILCOM, SAMPLES, SHAR, Place, Span, data_members, open_span
+from asrtool.data.storage.shard_offsets import (
+    CUTS,
+    FLAC,
+    LILCOM,
+    SAMPLES,
+    SHAR,
+    ShardRanges,
+    Span,
+    data_members,
+    open_span,
+)
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features as FeatureSettings
 
@@ -197,26 +207,26 @@ class Shard:
     A learner trains some utterances of a shard, others the rest; each decodes its own.
     """
 
-    def __init__(self, directory: Path, place: Place) -> None:
-        """Open the files at `place`; AsrtoolError if one is missing, broken or cut off.
+    def __init__(self, directory: Path, ranges: ShardRanges) -> None:
+        """Open the files at `ranges`; AsrtoolError if one is missing, broken or cut off.
 
         So does `read`.
         """
-        self.name = f"{directory}: shard {place.number:06d}"
+        self.name = f"{directory}: shard {ranges.number:06d}"
         with self._broken():
-            cuts = _unpacked(open_span(directory, CUTS, place.cuts).read())
+            cuts = _unpacked(open_span(directory, CUTS, ranges.cuts).read())
             if not cuts:
                 raise ValueError("it lists no utterance")
             self.ids = [cut["id"] for cut in cuts]
             self.num_frames = [(cut.get("features") or cut["custom"])[NUM_FRAMES] for cut in cuts]
             storage = cuts[0].get("features", {"storage_type": "flac"})["storage_type"]
             kinds: dict[str, type[_Flac | _Shar | _Lilcom]] = {"flac": _Flac, "shar": _Shar}
-            self._archive = kinds.get(storage, _Lilcom)(directory, place.data, cuts)
+            self._archive = kinds.get(storage, _Lilcom)(directory, ranges.data, cuts)
 
-    def read(self, place: int) -> np.ndarray:
-        """The features of the utterance at `place` in storage order, (T, F) float32."""
+    def read(self, position: int) -> np.ndarray:
+        """Return the features of utterance `position` in storage order, (T, F) float32."""
         with self._broken():
-            return self._archive.read(place)
+            return self._archive.read(position)
 
     @contextmanager
     def _broken(self) -> Iterator[None]:
@@ -237,17 +247,17 @@ class _Lilcom:
     """Compressed arrays, one behind the other, each in pieces of some hundred frames."""
 
     def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
-        self._extent, self._begin = open_span(directory, LILCOM, span), span.begin
+        self._bytes, self._begin = open_span(directory, LILCOM, span), span.begin
         self._keys = [cut["features"]["storage_key"] for cut in cuts]
-        expected, found = sum(map(int, self._keys[-1].split(","))), span.begin + self._extent.size
+        expected, found = sum(map(int, self._keys[-1].split(","))), span.begin + self._bytes.size
         if found < expected:
             raise ValueError(f"{LILCOM.format(span.file)} ends at byte {found}, expected {expected}")
 
-    def read(self, place: int) -> np.ndarray:
+    def read(self, position: int) -> np.ndarray:
         """Its key says where in the file the first piece begins, and how long each is."""
-        begin, *sizes = map(int, self._keys[place].split(","))
+        begin, *sizes = map(int, self._keys[position].split(","))
         ends = list(itertools.accumulate(sizes, initial=0))
-        content = self._extent.read(begin - self._begin, ends[-1])
+        content = self._bytes.read(begin - self._begin, ends[-1])
         pieces = [MemoryLilcomReader().read(content[first:end]) for first, end in itertools.pairwise(ends)]
         return np.concatenate(pieces)
 
@@ -256,13 +266,13 @@ class _Shar:
     """Tar archive with two members an utterance: the array, and a manifest."""
 
     def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
-        self._extent = open_span(directory, SHAR, span)
-        self._places = list(data_members(self._extent).values())
-        if len(self._places) != len(cuts):
-            raise ValueError(f"{SHAR.format(span.file)} has {len(self._places)} of {len(cuts)} utterances")
+        self._bytes = open_span(directory, SHAR, span)
+        self._members = list(data_members(self._bytes).values())
+        if len(self._members) != len(cuts):
+            raise ValueError(f"{SHAR.format(span.file)} has {len(self._members)} of {len(cuts)} utterances")
 
-    def read(self, place: int) -> np.ndarray:
-        feats_TF: np.ndarray = MemoryLilcomReader().read(self._extent.read(*self._places[place]))
+    def read(self, position: int) -> np.ndarray:
+        feats_TF: np.ndarray = MemoryLilcomReader().read(self._bytes.read(*self._members[position]))
         return feats_TF
 
 
@@ -270,17 +280,17 @@ class _Flac:
     """Tar archive of audio; features are computed in one thread."""
 
     def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
-        self._extent = open_span(directory, FLAC, span)
-        self._members = data_members(self._extent)
+        self._bytes = open_span(directory, FLAC, span)
+        self._members = data_members(self._bytes)
         self._recordings = [cut["recording"] for cut in cuts]
         if missing := next((one["id"] for one in self._recordings if one["id"] not in self._members), None):
             raise ValueError(f"{FLAC.format(span.file)} lacks {missing}")
         features = read_feature_settings(directory)
         self._extractor: FeatureType = features.type.load()(features)
 
-    def read(self, place: int) -> np.ndarray:
-        recording = self._recordings[place]
-        content = self._extent.read(*self._members[recording["id"]])
+    def read(self, position: int) -> np.ndarray:
+        recording = self._recordings[position]
+        content = self._bytes.read(*self._members[recording["id"]])
         samples_S, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
         with one_thread():
             for transform in recording.get("transforms") or ():

@@ -34,7 +34,7 @@ COLUMNS = 9
 
 
 @dataclass
-class Extent:
+class ByteRange:
     """Byte range of an open file, readable even if its name is removed."""
 
     descriptor: int  # of the file, which is closed with this; a file object among garbage would warn of itself
@@ -63,7 +63,7 @@ class Extent:
         return file
 
 
-def open_extent(path: Path, begin: int = 0, end: int | None = None) -> Extent:
+def open_byte_range(path: Path, begin: int = 0, end: int | None = None) -> ByteRange:
     """Open a byte range of `path`, to its end if None.
 
     If its folder stands for a remote set, the bytes are fetched unless cached. Raises OSError, and AsrtoolError if
@@ -75,7 +75,7 @@ def open_extent(path: Path, begin: int = 0, end: int | None = None) -> Extent:
         if cached:  # the file is the range
             begin, end = 0, size
         end = size if end is None else min(end, size)
-        return Extent(os.dup(file.fileno()), begin, max(end - begin, 0))
+        return ByteRange(os.dup(file.fileno()), begin, max(end - begin, 0))
 
 
 class Span(NamedTuple):
@@ -86,25 +86,27 @@ class Span(NamedTuple):
     end: int | None = None  # of the file
 
 
-def open_span(directory: Path, name: str, span: Span) -> Extent:
-    """Open a byte range of the file `name` with its number; as open_extent."""
-    return open_extent(directory / name.format(span.file), span.begin, span.end)
+def open_span(directory: Path, name: str, span: Span) -> ByteRange:
+    """Open a byte range of the file `name` with its number; as open_byte_range."""
+    return open_byte_range(directory / name.format(span.file), span.begin, span.end)
 
 
-def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
-    """Return the offset in `extent` and size of each utterance's data, by name.
+def data_members(byte_range: ByteRange) -> dict[str, tuple[int, int]]:
+    """Return the offset in `byte_range` and size of each utterance's data, by name.
 
     An utterance has two members: its data, and a manifest. Raises ValueError if one is missing, and as tarfile.
     """
-    end = extent.begin + extent.size
-    with extent.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
+    end = byte_range.begin + byte_range.size
+    with byte_range.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
         members = list(itertools.takewhile(lambda member: member.offset < end, tar))
     if len(members) % 2:
         raise ValueError(f"a tar file has {len(members)} members, expected two an utterance")
-    return {member.name.rpartition(".")[0]: (member.offset_data - extent.begin, member.size) for member in members[::2]}
+    return {
+        member.name.rpartition(".")[0]: (member.offset_data - byte_range.begin, member.size) for member in members[::2]
+    }
 
 
-class Place(NamedTuple):
+class ShardRanges(NamedTuple):
     """Byte ranges of a shard."""
 
     number: int
@@ -113,7 +115,7 @@ class Place(NamedTuple):
     samples: Span
 
 
-class Places:
+class ShardTable:
     """Byte ranges of all shards of a set; the table is mapped and shared."""
 
     def __init__(self, directory: Path) -> None:
@@ -129,28 +131,28 @@ class Places:
         except (OSError, ValueError, EOFError) as error:
             raise AsrtoolError(f"{path}: no readable table of shards: {error}", RERUN) from error
 
-    def __getitem__(self, number: int) -> Place:
+    def __getitem__(self, number: int) -> ShardRanges:
         """Return the ranges of shard `number`; AsrtoolError if the table lacks it."""
         if self._rows is None:
-            return Place(number, *[Span(number)] * 3)
+            return ShardRanges(number, *[Span(number)] * 3)
         k = int(np.searchsorted(self._rows[:, 0], number))
         if k == len(self._rows) or self._rows[k, 0] != number:
             raise AsrtoolError(f"shard {number:06d} is in index.jsonl but not in {TABLE}", RERUN)
         _, *cuts_and_data, begin, end = self._rows[k].tolist()
         spans = (cuts_and_data[:3], cuts_and_data[3:], [cuts_and_data[0], begin, end])
-        return Place(number, *(Span(*span) for span in spans))
+        return ShardRanges(number, *(Span(*span) for span in spans))
 
 
-def place_row(number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
-    """Return the row of a shard in the files of number `file`, for place_table.
+def shard_row(number: int, data_shard: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
+    """Return the row of a shard in the files of number `file`, for shard_table.
 
-    `data_of` is the shard whose data it uses.
+    `data_shard` is the shard whose data it uses.
     """
     data = next((spans[name] for name in DATA.values() if name in spans), (0, 0))
-    return [number, file, *spans[CUTS], data_of, *data, *spans.get(SAMPLES, (0, 0))]
+    return [number, file, *spans[CUTS], data_shard, *data, *spans.get(SAMPLES, (0, 0))]
 
 
-def place_table(rows: Sequence[Sequence[int]]) -> np.ndarray:
+def shard_table(rows: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the table of shards, (shards, 9) int64, of rows in storage order."""
     table = np.array(rows, np.int64).reshape(-1, COLUMNS)
     table[:, 4:7] = table[np.searchsorted(table[:, 0], table[:, 4])][:, [1, 5, 6]]

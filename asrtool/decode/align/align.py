@@ -111,7 +111,7 @@ def map_aligned(
         for scored in compute_scores(acoustic.model, reader, max_frames):
             if keep(scored.utterance):
                 under_way.append((scored.utterance, scored.position))
-                yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer)
+                yield scored.scores_TV, tokenize(scored.utterance.transcript, tokenizer)
 
     num_jobs, total = settings.num_jobs or num_cores(), len(reader.index)
     with process_pool(one_by_one(work), num_jobs) as work_map, torch_threads(cores_left(num_jobs)):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.data.features.further_sets import link_files, write_alone, write_behind
+from asrtool.data.features.further_sets import link_files, write_extended_set, write_separate_set
 from asrtool.data.manifests.manifest import DROPPED, Drop, format_drops, format_line, read_sorted, write_sorted
 from asrtool.data.manifests.sets import FILE, LONG, read_sets
 from asrtool.data.manifests.validator import Entry
@@ -77,7 +77,7 @@ def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) ->
 
 
 def _pauses(words: Sequence[Word]) -> list[int]:
-    """Places of the words before which there is a pause to cut at."""
+    """Return the positions of words before which a pause can be cut at."""
     return [
         i
         for i in range(1, len(words))
@@ -135,14 +135,14 @@ def cut_run(
         if (manifests / LONG).is_dir():
             recordings, lines = read_sorted(manifests / LONG)
             long = [entry for entry, _ in lines]
-            drops += write_alone(target / LONG, train, manifests / LONG, computed)
+            drops += write_separate_set(target / LONG, train, manifests / LONG, computed)
             found = _cut_set(acoustic, target / LONG, loaded, data.max_duration_s, settings, drops)
             shutil.rmtree(target / LONG)
             pieces = [piece for entry in long for piece in _pieces(entry, found.get(entry["id"], []))]
             pieces.sort(key=lambda e: (e["recording_id"], e["start"], e["channel"], e["id"]))
             if pieces:
                 write_sorted(folder / "manifests", recordings, map(format_line, pieces), drops, 1.0, {})
-        drops += write_behind(target / sets.train, train, folder / "manifests" if pieces else None, computed)
+        drops += write_extended_set(target / sets.train, train, folder / "manifests" if pieces else None, computed)
         link_files(target / sets.dev, features / sets.dev)
         for name in (FILE, SETTINGS):
             shutil.copyfile(features / name, target / name)

@@ -26,11 +26,11 @@ HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
 
-def write_torch(path: Path, content: dict[str, Any], before_it_is_there: Callable[[], None] = lambda: None) -> None:
+def write_torch(path: Path, content: dict[str, Any], before_rename: Callable[[], None] = lambda: None) -> None:
     """Write `content` (tensors, numbers, texts, lists and dicts) atomically.
 
     It needs no memory for the file, and other threads compute meanwhile. The tensors must not change. The file is
-    synced before it gets its name, so it is whole after a power cut. `before_it_is_there` is called before the
+    synced before it gets its name, so it is whole after a power cut. `before_rename` is called before the
     rename; if it raises, there is no file. Raises AsrtoolError if the disk is full.
     """
     with write_beside(path) as temporary:
@@ -40,7 +40,7 @@ def write_torch(path: Path, content: dict[str, Any], before_it_is_there: Callabl
             archive.finish()
             file.flush()
             os.fsync(file.fileno())
-        before_it_is_there()
+        before_rename()
 
 
 class _Archive:

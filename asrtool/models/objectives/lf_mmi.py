@@ -227,7 +227,7 @@ class Chains:
     first_NI: Tensor
     further_NI: Tensor
     lens_N: Tensor
-    is_allowed_NTI: Tensor  # whether the token may be said in the row
+    is_allowed_NTI: Tensor  # whether the token may be in the row
 
 
 def chain_log_probs(scores_NTL: Tensor, lens_N: Tensor, chains: Chains) -> Tensor:

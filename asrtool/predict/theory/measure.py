@@ -26,7 +26,7 @@ from asrtool.predict.theory.system import Floats
 from asrtool.settings.config import Config
 from asrtool.settings.toml_files import load_config
 from asrtool.train.checkpoints.checkpoint import final_weights, load_newest
-from asrtool.train.derived_settings import begin_with_hybrid, last_settings
+from asrtool.train.derived_settings import init_from_hybrid, last_settings
 from asrtool.train.loop.loss import LossModule
 from asrtool.train.train import build_components
 
@@ -143,7 +143,7 @@ def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> 
             f"{work}: has no {CONFIG}, so no model was trained there", "name the --work of an `asrtool run`"
         )
     config = load_config([work / CONFIG, *files], overrides)
-    return last_settings(begin_with_hybrid(config, work / "start" / "model.pt"))
+    return last_settings(init_from_hybrid(config, work / "start" / "model.pt"))
 
 
 def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:

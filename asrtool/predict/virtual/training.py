@@ -118,7 +118,7 @@ def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Resu
     events = replay(logged, config.distributed, num_learners)
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
-        if other := learners.job.inputs.differ_from(logged / INPUTS):
+        if other := learners.job.inputs.first_difference(logged / INPUTS):
             raise AsrtoolError(
                 f"{logged}: trained with another {other} than {work} has", "name its work directory for --train"
             )

@@ -18,7 +18,7 @@ from asrtool.data.storage.index import ShardIndex
 from asrtool.data.workers.loader import Decoders
 from asrtool.models.objectives.targets import Targets
 from asrtool.train.batches.source import SourceContext
-from asrtool.train.batches.utterance_columns import Columns, Demands
+from asrtool.train.batches.utterance_columns import Columns, ObjectiveRequirements
 
 STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
 
@@ -40,14 +40,14 @@ class ChangedAudio:
         )
         self.decoders = Decoders(max(1, context.loader_processes), open_reader)
         self._settings = context.augment
-        self._demands = Demands(context.model, Targets(columns.tokens, columns.ends))
+        self._requirements = ObjectiveRequirements(context.model, Targets(columns.tokens, columns.ends))
         self._seed = context.seed
         self._columns = columns
         self._lengths = lengths
         self._num_features = context.features.num_features
         self._num_frames = functools.lru_cache(2)(self._draw_frames)  # of the epoch that ends and of the next one
         if self._settings.stretches:
-            self._fits_fast = self._what_fits_fast()
+            self._fits_fast = self._fits_at_fastest()
             check_longest(self._at(np.full(len(lengths.num_frames), self._settings.tempo[0])), context.max_frames)
 
     def lengths(self, epoch: int) -> Lengths:
@@ -59,8 +59,8 @@ class ChangedAudio:
         rows_N = np.asarray(rows)
         if not self._settings.stretches:
             return self._columns.normalisers[rows_N]
-        num_rows = self._demands.num_rows(self._num_frames(epoch)[rows_N])
-        return self._demands.normalisers(num_rows, self._columns.texts[rows_N])
+        num_rows = self._requirements.num_rows(self._num_frames(epoch)[rows_N])
+        return self._requirements.normalisers(num_rows, self._columns.texts[rows_N])
 
     def read(self, epoch: int, rows: Sequence[int]) -> list[np.ndarray]:
         """Return normalised features of these utterances, each (T, F) float32.
@@ -89,7 +89,7 @@ class ChangedAudio:
         frames = np.maximum(1, np.rint(self._lengths.num_frames / tempos)).astype(np.int64)
         return dataclasses.replace(self._lengths, num_frames=frames)
 
-    def _what_fits_fast(self) -> np.ndarray:
+    def _fits_at_fastest(self) -> np.ndarray:
         """Return which utterances fit at the fastest tempo; others keep theirs."""
         fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
-        return self._demands.fits(self._demands.num_rows(fastest), self._columns.texts)
+        return self._requirements.fits(self._requirements.num_rows(fastest), self._columns.texts)

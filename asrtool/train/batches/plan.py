@@ -192,7 +192,7 @@ class Plan:
 
     @property
     def origins(self) -> list[Origin]:
-        """Places from which the known epochs are planned."""
+        """States from which the known epochs are planned."""
         return list(self._origins.values())
 
     @property

@@ -19,7 +19,7 @@ import torch
 from asrtool.data.batches import Batch, Lengths, pad_feats, plan_epoch, plan_eval, plan_windows, zeros_NTF
 from asrtool.data.mix import Mixture
 from asrtool.data.remote.cache import cached_set
-from asrtool.data.remote.features import Ahead, parts_of_shards, reading_ahead
+from asrtool.data.remote.features import Prefetcher, parts_of_shards, prefetching
 from asrtool.data.storage.index import RERUN, WINDOW_SHARDS, ShardIndex
 from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
@@ -75,9 +75,9 @@ class Shards(BatchSource):
         self.mixture = self._open_mixture(context)
         self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
 
-        self.ahead = None
+        self.prefetcher = None
         if cached_set(context.directory):
-            self.ahead = ShardsAhead(context.directory, self._windows, with_samples=self.audio is not None)
+            self.prefetcher = ShardPrefetcher(context.directory, self._windows, with_samples=self.audio is not None)
 
     def _open_mixture(self, context: SourceContext) -> Mixture | None:
         """Return the mixture, or None if an epoch is each utterance once."""
@@ -136,12 +136,12 @@ class Shards(BatchSource):
         return list(self._planned(plan_eval(self.lengths, max(self.max_frames, EVAL_FRAMES))))
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
-        if self.ahead:
-            self.ahead.expect(epoch, window, num_more, num_epochs)
+        if self.prefetcher:
+            self.prefetcher.expect(epoch, window, num_more, num_epochs)
 
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
         """Yield the batches of `plan_eval`."""
-        items = reading_ahead(self.directory, batches, lambda batch: batch.window, self._numbers_eval)
+        items = prefetching(self.directory, batches, lambda batch: batch.window, self._numbers_eval)
         return super().load(items, prefetch)
 
     def read(self, batch: Planned) -> TrainingBatch:
@@ -164,7 +164,7 @@ class Shards(BatchSource):
         return self.frame_targets.cut(whole) if self.frame_targets and self.frame_targets.piece_frames else whole
 
     def close(self) -> None:
-        for part in (self.decoders, self.audio, self.ahead):
+        for part in (self.decoders, self.audio, self.prefetcher):
             if part:
                 part.close()
 
@@ -223,14 +223,14 @@ class Shards(BatchSource):
         return self.index[int(self.columns.positions[row])].id
 
 
-class ShardsAhead:
+class ShardPrefetcher:
     """Prefetch of the shards of the next windows."""
 
     def __init__(self, directory: Path, numbers_of: NumbersOf, with_samples: bool) -> None:
         """Take the folder of the set; `with_samples` reads audio as well."""
         self._parts_of = parts_of_shards(directory, with_samples)
         self._numbers_of = functools.lru_cache(2)(numbers_of)
-        self._ahead = Ahead(directory)
+        self._prefetcher = Prefetcher(directory)
         self._at: tuple[int, int] | None = None
 
     def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
@@ -239,11 +239,11 @@ class ShardsAhead:
             return
         self._at = epoch, window
         windows = itertools.islice(self._windows(epoch, window, num_epochs), num_more + 1)
-        self._ahead.want(part for numbers in windows for number in numbers for part in self._parts_of(number))
+        self._prefetcher.request(part for numbers in windows for number in numbers for part in self._parts_of(number))
 
     def close(self) -> None:
         """End the threads."""
-        self._ahead.close()
+        self._prefetcher.close()
 
     def _windows(self, epoch: int, window: int, num_epochs: int) -> Iterator[Sequence[int]]:
         yield from self._numbers_of(epoch)[window:]

@@ -32,7 +32,7 @@ from asrtool.train.batches.text_encoding import Encode, Encoder, find_lines
 from asrtool.train.inputs import ColumnsFolder
 
 
-class Demands:
+class ObjectiveRequirements:
     """Minimum lengths an objective needs, by frames or rows and by texts."""
 
     def __init__(self, model: AcousticModel, targets: Targets) -> None:
@@ -159,7 +159,7 @@ def build_columns(
     is_said_L[lines_N] = True  # those without a text are counted behind the last line
     targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
     texts_L = np.cumsum(is_said_L, dtype=np.uint32) - np.uint32(1)
-    about, arrays = _choose(utterances, index, Demands(model, targets), lines_N, texts_L, missing_N)
+    about, arrays = _choose(utterances, index, ObjectiveRequirements(model, targets), lines_N, texts_L, missing_N)
     about["num_without_text"] -= int(failed_N.sum())
     about["num_not_encoded"] = int(failed_N.sum())
     arrays += [targets.ends, targets.values, index.shards]
@@ -177,7 +177,7 @@ def _not_encoded(name: str, text: str, encode: Encode) -> AsrtoolError:
 def _choose(
     utterances: ShardIndex,
     index: IndexColumns,
-    demands: Demands,
+    requirements: ObjectiveRequirements,
     lines_N: np.ndarray,
     texts_L: np.ndarray,
     missing_N: np.ndarray | None,
@@ -192,17 +192,17 @@ def _choose(
         lines = lines_N[begin : begin + PIECE]
         places = begin + np.flatnonzero(lines >= 0)
         num_frames, texts = index.num_frames[places], texts_L[lines_N[places]]
-        num_rows = demands.num_rows(num_frames)
+        num_rows = requirements.num_rows(num_frames)
         missing = np.zeros(len(places), bool) if missing_N is None else missing_N[places]
-        fits = demands.fits(num_rows, texts) & ~missing
+        fits = requirements.fits(num_rows, texts) & ~missing
         for i in np.flatnonzero(~fits)[: NUM_NAMED - len(dropped)].tolist():
-            why = "no alignment" if missing[i] else demands.reason(int(num_rows[i]), int(texts[i]))
+            why = "no alignment" if missing[i] else requirements.reason(int(num_rows[i]), int(texts[i]))
             dropped.append(f"{utterances[int(places[i])].id} ({why})")
         kept = places[fits]
         num_dropped += len(places) - len(kept)
         # One after the other, as they always were added up: a pairwise sum has other last digits.
         duration_s = float(np.add.accumulate(np.append(duration_s, index.durations_s[kept]))[-1])
-        normalisers = demands.normalisers(num_rows[fits], texts[fits])
+        normalisers = requirements.normalisers(num_rows[fits], texts[fits])
         of_each = (kept, num_frames[fits], normalisers, texts[fits], index.corpora[kept])
         for column, part in zip(columns, of_each, strict=True):
             column[num : num + len(kept)] = part

@@ -94,16 +94,16 @@ def save_checkpoint(
     weights: dict[str, Tensor],
     part: dict[str, Any] | None,
     state: State,
-    before_it_is_there: Callable[[], None] = lambda: None,
+    before_rename: Callable[[], None] = lambda: None,
     ema: dict[str, Any] | None = None,
 ) -> None:
     """Write the checkpoint of `state.step`.
 
-    The other parts exist once `before_it_is_there` returns.
+    The other parts exist once `before_rename` returns.
     """
     content = {"format": FORMAT, "info": info, "weights": weights, "part": part, "state": dataclasses.asdict(state)}
     content |= {"ema": ema} if ema else {}
-    write_torch(checkpoint_path(directory, state.step), content, before_it_is_there)
+    write_torch(checkpoint_path(directory, state.step), content, before_rename)
 
 
 def save_part(directory: Path, step: int, rank: int, part: dict[str, Any]) -> None:

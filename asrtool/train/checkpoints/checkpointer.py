@@ -280,11 +280,11 @@ class Checkpointer:
         part: dict[str, Any] | None,
         state: State,
         kept: list[Saved],
-        before_it_is_there: Callable[[], None] = lambda: None,
+        before_rename: Callable[[], None] = lambda: None,
         ema: dict[str, Any] | None = None,
     ) -> None:
         """Write learner 0's file, which completes the checkpoint; remove all but `kept`."""
-        save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there, ema)
+        save_checkpoint(self.directory, self.info, weights, part, state, before_rename, ema)
         remove_others(self.directory, kept)
 
     @property

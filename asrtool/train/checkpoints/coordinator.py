@@ -49,7 +49,7 @@ from asrtool.train.loop.stop import EndsEarly, Left, Stop, Stopped
 SHORTLY = 10  # before the end of an epoch: one so many-th of the steps between two checkpoints
 
 
-class Pace:
+class LearnerRequests:
     """Requests of a learner to the others, for the work queue.
 
     `first` are its steps before this run.
@@ -59,7 +59,7 @@ class Pace:
         self,
         settings: Optimisation,
         first: int,
-        steps_together: bool,
+        lockstep: bool,
         stop: Stop,
         is_saving: Callable[[], bool],
         ends_early: Callable[[], bool] = lambda: False,
@@ -67,7 +67,7 @@ class Pace:
         self.first = first
         self._every_steps = settings.save_every_steps
         self._every_s = settings.save_every_minutes * 60
-        self._steps_together = steps_together
+        self._lockstep = lockstep
         self._stop = stop
         self._is_saving = is_saving
         self._ends_early = ends_early
@@ -89,7 +89,7 @@ class Pace:
 
     def every(self, number: int) -> bool:
         """Return whether a step of synchronous learners makes a checkpoint."""
-        every = self._every_steps if self._steps_together else 0
+        every = self._every_steps if self._lockstep else 0
         return every > 0 and number > 0 and (self.first + number) % every == 0
 
     def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
@@ -97,7 +97,7 @@ class Pace:
 
         The one at the end of an epoch replaces one requested shortly before.
         """
-        steps_due = not self._steps_together and 0 < self._every_steps <= number - self._last_number
+        steps_due = not self._lockstep and 0 < self._every_steps <= number - self._last_number
         time_due = 0 < self._every_s <= time.monotonic() - self._last_s
         if not (steps_due or time_due) or self._is_saving():
             return False
@@ -115,7 +115,7 @@ class Pace:
 
 
 @dataclass
-class Reached:
+class LearnerProgress:
     """Progress of this learner."""
 
     first_epoch: int  # where it began
@@ -132,7 +132,7 @@ class Reached:
 
 @dataclass
 class CheckpointCoordinator:
-    """Coordinator of the cuts between a learner's steps; keeps `state` and `reached`."""
+    """Coordinator of the cuts between a learner's steps; keeps `state` and `progress`."""
 
     settings: Optimisation
     code: str  # digest of the code that trains
@@ -141,7 +141,7 @@ class CheckpointCoordinator:
     strategy: Strategy
     plan: Plan
     queue: WorkQueue
-    pace: Pace
+    requests: LearnerRequests
     stop: Stop
     records: Records
     reports: Reports
@@ -151,7 +151,7 @@ class CheckpointCoordinator:
     dev_losses: DevLosses
     state: State
     ledger: Ledger  # of what learners had trained when they last synchronised
-    reached: Reached
+    progress: LearnerProgress
     lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
     lost: list[Trained] = dataclasses.field(default_factory=list)  # lost learners' batches since then
 
@@ -165,7 +165,7 @@ class CheckpointCoordinator:
         if not (place and found):
             raise TrainingEnded
         self._reached(found.epoch, place[1])
-        return self.reached.cut
+        return self.progress.cut
 
     def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
         """Make the checkpoints due before the round from `slot` of `epoch` on.
@@ -174,14 +174,14 @@ class CheckpointCoordinator:
         """
         (self.snapshots or self.checkpointer).check()
         self._lead()
-        cut = epoch - self.reached.first_epoch + num_cuts
-        if cut == self.reached.cut:
+        cut = epoch - self.progress.first_epoch + num_cuts
+        if cut == self.progress.cut:
             return
         if self.snapshots:
-            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.merger else []
+            cuts = self._cuts(self.progress.cut, epoch, num_cuts) if self.snapshots.merger else []
             self._pass(epoch)
-            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
-            self.reached.own.trained = []
+            self.snapshots.take(range(self.progress.cut + 1, cut + 1), cuts, self._contribution())
+            self.progress.own.trained = []
             self._reached(epoch, num_cuts)
         else:
             self._checkpoint(self.plan.place(epoch, slot), num_cuts)
@@ -193,23 +193,23 @@ class CheckpointCoordinator:
             logging.info("learner %d makes the checkpoints from here on", self.world.rank)
             with contextlib.suppress(AsrtoolError):  # the lock of a lost machine may stay for a while
                 self.lock.enter_context(locked(self.checkpointer.directory.parent, *TRAINING))
-            self.reports.lead(self.snapshots.lead(self.reached.cut))
+            self.reports.lead(self.snapshots.lead(self.progress.cut))
 
     def _pass(self, epoch: int) -> None:
         """Pass a cut; report the steps since the last report at the end of epochs."""
-        self.pace.reset()
-        if epoch > self.reached.epoch:
+        self.requests.reset()
+        if epoch > self.progress.epoch:
             border = self.plan.place(epoch, 0)
-            self.report(self.reached.epoch, border.step, border.samples)
+            self.report(self.progress.epoch, border.step, border.samples)
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Return the cuts since learner 0's last step, one a place."""
-        asked = self.queue.cuts_between(self.reached.num_cuts, num_cuts)
+        asked = self.queue.cuts_between(self.progress.num_cuts, num_cuts)
         if asked is None:
             return []
-        of_asked = zip(asked, map(self._by_steps, range(self.reached.num_cuts, num_cuts)), strict=True)
+        of_asked = zip(asked, map(self._by_steps, range(self.progress.num_cuts, num_cuts)), strict=True)
         places = [(place, False, counts) for round, counts in of_asked if (place := self.plan.place_of_round(round))]
-        places += [(place, True, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
+        places += [(place, True, True) for place in self.plan.borders(self.progress.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
         for number, (place, ends_epoch, counts) in enumerate(places, before + 1):
@@ -223,7 +223,7 @@ class CheckpointCoordinator:
     def _by_steps(self, number: int) -> bool:
         """Return whether a cut was requested by steps, as assumed for a lost learner's."""
         place = number - self.queue.first_cut
-        return place < 0 or self.pace.by_steps[place]
+        return place < 0 or self.requests.by_steps[place]
 
     def _state_at(self, place: Place) -> State:
         self.reports.lap_s()
@@ -243,7 +243,7 @@ class CheckpointCoordinator:
 
     def _contribution(self) -> dict[str, Any]:
         """Return what a learner's part adds to the state of a checkpoint."""
-        return vars(dataclasses.replace(self.reached.own, record_bytes=self.records.num_bytes))
+        return vars(dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes))
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:
         """Synchronise all learners at `place`, evaluate at an epoch's end, and save.
@@ -252,27 +252,27 @@ class CheckpointCoordinator:
         """
         epoch = place.epoch
         self._pass(epoch)
-        if epoch > self.reached.epoch:
-            self._synchronise(self.plan.end_of(self.reached.epoch))
+        if epoch > self.progress.epoch:
+            self._synchronise(self.plan.end_of(self.progress.epoch))
             self._end_epoch(place)
-            self.look_for_the_end()
+            self.check_early_stop()
         else:
             self._synchronise(place)
-            by_steps = any(map(self.pace.every, self.queue.cuts[self.reached.num_cuts : num_cuts]))
+            by_steps = any(map(self.requests.every, self.queue.cuts[self.progress.num_cuts : num_cuts]))
             keep = self._keep if by_steps else self.save
             keep(Saved(self.state.step, None))
         self._reached(epoch, num_cuts)
 
     def _reached(self, epoch: int, num_cuts: int) -> None:
-        self.reached.cut = epoch - self.reached.first_epoch + num_cuts
-        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
+        self.progress.cut = epoch - self.progress.first_epoch + num_cuts
+        self.progress.epoch, self.progress.num_cuts = epoch, num_cuts
         self.plan.forget(epoch)
 
     def end(self) -> None:
         """Finish after the last step; raises Stopped or EndsEarly."""
         self._lead()
-        reached, losses = self.reached, self._regroup()
-        of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
+        progress, losses = self.progress, self._regroup()
+        of_all = self.world.gather((progress.num_rounds, progress.cut, progress.epoch, progress.num_cuts))
         num_rounds = max(*(number for number, *_ in of_all), *(loss.num_rounds for loss in losses), 0)
         last = self.plan.round(num_rounds - 1) if num_rounds else None
         if self.snapshots:
@@ -288,9 +288,9 @@ class CheckpointCoordinator:
             if result.behind is not None:  # the leader is lost, and the last cuts have no checkpoint
                 since = Trained(result.behind.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
-                reached.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
+                progress.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
-        self.look_for_the_end()
+        self.check_early_stop()
         if self.plan.round(num_rounds) is not None:
             raise Stopped
         if last or self.state.epoch < self.settings.num_epochs:
@@ -308,7 +308,7 @@ class CheckpointCoordinator:
         report_lost(out, self.world.rank, LEFT)
         raise Left
 
-    def look_for_the_end(self) -> None:
+    def check_early_stop(self) -> None:
         """Raise EndsEarly, at all learners alike, if the dev losses call for it."""
         if self.dev_losses.end and self.state.epoch < self.settings.num_epochs:
             raise EndsEarly
@@ -319,8 +319,8 @@ class CheckpointCoordinator:
         assert best
         what = "training ends early, after %d of %d epochs: the loss on dev was lowest, %.4f, after %d"
         logging.info(what, self.dev_losses.found[-1][0], self.settings.num_epochs, best[1], best[0])
-        if num_behind := self.state.step - max(entry.step for entry in self.state.saved):
-            logging.info("%d batches that were trained behind the last checkpoint are dropped", num_behind)
+        if num_dropped := self.state.step - max(entry.step for entry in self.state.saved):
+            logging.info("%d batches trained after the last checkpoint are dropped", num_dropped)
         self.records.forget_assigned()
         self.checkpointer.drain()
         self.world.barrier()  # a learner that has ended would be taken for lost
@@ -340,16 +340,16 @@ class CheckpointCoordinator:
 
     def _synchronise(self, place: Place) -> None:
         """Synchronise learners at `place`; raises Stopped if one was asked to stop."""
-        own = dataclasses.replace(self.reached.own, record_bytes=self.records.num_bytes)
+        own = dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes)
         of_all, stops = zip(*self.world.gather((own, self.stop.requested)), strict=True)
         everyone, self.lost = [*of_all, *self.lost], []
         spans = itertools.chain(*(one.trained for one in everyone))
         self._enter(place, sum(one.samples for one in everyone), spans)
         self.state.frames += sum(one.frames for one in everyone)
         self.state.padded_frames += sum(one.padded_frames for one in everyone)
-        self.state.rounds = self.pace.first + self.reached.num_rounds
+        self.state.rounds = self.requests.first + self.progress.num_rounds
         self._note_lengths(zip(self.state.learners, (one.record_bytes for one in of_all), strict=True))
-        self.reached.own = Trained(0)
+        self.progress.own = Trained(0)
         consensus = self.strategy.synchronise()
         if self.strategy.ema:
             self.strategy.ema.synchronise(self.world)
@@ -383,17 +383,17 @@ class CheckpointCoordinator:
         """Return the dev losses of the consensus weights; raises Stopped for all alike."""
         if ema := self.strategy.ema:
             with ema.consensus():
-                return self.evaluation.together(ema.model)
+                return self.evaluation.on_all_learners(ema.model)
         with self.strategy.consensus():
-            return self.evaluation.together(self.model)
+            return self.evaluation.on_all_learners(self.model)
 
-    def evaluate_what_is_left(self) -> None:
+    def evaluate_remaining(self) -> None:
         """Evaluate checkpoints of ended epochs that were not when training ended."""
         left = list(self.state.unevaluated)
         for step in left:
             content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
             with with_weights(self.model, final_weights(content)):
-                losses = self.evaluation.together(self.model)
+                losses = self.evaluation.on_all_learners(self.model)
             self._evaluated(losses, then)
         if left:
             self.world.barrier()  # before any exchanges with weights of then
@@ -422,7 +422,7 @@ class CheckpointCoordinator:
         is_over = self.state.epoch == self.settings.num_epochs
         self.checkpointer.save(self.model, self.strategy, self.state, new, has_parts=not is_over)
 
-    def save_unless_there(self) -> None:
+    def save_if_missing(self) -> None:
         """Save the current state on a stop, unless a checkpoint of it exists."""
         if self.state.step != self.checkpointer.newest_step:
             self.save(Saved(self.state.step, None))

@@ -107,7 +107,7 @@ class CheckpointMerger:
         """Skip a cut without a checkpoint: its parts are in the records."""
         self.skipped = True
 
-    def evaluate_left(self) -> None:
+    def evaluate_remaining(self) -> None:
         """Evaluate the checkpoints that a lost leader had not."""
         for step in list(self.unevaluated):
             content, state = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))

@@ -63,7 +63,7 @@ class Snapshots:
         self.merger.take_over(state)
         for number in range(1, num_cuts + 1):
             self.world.store.compare_set(f"cut/{number}", "", str(NONE))
-        self.merging.submit(self.merger.evaluate_left)
+        self.merging.submit(self.merger.evaluate_remaining)
         return state
 
     def keep(self, state: State) -> None:

@@ -29,7 +29,7 @@ class Evaluation:
     stop: Stop
     closing: threading.Event
 
-    def together(self, model: AcousticModel) -> Sums:
+    def on_all_learners(self, model: AcousticModel) -> Sums:
         """Return the losses of `model`, a part by each learner; raises Stopped for all."""
         batches = self.dev_set.plan_eval()[self.world.index :: self.world.size]
         own, stopped = Sums(), False
@@ -45,7 +45,7 @@ class Evaluation:
             total.add(sums.total, sums.normaliser, sums.figures)
         return total
 
-    def alone(self, model: AcousticModel) -> Sums:
+    def on_this_learner(self, model: AcousticModel) -> Sums:
         """Return the losses of `model` in a thread beside training; raises Stopped."""
         torch.set_num_threads(self.num_threads)  # of this thread
         return sum_loss(model, self.dev_set, self.dev_set.plan_eval(), self.precision, self._check)

@@ -18,7 +18,7 @@ from asrtool.train.batches.batch import TrainingBatch, seed_torch
 from asrtool.train.loop.loss import EmulatedCompute, LossModule
 
 
-class Trains(Protocol):
+class StepStrategy(Protocol):
     """Interface of a strategy for a step."""
 
     task: nn.Module
@@ -27,7 +27,7 @@ class Trains(Protocol):
 
 
 @dataclasses.dataclass
-class Computed:
+class StepResult:
     """Results of a step before gradients are applied."""
 
     nats: Tensor  # loss, summed over the batch; a scalar
@@ -50,8 +50,8 @@ class GradientAccumulation:
         self.largest: tuple[int, ...] = (0, 0, 0)  # each of the sizes of pieces that have fitted
 
     def backward(
-        self, strategy: Trains, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
-    ) -> Computed:
+        self, strategy: StepStrategy, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
+    ) -> StepResult:
         """Compute gradients of the loss of `batch` over `divisor`.
 
         Without a batch, take part in the others' averages. `before_others` is called once before these. Raises
@@ -72,10 +72,10 @@ class GradientAccumulation:
                 self._shrink(strategy, batch, _largest(pieces)[0], is_probe, error)
 
     def _probe(
-        self, strategy: Trains, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
-    ) -> Computed:
+        self, strategy: StepStrategy, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
+    ) -> StepResult:
         """Compute all gradients of this learner first, then average with others."""
-        with _alone(strategy):
+        with _without_averaging(strategy):
             computed = self._add(strategy, pieces, divisor, lambda: None)
         self.largest = tuple(map(max, self.largest, _largest(pieces)))
         self._add(strategy, [None], divisor, before_others)
@@ -83,16 +83,16 @@ class GradientAccumulation:
 
     def _add(
         self,
-        strategy: Trains,
+        strategy: StepStrategy,
         pieces: Sequence[TrainingBatch | None],
         divisor: float,
         before_others: Callable[[], None],
-    ) -> Computed:
+    ) -> StepResult:
         """Add the gradients of all parts; learners average during the last one."""
         totals, figures = [], dict[str, float]()
         for number, piece in enumerate(pieces, 1):
             is_last = number == len(pieces)
-            with contextlib.nullcontext() if is_last else _alone(strategy):
+            with contextlib.nullcontext() if is_last else _without_averaging(strategy):
                 loss = strategy.task(piece)
                 if is_last:
                     before_others()
@@ -100,10 +100,10 @@ class GradientAccumulation:
             totals.append(loss.detach())
             for name, value in self.task.figures.items() if piece is not None else ():
                 figures[name] = figures.get(name, 0.0) + value
-        return Computed(totals[0] if len(totals) == 1 else torch.stack(totals).sum(), figures)
+        return StepResult(totals[0] if len(totals) == 1 else torch.stack(totals).sum(), figures)
 
     def _shrink(
-        self, strategy: Trains, batch: TrainingBatch, frames: int, was_probe: bool, error: RuntimeError
+        self, strategy: StepStrategy, batch: TrainingBatch, frames: int, was_probe: bool, error: RuntimeError
     ) -> None:
         longest = int(batch.input_lens_N.max())
         if not was_probe or frames <= longest:
@@ -149,7 +149,7 @@ def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
     yield batch.rows(begin, len(batch.input_lens_N))
 
 
-def _alone(strategy: Trains) -> contextlib.AbstractContextManager[None]:
+def _without_averaging(strategy: StepStrategy) -> contextlib.AbstractContextManager[None]:
     """Return a context in which gradients accumulate without averaging."""
     no_sync = getattr(strategy.task, "no_sync", contextlib.nullcontext)
     context: contextlib.AbstractContextManager[None] = no_sync()

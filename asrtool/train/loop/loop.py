@@ -29,7 +29,7 @@ from asrtool.train.batches.batch import TrainingBatch, prepare_batch, save_bad_b
 from asrtool.train.batches.plan import Plan
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Pace, Reached
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, LearnerProgress, LearnerRequests
 from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
@@ -90,9 +90,9 @@ class Training:
         rule = self.strategy.assignment_rule
         state.learners, state.group_size = list(range(world.size)), rule.group_size
         round_size = rule.round_size(world.size)
-        together = round_size == world.size  # all learners at each step
+        lockstep = round_size == world.size  # all learners at each step
         self.plan = Plan(components.train_set, settings.num_epochs, round_size, state)
-        has_others = bool(world.members) and not (together or world.joins) and world.local_size < world.size
+        has_others = bool(world.members) and not (lockstep or world.joins) and world.local_size < world.size
         self.stop = Stop(leaves=has_others and job.distributed.on_stop == "leave")
         self.records = Records(job.out, world, state.record_bytes)
         is_first = world.rank == 0
@@ -102,16 +102,16 @@ class Training:
         evaluation = Evaluation(components.dev_set, self.precision, world, state.num_threads, self.stop, closing)
 
         self.snapshots: Snapshots | None = None  # where learners wait for nobody
-        if not together:
+        if not lockstep:
             what = self.strategy, model, self.checkpointer, state
-            beside = settings, self.reports, evaluation.alone, self.dev_losses
+            beside = settings, self.reports, evaluation.on_this_learner, self.dev_losses
             self.snapshots = Snapshots(*what, functools.partial(CheckpointMerger, *what, *beside))
-        self._coordinate(model, evaluation, together)
+        self._coordinate(model, evaluation, lockstep)
 
-    def _coordinate(self, model: AcousticModel, evaluation: Evaluation, together: bool) -> None:
+    def _coordinate(self, model: AcousticModel, evaluation: Evaluation, lockstep: bool) -> None:
         """Make the work queue and the coordinator of checkpoints.
 
-        `together`: all learners step at once.
+        `lockstep`: all learners step at once.
         """
         job, world, state = self.job, self.world, self.state
         settings, saving = job.optimisation, self.snapshots or self.checkpointer
@@ -120,12 +120,12 @@ class Training:
             """Return whether the evaluating learner ends the training for all."""
             return self.snapshots is not None and self.dev_losses.end is not None and world.is_first
 
-        pace = Pace(settings, state.rounds, together, self.stop, lambda: saving.busy, ends_early)
+        requests = LearnerRequests(settings, state.rounds, lockstep, self.stop, lambda: saving.busy, ends_early)
         lost_batches = None
         if world.members:
             find = functools.partial(find_missing, job.out, state, self.plan, world.members)
-            lost_batches = LostBatches(world, world.members, lambda: pace.stop(), self.records.is_idle, find)
-        self.queue = WorkQueue(world, self.strategy.assignment_rule, self.plan, pace, lost_batches)
+            lost_batches = LostBatches(world, world.members, lambda: requests.stop(), self.records.is_idle, find)
+        self.queue = WorkQueue(world, self.strategy.assignment_rule, self.plan, requests, lost_batches)
         self.cuts = CheckpointCoordinator(
             settings=settings,
             code=job.code,
@@ -134,7 +134,7 @@ class Training:
             strategy=self.strategy,
             plan=self.plan,
             queue=self.queue,
-            pace=pace,
+            requests=requests,
             stop=self.stop,
             records=self.records,
             reports=self.reports,
@@ -144,7 +144,7 @@ class Training:
             dev_losses=self.dev_losses,
             state=state,
             ledger=Ledger(state),
-            reached=Reached(state.epoch),
+            progress=LearnerProgress(state.epoch),
         )
 
     def train(self) -> None:
@@ -170,7 +170,7 @@ class Training:
             except EndsEarly:
                 self.cuts.end_early()
             except Stopped:
-                self.cuts.save_unless_there()
+                self.cuts.save_if_missing()
                 self.checkpointer.drain()
                 self.world.barrier()
                 raise
@@ -184,8 +184,8 @@ class Training:
             join(self.checkpointer, self.strategy, self.components.model, self.cuts)
             return
         self.strategy.synchronise()  # the mean that updates are added to
-        self.cuts.evaluate_what_is_left()
-        self.cuts.look_for_the_end()
+        self.cuts.evaluate_remaining()
+        self.cuts.check_early_stop()
         if self.world.members and self.world.is_first:
             publish_rendezvous(self.checkpointer, self.state)
 
@@ -204,7 +204,7 @@ class Training:
                 self.reports.begin_epoch(epoch, first_step, self.components.train_set.portions)
                 step = self.step(assignment, batch)
                 self.num_samples = step.num_samples
-                self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
+                self.cuts.progress.num_rounds = max(self.cuts.progress.num_rounds, assignment.number + 1)
                 if batch is not None:
                     self._record(assignment, batch, step)
                 after_step()
@@ -288,7 +288,7 @@ class Training:
             raise save_bad_batch(batch, number, what, self.job.out, self.job.optimisation.section)
         num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
         self.records.write(assignment.batch, step, batch, num_samples)
-        self.cuts.reached.own.add(assignment.batch, num_samples, batch.frames, batch.padded_frames)
+        self.cuts.progress.own.add(assignment.batch, num_samples, batch.frames, batch.padded_frames)
         self.reports.add(batch, step, scale)
         if self.reports.is_due(step.number):
             self.cuts.report(assignment.round.epoch, step.number, step.num_samples)

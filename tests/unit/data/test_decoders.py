@@ -20,7 +20,7 @@ import pytest
 
 from asrtool.data.storage.index import read_feature_settings, read_index
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.shard_offsets import ShardTable
 from asrtool.data.workers.loader import Decoders
 from asrtool.decode.forward import open_features
 from asrtool.errors import AsrtoolError
@@ -91,7 +91,7 @@ def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, 
     shutil.copytree(corpus / "lilcom" / "train", copy)
     path = copy / "cuts.000000.jsonl.gz"
     content = bytearray(path.read_bytes())
-    begin = Places(copy)[1].cuts.begin
+    begin = ShardTable(copy)[1].cuts.begin
     content[begin + 100 : begin + 110] = bytes(10)
     path.write_bytes(content)
     here = FeatureReader(copy, "speaker")
@@ -142,7 +142,7 @@ from functools import partial
 from pathlib import Path
 from asrtool.data.workers.loader import Decoders
 from asrtool.data.storage.index import read_index
-from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.shard_offsets import ShardTable
 from asrtool.data.storage.reader import FeatureReader
 if __name__ == "__main__":
     directory = Path(sys.argv[1])

@@ -27,7 +27,7 @@ from asrtool.data.manifests.manifest import (
     write_manifests,
     write_sorted,
 )
-from asrtool.data.manifests.validator import Tally
+from asrtool.data.manifests.validator import ManifestCounts
 from asrtool.errors import AsrtoolError
 
 
@@ -142,16 +142,16 @@ TIMES_S = st.sampled_from((-0.002, -0.0005, 0.0, 1.0, 9.9, 9.9995, 10.0, 10.0005
 )
 def test_what_lhotse_refuses_is_refused(start_s: float, duration_s: float, channel: Any, id_: str) -> None:
     item = segment(id_, start_s, duration_s, channel)
-    tally = Tally([recording("a").to_dict()], Path("m"))
+    counts = ManifestCounts([recording("a").to_dict()], Path("m"))
     try:
         validate_recordings_and_supervisions(
             RecordingSet.from_recordings([recording("a")]), SupervisionSet.from_segments([item])
         )
     except AssertionError:
         with pytest.raises(AsrtoolError):
-            tally.add(item.to_dict())
+            counts.add(item.to_dict())
     else:
-        assert tally.add(item.to_dict())
+        assert counts.add(item.to_dict())
 
 
 LINES = st.sampled_from(
@@ -179,7 +179,7 @@ def test_what_is_read_in_batches_is_what_is_read_line_by_line_also_the_line_of_a
             return str(error)
 
     def checked(entry: dict[str, Any]) -> dict[str, Any]:
-        tally.check(entry)
+        counts.check(entry)
         return entry
 
     with tempfile.TemporaryDirectory() as folder:
@@ -189,7 +189,7 @@ def test_what_is_read_in_batches_is_what_is_read_line_by_line_also_the_line_of_a
         (path / "report.json").write_text(json.dumps(report))
         with gzip.open(path / "supervisions.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
-        tally = Tally([recording("a").to_dict()], path)
+        counts = ManifestCounts([recording("a").to_dict()], path)
         expected = outcome(lambda: read_lines(path / "supervisions.jsonl.gz", checked))
         assert outcome(lambda: itertools.chain(*read_batches(path)[1])) == expected
 
@@ -203,9 +203,9 @@ def test_a_recording_that_lhotse_refuses_is_refused(change: dict[str, Any]) -> N
         validate(Recording.from_dict(dict(entry)))
     except AssertionError:
         with pytest.raises(AsrtoolError, match="recording a has a duration of"):
-            Tally([entry], Path("m"))
+            ManifestCounts([entry], Path("m"))
     else:
-        Tally([entry], Path("m"))
+        ManifestCounts([entry], Path("m"))
 
 
 def test_a_folder_in_the_current_one_is_called_by_its_name(

@@ -14,7 +14,7 @@ from tones import SMALL
 
 from asrtool.data.features import cache_key
 from asrtool.data.features.compute_sets import compute_features
-from asrtool.data.features.further_sets import link_files, write_behind
+from asrtool.data.features.further_sets import link_files, write_extended_set
 from asrtool.data.manifests.manifest import read_drops, write_manifests
 from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.data.storage.reader import FeatureReader, SampleReader
@@ -57,7 +57,9 @@ def work(made: Path, tmp_path: Path) -> Path:
 def write_pieces(work: Path, features: Features = MORE, speaker: str = "", part: float = 0.5) -> Path:
     (work / "cut" / "features").mkdir(parents=True)
     directory = work / "cut" / "features" / "train"
-    assert not write_behind(directory, work / "features" / "train", write_halves(work, speaker, part=part), features)
+    assert not write_extended_set(
+        directory, work / "features" / "train", write_halves(work, speaker, part=part), features
+    )
     return directory
 
 
@@ -128,7 +130,7 @@ def test_what_has_no_usable_audio_is_listed_behind_what_had_none(work: Path) -> 
     without = sorted(recordings.ids)[1]
     old = work / "features" / "train" / "dropped.tsv"
     old.write_text(old.read_text() + "x\ttoo short\t1 sample\n")
-    drops = write_behind(work / "cut", work / "features" / "train", write_halves(work, without=without), MORE)
+    drops = write_extended_set(work / "cut", work / "features" / "train", write_halves(work, without=without), MORE)
     assert len(drops) == 3 * sum(s.recording_id == without for s in segments)
     assert [drop.id for drop in read_drops(work / "cut" / "dropped.tsv")] == ["x", *(drop.id for drop in drops)]
 
@@ -136,4 +138,4 @@ def test_what_has_no_usable_audio_is_listed_behind_what_had_none(work: Path) -> 
 def test_a_set_of_an_earlier_asrtool_takes_no_pieces(work: Path) -> None:
     (work / "features" / "train" / "transcripts.tsv").unlink()
     with pytest.raises(AsrtoolError, match=r"features/train: no transcripts\.tsv, .*; run the features stage again"):
-        write_behind(work / "again", work / "features" / "train", None, MORE)
+        write_extended_set(work / "again", work / "features" / "train", None, MORE)

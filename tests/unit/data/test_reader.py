@@ -22,7 +22,7 @@ from asrtool.data.batches import Lengths, plan_epoch
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.shard import Shard
-from asrtool.data.storage.shard_offsets import Places
+from asrtool.data.storage.shard_offsets import ShardTable
 from asrtool.errors import AsrtoolError
 
 LILCOM_TICK = 2**-5
@@ -83,7 +83,7 @@ def test_audio_is_kept_to_the_bit_and_once(corpus: Path) -> None:
         begin = round(segment.start * 8000)
         audio = cut.load_audio()[0]
         np.testing.assert_array_equal(audio, whole[begin : begin + len(audio)])
-    places = Places(directory)
+    places = ShardTable(directory)
     assert len({places[number].data for number in range(3 * 2)}) == 2
 
 

@@ -20,10 +20,10 @@ from asrtool.data.features import compute_sets
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.remote import cache, transfer
 from asrtool.data.remote.cache import FETCHED, cached_set
-from asrtool.data.remote.features import Ahead, open_features, parts_of_shards
+from asrtool.data.remote.features import Prefetcher, open_features, parts_of_shards
 from asrtool.data.remote.transfer import Missing
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.storage.shard_offsets import TABLE, Places, open_extent
+from asrtool.data.storage.shard_offsets import TABLE, ShardTable, open_byte_range
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features, Remote
 from asrtool.settings.schema import Choice
@@ -64,14 +64,14 @@ def test_parts_of_files_of_several_shards_are_fetched_and_read(
     monkeypatch.setattr(compute_sets, "FILE_BYTES", 70_000)  # a shard has 39,000 or so
     settings = dataclasses.replace(SMALL, shard_cuts=6, storage=storage)
     compute_features(corpus / "manifests", tmp_path / "web", settings)
-    places = Places(tmp_path / "web" / "train")
+    places = ShardTable(tmp_path / "web" / "train")
     spans = [places[number].data for number in np.load(tmp_path / "web" / "train" / TABLE)[:, 0]]
     assert len({span.file for span in spans}) < len(spans), "several shards a file"
     with serving(tmp_path / "web") as server:
         found = open_features(Path(server.url), in_cache(tmp_path), ("train",)) / "train"
-        with contextlib.closing(Ahead(found)) as ahead:
-            ahead.want(parts_of_shards(found)(1))
-            wait(ahead._waiting)
+        with contextlib.closing(Prefetcher(found)) as prefetcher:
+            prefetcher.request(parts_of_shards(found)(1))
+            wait(prefetcher._waiting)
         kept = {path.name for path in (found / FETCHED).iterdir() if "-" in path.name and not path.name.startswith(".")}
         assert {name.rpartition(".")[2] for name in kept} == {
             f"{span.begin}-{span.end}" for span in (places[1].cuts, places[1].data)
@@ -107,12 +107,12 @@ def test_a_part_of_a_file_is_fetched_as_that(web: WebServer, tmp_path: Path) -> 
     (web.folder / "lilcom/train/large.bin").write_bytes(bytes(range(200)))
     path = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path), ("train",)) / "train" / "large.bin"
     for begin, end in ((10, 20), (0, 200), (190, 200)):
-        extent = open_extent(path, begin, end)
-        assert extent.read() == bytes(range(begin, end))
-        assert extent.read(3, 4) == bytes(range(begin + 3, begin + 7))
+        byte_range = open_byte_range(path, begin, end)
+        assert byte_range.read() == bytes(range(begin, end))
+        assert byte_range.read(3, 4) == bytes(range(begin + 3, begin + 7))
         assert web.requests[-1] == ("GET", "/lilcom/train/large.bin", f"bytes={begin}-{end - 1}")
         web.requests.clear()
-        assert open_extent(path, begin, end).read() == bytes(range(begin, end))
+        assert open_byte_range(path, begin, end).read() == bytes(range(begin, end))
         assert not web.requests
 
 
@@ -127,17 +127,17 @@ def test_a_fetch_continues_where_its_answer_ended(web: WebServer) -> None:
 def test_a_part_of_a_file_on_the_disk_is_read_as_that(tmp_path: Path) -> None:
     (tmp_path / "large.bin").write_bytes(bytes(range(200)))
     for begin, end, size in ((10, 20, 10), (0, None, 200), (190, 300, 10), (300, None, 0)):
-        extent = open_extent(tmp_path / "large.bin", begin, end)
-        assert extent.size == size
-        assert extent.read() == bytes(range(200))[begin:end]
-        assert extent.read(3, 4) == bytes(range(200))[begin:end][3:7]
+        byte_range = open_byte_range(tmp_path / "large.bin", begin, end)
+        assert byte_range.size == size
+        assert byte_range.read() == bytes(range(200))[begin:end]
+        assert byte_range.read(3, 4) == bytes(range(200))[begin:end][3:7]
 
 
 def test_readers_side_by_side_fetch_a_file_once(web: WebServer, tmp_path: Path) -> None:
     web.delay_s = 0.02
     path = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path), ("train",)) / "train" / "feats.000000.lca"
     found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(open_extent(path).read())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(open_byte_range(path).read())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -152,17 +152,17 @@ def test_what_was_used_longest_ago_goes(web: WebServer, tmp_path: Path) -> None:
     for name in names:
         (web.folder / "lilcom/dev" / name).write_bytes(name.encode() * 500)
     directory = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path, 3500 / 2**30)) / "dev"
-    held = open_extent(directory / "f0")
+    held = open_byte_range(directory / "f0")
     for number, name in enumerate(names[1:3], 1):
-        open_extent(directory / name)
+        open_byte_range(directory / name)
         os.utime(directory / cache.FETCHED / name, (number, number))
     os.utime(directory / cache.FETCHED / "f0", (0, 0))
-    open_extent(directory / "f0")  # now the last one used
-    open_extent(directory / "f3")
+    open_byte_range(directory / "f0")  # now the last one used
+    open_byte_range(directory / "f3")
     kept = {path.name for path in (directory / cache.FETCHED).glob("f?")}
     assert kept == {"f0", "f2", "f3"}
     for name in ("f1", "f2"):
-        open_extent(directory / name)
+        open_byte_range(directory / name)
     assert not (directory / cache.FETCHED / "f0").exists()
     assert held.read() == b"f0" * 500  # who reads a file is not disturbed
     assert len(web.got("/f1")) == 2
@@ -181,23 +181,23 @@ def test_a_killed_fetch_leaves_nothing_that_is_taken_for_whole(
     with monkeypatch.context() as patched:
         patched.setattr(transfer, "fetch", killed)
         with pytest.raises(KeyboardInterrupt):
-            open_extent(path)
-    assert open_extent(path).read() == whole
+            open_byte_range(path)
+    assert open_byte_range(path).read() == whole
 
 
 def test_a_file_that_changed_on_the_server_is_refused(web: WebServer, tmp_path: Path) -> None:
     remote = in_cache(tmp_path, 1e-9)
     directory = open_features(Path(f"{web.url}/lilcom"), remote) / "dev"
-    open_extent(directory / "feats.000000.lca")
-    open_extent(directory / "cuts.000000.jsonl.gz")  # there is room for one
+    open_byte_range(directory / "feats.000000.lca")
+    open_byte_range(directory / "cuts.000000.jsonl.gz")  # there is room for one
     with (web.folder / "lilcom/dev/feats.000000.lca").open("ab") as file:
         file.write(b"more")
     with pytest.raises(AsrtoolError, match=r"/dev/feats.000000.lca: changed on the server while it was in use") as info:
-        open_extent(directory / "feats.000000.lca")
+        open_byte_range(directory / "feats.000000.lca")
     shutil.rmtree(info.value.hint.rpartition(" remove ")[2])  # as it says
     cached_set.cache_clear()
     directory = open_features(Path(f"{web.url}/lilcom"), remote) / "dev"
-    assert open_extent(directory / "feats.000000.lca").read().endswith(b"more")
+    assert open_byte_range(directory / "feats.000000.lca").read().endswith(b"more")
 
 
 def test_other_features_at_the_same_address_are_not_mixed_with_the_first(
@@ -205,14 +205,14 @@ def test_other_features_at_the_same_address_are_not_mixed_with_the_first(
 ) -> None:
     first = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev"
     assert open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev" == first
-    open_extent(first / "cuts.000000.jsonl.gz")
+    open_byte_range(first / "cuts.000000.jsonl.gz")
     shutil.copyfile(web.folder / "shar/test/cmvn.npz", web.folder / "lilcom/dev/cmvn.npz")
     monkeypatch.setattr(cache, "LOOK_S", 0.0)
     with pytest.raises(AsrtoolError, match=r"/dev/cmvn.npz: changed on the server"):
-        open_extent(first / "feats.000000.lca")
+        open_byte_range(first / "feats.000000.lca")
     second = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev"
     assert second != first
-    assert open_extent(second / "feats.000000.lca").size
+    assert open_byte_range(second / "feats.000000.lca").size
 
 
 def test_a_missing_file_and_one_that_is_cut_short_are_one_line(web: WebServer, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_missing_file_and_one_that_is_cut_short_are_one_line(web: WebServer, t
     ):
         web.faults["/lilcom/dev/cmvn.npz"] = faults
         with pytest.raises(AsrtoolError, match=f"cmvn.npz: {expected}"):
-            open_extent(directory / "cmvn.npz")
+            open_byte_range(directory / "cmvn.npz")
         assert not web.faults["/lilcom/dev/cmvn.npz"]
 
 

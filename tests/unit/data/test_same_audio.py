@@ -30,9 +30,9 @@ from asrtool.data.duplicates.fingerprint import (
     find_peaks,
     find_queries,
     find_triplets,
-    likeness,
     log_spectrogram,
     matches,
+    similarity,
     vote,
 )
 from asrtool.data.duplicates.same_audio import SameAudio, find_same_audio
@@ -103,7 +103,7 @@ def test_a_changed_copy_is_found_among_others(change: str) -> None:
     copy = CHANGES[change](others[7])
     found = aligned(indexed(*others), copy)
     spectrogram = log_spectrogram(copy)
-    alike = {a.other: likeness(spectrogram, log_spectrogram(others[a.other]), a) for a in found}
+    alike = {a.other: similarity(spectrogram, log_spectrogram(others[a.other]), a) for a in found}
     assert alike.pop(7) > 0.8
     assert all(value < 0.7 for value in alike.values())
 
@@ -196,11 +196,11 @@ def test_of_next_to_nothing_there_are_no_triplets(num_samples: int) -> None:
 
 def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
     one = log_spectrogram(speech(1))
-    assert likeness(one, one, Alignment(0, 9, 0.0, 0.0)) == pytest.approx(1.0)
-    assert likeness(one[60:], one, Alignment(0, 9, 0.0, 60 * 128 / RATE_HZ)) == pytest.approx(1.0)
-    assert likeness(one, one, Alignment(0, 9, 0.0, 0.3)) < 0.7
-    assert likeness(one, one, Alignment(0, 9, 0.0, 3.0)) == 0.0  # a quarter of it overlaps
-    assert likeness(one, log_spectrogram(speech(2)), Alignment(0, 9, 0.0, 0.0)) < 0.6
+    assert similarity(one, one, Alignment(0, 9, 0.0, 0.0)) == pytest.approx(1.0)
+    assert similarity(one[60:], one, Alignment(0, 9, 0.0, 60 * 128 / RATE_HZ)) == pytest.approx(1.0)
+    assert similarity(one, one, Alignment(0, 9, 0.0, 0.3)) < 0.7
+    assert similarity(one, one, Alignment(0, 9, 0.0, 3.0)) == 0.0  # a quarter of it overlaps
+    assert similarity(one, log_spectrogram(speech(2)), Alignment(0, 9, 0.0, 0.0)) < 0.6
 
 
 def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:

@@ -102,7 +102,7 @@ def test_missing_or_broken_texts_are_one_line(dev: Path, damage: str) -> None:
 
 def test_a_set_without_the_file_has_its_texts_in_its_index(dev: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"utterance dev0-0: its text was not joined; ask `texts`"):
-        _ = read_index(dev)[0].said
+        _ = read_index(dev)[0].transcript
     (dev / TRANSCRIPTS).unlink()
     lines = (dev / "index.jsonl").read_text().replace('"shard"', '"text": "hello", "shard"')
     (dev / "index.jsonl").write_text(lines)

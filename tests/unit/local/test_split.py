@@ -21,7 +21,7 @@ from small_releases import dropped, make_data, read_jsonl, supervisions
 
 from asrtool.data.manifests.manifest import format_line, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, read_sets
-from asrtool.data.manifests.validator import Tally
+from asrtool.data.manifests.validator import ManifestCounts
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import UNCERTAIN
 from asrtool.local.sets.held_out import choose_conversations
@@ -242,9 +242,9 @@ def test_lines_of_training_are_those_of_the_corpora_with_their_name_and_counted_
         assert file.read() == "".join(format_line(entry)[1] for entry in expected)
     assert 100 < len(expected) < len(read)
     report = json.loads((out / "report.json").read_text())
-    tally = Tally(read_jsonl(out / "recordings.jsonl.gz"), out)
-    assert all(tally.add(entry) for entry in expected)
-    assert tally.report() == {key: value for key, value in report.items() if key != "dropped"}
+    counts = ManifestCounts(read_jsonl(out / "recordings.jsonl.gz"), out)
+    assert all(counts.add(entry) for entry in expected)
+    assert counts.report() == {key: value for key, value in report.items() if key != "dropped"}
     texts = [entry["text"] for entry in read if entry.get("text")]
     assert (out / "sentences.txt").read_text(encoding="utf-8") == "".join(f"{text}\n" for text in texts)
 

@@ -391,7 +391,7 @@ def quiet() -> Iterator[None]:
             "torch.utils.tensorboard.SummaryWriter",
             lambda *_, **__: SimpleNamespace(add_scalar=lambda *_: None, close=int),
         ),
-        patch.object(Evaluation, "alone", evaluate),
-        patch.object(Evaluation, "together", lambda self, model: (self.world.gather(None), losses)[1]),
+        patch.object(Evaluation, "on_this_learner", evaluate),
+        patch.object(Evaluation, "on_all_learners", lambda self, model: (self.world.gather(None), losses)[1]),
     ):
         yield

@@ -22,9 +22,9 @@ from asrtool.train.derived_settings import (
     EPOCHS,
     MOST_LAYERS,
     aligner_settings,
-    begin_with_hybrid,
     fit,
     hybrid_settings,
+    init_from_hybrid,
     last_settings,
 )
 from asrtool.train.run import start
@@ -78,7 +78,7 @@ def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_i
         ("frame-ce", (), ""),
         ("ctc", (), ""),
     ):
-        assert begin_with_hybrid(config_of(objective, *overrides), model).train.init_model == expected
+        assert init_from_hybrid(config_of(objective, *overrides), model).train.init_model == expected
 
 
 def test_all_weights_of_a_model_of_frames_are_those_that_sequence_training_begins_with(

@@ -21,7 +21,7 @@ from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.files.file_info import read_info
 from asrtool.settings.toml_files import load_config
-from asrtool.train.finetune import begin_with, freeze
+from asrtool.train.finetune import freeze, init_from
 from asrtool.train.train import build_components
 
 NUM_PROCESSES = 2  # of learners
@@ -185,5 +185,5 @@ def test_weights_are_taken_on_top_of_what_the_seed_drew(toy: Path, toy_config: P
     model = build(toy, toy_config, toy / "tokenizer")
     state = torch.random.get_rng_state()
     info = read_info(trained)
-    begin_with(model, trained, info)
+    init_from(model, trained, info)
     assert torch.equal(torch.random.get_rng_state(), state)

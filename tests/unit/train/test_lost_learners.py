@@ -31,7 +31,7 @@ from asrtool.distributed.work.work_queue import BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.checkpoints.checkpoint import State, load_newest
-from asrtool.train.checkpoints.coordinator import Pace
+from asrtool.train.checkpoints.coordinator import LearnerRequests
 from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
 from asrtool.train.ledger import (
     Assigned,
@@ -147,9 +147,9 @@ def test_one_that_is_asked_to_leave_leaves_with_its_node_and_the_others_train_on
 
 def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: Path) -> None:
     made: list[Attempt] = []
-    together, num_asked = threading.Barrier(3), Counter[Pace]()
+    together, num_asked = threading.Barrier(3), Counter[LearnerRequests]()
 
-    def leave(self: Pace) -> bool:
+    def leave(self: LearnerRequests) -> bool:
         if self.may_leave and num_asked[self] < 2:  # at the second draw all have said so at the first
             num_asked[self] += 1
             together.wait(60)
@@ -168,7 +168,7 @@ def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: P
     def as_if_asked(self: Stop) -> bool:
         return self.leaves
 
-    with patch.object(Pace, "leave", leave), patch.object(Stop, "requested", property(as_if_asked)):
+    with patch.object(LearnerRequests, "leave", leave), patch.object(Stop, "requested", property(as_if_asked)):
         Crew(tmp_path / "train").train(iter([attempt, again]))
     assert made[0].final is None
 

@@ -21,7 +21,7 @@ from asrtool.predict.virtual.replica import Mean, Replica, Rule, SharedModel, Tr
 from asrtool.predict.virtual.shared_weights import Served
 from asrtool.predict.virtual.synchronous import DelayByOne
 from asrtool.settings.schema import Choice
-from asrtool.train.loop.gradient_accumulation import Computed
+from asrtool.train.loop.gradient_accumulation import StepResult
 
 NUM_STEPS = 8
 
@@ -39,10 +39,10 @@ class Regressions:
         if trained.begin.position is not None:
             trained.batch = equations.data(trained.begin.learner, trained.begin.position)
 
-    def backward(self, replica: Replica, batch: Any, divisor: float, before_others: Any) -> Computed:
+    def backward(self, replica: Replica, batch: Any, divisor: float, before_others: Any) -> StepResult:
         loss = replica.task(tuple(torch.from_numpy(part).float() for part in batch))
         loss.backward()
-        return Computed(loss.detach(), {})
+        return StepResult(loss.detach(), {})
 
 
 def shared_model(model: torch.nn.Module, slices: int = 1) -> SharedModel:

@@ -32,7 +32,7 @@ from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import SourceContext
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.checkpoints.coordinator import Pace
+from asrtool.train.checkpoints.coordinator import LearnerRequests
 from asrtool.train.job import Components, Job
 from asrtool.train.loop import loop
 from asrtool.train.loop.loop import Training
@@ -98,9 +98,9 @@ def train_as_learner(
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
     def make_queue(
-        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, lost_batches: LostBatches | None
+        world: World, rule: AssignmentRule, plan: Plan, requests: LearnerRequests, lost_batches: LostBatches | None
     ) -> WorkQueue:
-        num_asked, stop_requested = 0, pace.stop
+        num_asked, stop_requested = 0, requests.stop
 
         def requested() -> bool:
             nonlocal num_asked
@@ -114,8 +114,8 @@ def train_as_learner(
                 time.sleep(0.001)
             return stop_requested()
 
-        pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, plan, pace, lost_batches)
+        requests.stop = requested  # type: ignore[method-assign]
+        return WorkQueue(world, rule, plan, requests, lost_batches)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)

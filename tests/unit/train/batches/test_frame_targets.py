@@ -191,7 +191,7 @@ def test_targets_of_other_features_or_none_are_refused(
     job(copy)
     about["dev"]["index"] = "0"
     (copy / "targets.json").write_text(json.dumps(about))
-    with pytest.raises(AsrtoolError, match=r"not made of the utterances of the set dev as they are now"):
+    with pytest.raises(AsrtoolError, match=r"not made from the current utterances of the set dev"):
         job(copy)
 
 

@@ -206,7 +206,7 @@ def without_columns(toy: Path, tmp_path: Path) -> Path:
     directory = tmp_path / "features" / "train"
     shutil.copytree(toy / "features" / "train", directory)
     listed = read_index(directory)
-    write_transcripts(directory, [*reversed([(one.id, one.said) for one in listed]), ("unsaid", "\u20ac")])
+    write_transcripts(directory, [*reversed([(one.id, one.transcript) for one in listed]), ("unsaid", "\u20ac")])
     copies = [
         dataclasses.replace(one, id=f"sp0.9-{one.id}", speaker=f"sp0.9-{one.speaker}", shard=one.shard + 3)
         for one in listed[3:]
@@ -225,7 +225,7 @@ def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_sam
     number_words_again(directory)
     mapped = build(context)
     assert_same(parsed, mapped)
-    listed, said = read_index(directory), {one.id: one.said for one in read_index(toy / "features" / "train")}
+    listed, said = read_index(directory), {one.id: one.transcript for one in read_index(toy / "features" / "train")}
     for row, position in enumerate(mapped.positions.tolist()):
         assert mapped.targets(row).tolist() == context.encode(said[listed[position].id.removeprefix("sp0.9-")])
     assert len(mapped.positions) > 40
@@ -236,7 +236,7 @@ def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(
 ) -> None:
     directory = without_columns(toy, tmp_path)
     context = source_context(toy, directory=directory)
-    said = [(one.id, one.said) for one in read_index(toy / "features" / "train")]
+    said = [(one.id, one.transcript) for one in read_index(toy / "features" / "train")]
     write_transcripts(directory, said[1:])
     columns = build(context)
     assert columns.about["num_without_text"] == 1

@@ -22,10 +22,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.train import Optimisation, Train
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
-from asrtool.train.checkpoints import coordinator as pace_module
+from asrtool.train.checkpoints import coordinator as coordinator_module
 from asrtool.train.checkpoints.checkpoint import Saved, State, checkpoint_path, load_checkpoint, save_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
-from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, Pace, Reached
+from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, LearnerProgress, LearnerRequests
 from asrtool.train.checkpoints.merge import Cut
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.loop.evaluation import DevLosses
@@ -52,29 +52,33 @@ def never(num_steps: int) -> bool:
 
 def test_steps_are_counted_from_the_last_checkpoint_by_steps_whatever_was_saved_by_time() -> None:
     def due(minutes: float) -> list[int]:
-        with patch.object(pace_module, "time", Clock()):
-            pace = Pace(Train(save_every_steps=4, save_every_minutes=minutes), 0, False, Stop(), lambda: False)
-            granted = [number for number in range(20) if pace.save(number, never)]
-        assert len(granted) == len(pace.by_steps)
-        return [number for number, by_steps in zip(granted, pace.by_steps, strict=True) if by_steps]
+        with patch.object(coordinator_module, "time", Clock()):
+            requests = LearnerRequests(
+                Train(save_every_steps=4, save_every_minutes=minutes), 0, False, Stop(), lambda: False
+            )
+            granted = [number for number in range(20) if requests.save(number, never)]
+        assert len(granted) == len(requests.by_steps)
+        return [number for number, by_steps in zip(granted, requests.by_steps, strict=True) if by_steps]
 
     assert due(minutes=1) == due(minutes=0) == [4, 8, 12, 16]
-    with patch.object(pace_module, "time", Clock()):
-        pace = Pace(Train(save_every_steps=0, save_every_minutes=1), 0, False, Stop(), lambda: False)
-        assert all(pace.save(number, never) for number in range(5))
-    assert pace.by_steps == [False] * 5
+    with patch.object(coordinator_module, "time", Clock()):
+        requests = LearnerRequests(Train(save_every_steps=0, save_every_minutes=1), 0, False, Stop(), lambda: False)
+        assert all(requests.save(number, never) for number in range(5))
+    assert requests.by_steps == [False] * 5
 
 
 def test_that_of_an_epoch_takes_the_place_of_one_that_steps_ask_for_shortly_before() -> None:
-    pace = Pace(Train(save_every_steps=20), 0, False, Stop(), lambda: False)
+    requests = LearnerRequests(Train(save_every_steps=20), 0, False, Stop(), lambda: False)
     ends = (22, 45, 100)  # of epochs: 2 steps behind 20, then 5 behind 40
     granted = [
         number
         for number in range(1, 100)
-        if pace.save(number, lambda num_steps, number=number: any(number < end <= number + num_steps for end in ends))
+        if requests.save(
+            number, lambda num_steps, number=number: any(number < end <= number + num_steps for end in ends)
+        )
     ]
     assert granted == [40, 60, 80]
-    assert pace.by_steps == [True] * 3
+    assert requests.by_steps == [True] * 3
 
 
 def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> list[int]:
@@ -88,8 +92,11 @@ def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str,
         saved.append(step)
         assert checkpoint_path(self.directory, step).exists()
 
-    never_busy = patch.object(Checkpointer, "busy", False)  # else a slow disk leaves some out
-    with patch.object(pace_module, "time", Clock()), patch.object(Checkpointer, "write_whole", noted), never_busy:
+    with (
+        patch.object(coordinator_module, "time", Clock()),
+        patch.object(Checkpointer, "write_whole", noted),
+        patch.object(Checkpointer, "busy", False),  # else a slow disk leaves some out
+    ):
         run_training(toy, config, out, overrides)
     return saved
 
@@ -146,10 +153,10 @@ def cuts_of(asked: list[int], by_steps: list[bool], epoch: int, number: int) -> 
     coordinator(
         plan=plan,
         queue=SimpleNamespace(cuts_between=lambda first, last: asked[first:last], first_cut=len(asked) - len(by_steps)),
-        pace=MagicMock(by_steps=by_steps),
+        requests=MagicMock(by_steps=by_steps),
         snapshots=snapshots,
         state=State(),
-        reached=Reached(0),
+        progress=LearnerProgress(0),
     ).reach(epoch, 0, len(asked))
     _, cuts, _ = snapshots.take.call_args.args
     return list(cuts)
@@ -201,10 +208,10 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
         snapshots=SimpleNamespace(keep=lambda state: kept.extend(state.saved)),
         checkpointer=SimpleNamespace(directory=tmp_path),
         reports=SimpleNamespace(report_dev=lambda losses, then: losses),
-        evaluation=SimpleNamespace(together=lambda model: model.weight.item()),
+        evaluation=SimpleNamespace(on_all_learners=lambda model: model.weight.item()),
     )
     for _ in range(2):  # the second time nothing is left
-        cuts.evaluate_what_is_left()
+        cuts.evaluate_remaining()
         assert cuts.state.saved == kept == [Saved(3, 1.0)]
         assert cuts.state.unevaluated == []
         assert seen == [own]

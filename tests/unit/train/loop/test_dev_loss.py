@@ -86,7 +86,7 @@ def test_each_learner_evaluates_its_part_and_the_sums_are_those_of_all(toy: Path
     def together(place: int) -> Sums:
         world: Any = SimpleNamespace(index=place, size=2, gather=lambda own: of_all.append(own) or of_all)
         anything: Any = SimpleNamespace(check=lambda: None, is_set=lambda: False)
-        return Evaluation(dev_set, precision, world, 1, anything, anything).together(model)
+        return Evaluation(dev_set, precision, world, 1, anything, anything).on_all_learners(model)
 
     together(0)
     found = together(1)

@@ -137,7 +137,7 @@ def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
 
 def interrupted_at(moment: str) -> Any:
     """What ends a training at that moment of the epoch that is to be the last."""
-    num_evaluated, together, end_early = itertools.count(1), Evaluation.together, CheckpointCoordinator.end_early
+    num_evaluated, together, end_early = itertools.count(1), Evaluation.on_all_learners, CheckpointCoordinator.end_early
 
     def evaluating(*args: Any) -> Sums:
         if next(num_evaluated) == LAST:
@@ -149,7 +149,7 @@ def interrupted_at(moment: str) -> Any:
         raise KeyboardInterrupt
 
     if moment == "evaluation":
-        return patch.object(Evaluation, "together", evaluating)
+        return patch.object(Evaluation, "on_all_learners", evaluating)
     return patch.object(CheckpointCoordinator, "end_early", ending)
 
 

@@ -173,13 +173,13 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, undistu
 
 
 def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, undisturbed, tmp_path: Path) -> None:
-    out, together = tmp_path / "train", Evaluation.together
+    out, together = tmp_path / "train", Evaluation.on_all_learners
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return together(*args)
 
-    with patch.object(Evaluation, "together", interrupted), pytest.raises(KeyboardInterrupt):
+    with patch.object(Evaluation, "on_all_learners", interrupted), pytest.raises(KeyboardInterrupt):
         train_toy(out)
     train_toy(out)
     assert_same_training(out, undisturbed())
@@ -197,7 +197,7 @@ def test_a_checkpoint_is_written_while_all_evaluate(train_toy, tmp_path: Path, m
 
         monkeypatch.setattr(kind, name, note)
 
-    noting(Evaluation, "together")
+    noting(Evaluation, "on_all_learners")
     noting(Checkpointer, "save")
     train_toy(tmp_path / "train", "train.num_epochs=2", "train.save_every_steps=0")
-    assert events == ["save", "together"] * 2
+    assert events == ["save", "on_all_learners"] * 2
