@@ -49,7 +49,7 @@ class _BesideBars(logging.StreamHandler):
 
 
 @contextlib.contextmanager
-def named(place: Path, name: str) -> Iterator[None]:
+def logged_as(place: Path, name: str) -> Iterator[None]:
     """Replace `place`, a temporary folder, by `name` in log lines and errors."""
 
     def rename(text: str) -> str:
@@ -74,56 +74,56 @@ def progress(
     what: str,
     total: int | None = None,
     unit: str = "item",
-    amount: Callable[[int], float] | None = None,
+    measure: Callable[[int], float] | None = None,
 ) -> Iterator[Item]:
     """Pass `items` through, showing how many are done, the rate and the time left.
 
-    On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end. `amount`
-    says how many units of `total` the first n items are, where they are unlike; after the last one all is done.
+    On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end.
+    `measure` returns the units of `total` in the first n items, if items differ in size; the last one completes it.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
     if sys.stderr.isatty():
-        yield from bar(items, what, total, unit, amount)
+        yield from bar(items, what, total, unit, measure)
     else:
-        yield from _lines(items, what, total, unit, amount)
+        yield from _lines(items, what, total, unit, measure)
 
 
 def bar(
-    items: Iterable[Item], what: str, total: int | None, unit: str, amount: Callable[[int], float] | None = None
+    items: Iterable[Item], what: str, total: int | None, unit: str, measure: Callable[[int], float] | None = None
 ) -> Iterable[Item]:
     """Show a bar on a terminal and nothing elsewhere; for loops that log lines.
 
-    No bar is shown if only warnings are logged. `amount` as in `progress`.
+    No bar is shown if only warnings are logged. `measure` as in `progress`.
     """
     if not (sys.stderr.isatty() and logging.getLogger().isEnabledFor(logging.INFO)):
         return items
     from tqdm import tqdm
 
-    shown = tqdm(None if amount else items, desc=what, total=total, unit=f" {_plural(unit)}", leave=False)
-    return _moving(items, shown, amount) if amount else shown
+    shown = tqdm(None if measure else items, desc=what, total=total, unit=f" {_plural(unit)}", leave=False)
+    return _moving(items, shown, measure) if measure else shown
 
 
-def _moving(items: Iterable[Item], shown: tqdm[NoReturn], amount: Callable[[int], float]) -> Iterator[Item]:
+def _moving(items: Iterable[Item], shown: tqdm[NoReturn], measure: Callable[[int], float]) -> Iterator[Item]:
     with shown:
         for done, item in enumerate(items, 1):
             yield item
-            shown.update(round(amount(done)) - shown.n)
+            shown.update(round(measure(done)) - shown.n)
 
 
 def _lines(
-    items: Iterable[Item], what: str, total: int | None, unit: str, amount: Callable[[int], float] | None
+    items: Iterable[Item], what: str, total: int | None, unit: str, measure: Callable[[int], float] | None
 ) -> Iterator[Item]:
     start = last = time.monotonic()
     done = 0.0
     for number, item in enumerate(items, 1):
         yield item
-        done = amount(number) if amount else number
+        done = measure(number) if measure else number
         now = time.monotonic()
         if now - last >= LINE_EVERY_S:
             last = now
             logging.info("%s: %s", what, _state(done, total, now - start, unit))
-    if amount and total is not None:
+    if measure and total is not None:
         done = total
     logging.info("%s: %s", what, _state(done, total, time.monotonic() - start, unit))
 

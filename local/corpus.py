@@ -93,7 +93,7 @@ RESERVED = ("train", "dev", "long", "corpora")  # folders of manifests that are 
 
 
 @dataclass(frozen=True)
-class Named:
+class CorpusInRoles:
     """A corpus and the roles it is named for."""
 
     corpus: Corpus
@@ -105,7 +105,7 @@ class Named:
         return [release for release in self.corpus.releases if set(release.roles) & set(self.roles)]
 
 
-def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
+def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[CorpusInRoles]:
     """Return the corpora of `data` in order, and transcripts of `extra_text`.
 
     Raises AsrtoolError if nothing is named to train or test on, for a role that a corpus lacks, and for names that
@@ -133,7 +133,7 @@ def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
                 raise AsrtoolError(what, f"name another corpus in data.{role}")
         if corpus.name in named:
             raise AsrtoolError(f"two corpora of data are called {corpus.name}", "rename one of the classes' names")
-        named[corpus.name] = Named(corpus, tuple(of_it))
+        named[corpus.name] = CorpusInRoles(corpus, tuple(of_it))
     return list(named.values())
 
 

@@ -22,12 +22,12 @@ from asrtool.data.remote import transfer
 from asrtool.data.remote.cache import default_cache
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
-from asrtool.log import named
+from asrtool.log import logged_as
 from asrtool.url import as_url, join
 
 FORMAT = 1
 TABLE = "bundle.json"
-MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles that are named without a path
+MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles named without a path
 PIECE_BYTES = 1 << 20
 AGAIN = "export it again, or copy it again from where it is whole"
 # What zipfile raises for changed bytes: an unknown version or compression, a password, sizes that do not fit
@@ -103,7 +103,7 @@ def find_trained(path: Path) -> Path:
     kept = default_cache() / "models" / hashlib.sha256(url.encode()).hexdigest()[:16] / path.name
     if not kept.exists():
         try:
-            with write_beside(kept) as temporary, named(temporary, url):
+            with write_beside(kept) as temporary, logged_as(temporary, url):
                 with temporary.open("wb") as file:
                     transfer.fetch(url, file.write)
                 open_archive(temporary).check()

@@ -16,7 +16,7 @@ from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.log import named
+from asrtool.log import logged_as
 from asrtool.score.output import score_all
 from asrtool.score.result import Result
 from asrtool.settings.data import Data
@@ -42,7 +42,7 @@ def evaluate(
     with write_folder(out, SIGN) as folder:
         manifests = folder / "manifests" / name
         try:
-            with named(folder, str(out)):
+            with logged_as(folder, str(out)):
                 prepare(manifests, config.data)
         except AsrtoolError as error:
             if rejected(manifests).is_file():  # it would go with the folder

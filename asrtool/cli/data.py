@@ -22,7 +22,7 @@ from asrtool.cli.options import (
 from asrtool.cli.prepare import Place
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own
-from asrtool.log import named
+from asrtool.log import logged_as
 from asrtool.settings.config import Config
 
 
@@ -117,7 +117,7 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
     from asrtool.local.layouts.detect import prepare_any
     from asrtool.report.data_check import check_manifests, check_rejected
 
-    with named(manifests, str(data)):
+    with logged_as(manifests, str(data)):
         try:
             prepare_any(data, manifests, replace(config.data, bad_fraction=1.0), "check")
         except AsrtoolError:

@@ -54,8 +54,8 @@ CLUSTER = ("launch", "dry_run")
 MAX_FACTOR = 10_000  # of a straggler
 
 
-class OfTrained(click.ParamType):
-    """A path of a part, or of a work folder or bundle that has it; or of any of these.
+class PartOfTrained(click.ParamType):
+    """Path of a part, or of a work folder or bundle that has it; or of any of these.
 
     A bundle is unpacked to a temporary folder while the command runs, fetched first if it is an address or a name.
     """
@@ -66,7 +66,7 @@ class OfTrained(click.ParamType):
         self.part = part
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path of the part."""
+        """Return the path of the part."""
         from asrtool.bundle.archive import find_trained, is_archive
 
         path = place = find_trained(Path(value))
@@ -85,11 +85,11 @@ class OfTrained(click.ParamType):
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
-MODEL_FILE, TOKENIZER, TRAINED = OfTrained("average"), OfTrained("tokenizer"), OfTrained()
+MODEL_FILE, TOKENIZER, TRAINED = PartOfTrained("average"), PartOfTrained("tokenizer"), PartOfTrained()
 
 
 def folder_option(name: str, what: str, metavar: str = "FOLDER") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option for a folder that another command wrote."""
+    """Return an option for a folder that another command wrote."""
     return click.option(f"--{name}", type=PATH, metavar=metavar, help=f"{what}  [default: none]")
 
 
@@ -137,7 +137,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(command)
-    def at_place(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
+    def submit_or_run(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
         from asrtool.jobs.job import train_elsewhere
 
         check_parts([config.distributed], config)
@@ -146,7 +146,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     dry_run = click.option("--dry-run", is_flag=True, help="Print the job that --launch would submit, submit nothing.")
-    return launch_option(dry_run(at_place))
+    return launch_option(dry_run(submit_or_run))
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,13 +156,13 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(command)
-    def with_them(*args: Any, config: Config, **kwargs: Any) -> Any:
+    def with_executor(*args: Any, config: Config, **kwargs: Any) -> Any:
         from asrtool.jobs.workers import with_workers
 
         with with_workers(config, kwargs.get("out") or kwargs["manifests"]) as config:
             return command(*args, config=config, **kwargs)
 
-    return executor_option(launch_option(with_them))
+    return executor_option(launch_option(with_executor))
 
 
 def slow_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -136,10 +136,10 @@ def run(
     if list_:
         click.echo(format_states(this_run, chosen, as_json))
     elif estimate:
-        from asrtool.local.sets.hours import amount_of
+        from asrtool.local.sets.hours import data_amount
         from asrtool.predict.estimate.needs import format_estimate
 
-        click.echo(format_estimate(this_run, amount_of(this_run.config, this_run.work)))
+        click.echo(format_estimate(this_run, data_amount(this_run.config, this_run.work)))
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:

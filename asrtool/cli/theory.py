@@ -113,7 +113,7 @@ def theory(
       asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """
     from asrtool.predict.theory.bounds import Constants
-    from asrtool.predict.theory.describe import Answer, to_dict, to_text
+    from asrtool.predict.theory.describe import TheoryResult, to_dict, to_text
     from asrtool.predict.theory.system import System
     from asrtool.train.derived_settings import last_settings
     from asrtool.train.run import count_learners
@@ -134,7 +134,7 @@ def theory(
         measuring.measure(measure, trained, num_batches, system.num_learners, system.asynchronous) if measure else None
     )
     constants = _replace(measured.constants() if measured else Constants(), given)
-    found = Answer(system, rate, constants, num_steps, times, momentum, measured)
+    found = TheoryResult(system, rate, constants, num_steps, times, momentum, measured)
     if plot:
         from asrtool.report.figures.theory import plot_theory
 

@@ -86,7 +86,7 @@ class Searches:
         return [list(row) for row in zip(*columns, strict=True)]
 
     def choose(self, found: Sequence[SearchResult], passes: Passes) -> Iterator[Chosen]:
-        """The words of an utterance by all parameters, of what each of `passes` found."""
+        """Yield the words of an utterance by all parameters, from the result of each pass."""
         for result, sharing in zip(found, passes.values(), strict=True):
             start_s = time.process_time()
             words = self.methods[sharing[0].method].choose(result, sharing)
@@ -106,17 +106,17 @@ class Decoded:
 
     @classmethod
     def by(cls, parameters: Tried) -> Decoded:
-        """A set of which nothing is decoded yet."""
+        """Return an empty set, to be decoded by `parameters`."""
         return cls(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
 
-    def collect(self, scored: Iterable[Scored], searches: Tried) -> Iterator[Item]:
-        """Yield the items for the searches, and note their utterances."""
+    def add_utterances(self, scored: Iterable[Scored], searches: Tried) -> Iterator[Item]:
+        """Add the utterances of `scored`; yield the items for the searches."""
         for item in scored:
             self.begin(item.utterance, item.cpu_s)
             yield item.scores_TV, searches
 
     def begin(self, utterance: Utterance, cpu_s: float) -> None:
-        """The next utterance, whose scores took so long."""
+        """Add the next utterance, whose scores took `cpu_s`."""
         self.utterances.append(utterance)
         self.acoustic_cpu_s += cpu_s
 
@@ -140,7 +140,7 @@ class LocalDecoder:
     kept: ScoreFile | None = None
 
     def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
-        """Decode the set of `reader`; where scores are kept, it is the same set each time."""
+        """Decode the set of `reader`; if scores are kept, always the same set."""
         total = len(reader.index)
         return self.search(
             self._scores(reader), parameters, total, lambda results: progress(results, what, total, "utterance")
@@ -163,7 +163,7 @@ class LocalDecoder:
         self.searches.prepare(list(passes))
         num_jobs = self.settings.num_jobs or num_cores()
         with process_pool(self.searches, num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
-            results = search_map(decoded.collect(scored, list(passes)), total)
+            results = search_map(decoded.add_utterances(scored, list(passes)), total)
             if any(self.searches.methods[each.method].completes_in_main for each in passes):
                 results = self._completed(results, list(passes))
             for found in shown(results):

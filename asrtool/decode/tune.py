@@ -47,7 +47,7 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
 
         def count(parameters: Sequence[DecodingParameters]) -> Results:
             found: Results = {}
-            for some in side_by_side(methods, parameters):
+            for some in group_trials(methods, parameters):
                 decoded = decoder.decode(reader, some, f"dev, {len(some)} combinations")
                 found.update(_count(decoded))
             return {each: found[each] for each in parameters}
@@ -59,7 +59,7 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
     return table
 
 
-def side_by_side(
+def group_trials(
     methods: Mapping[str, SearchMethod], parameters: Sequence[DecodingParameters]
 ) -> list[list[DecodingParameters]]:
     """Group `parameters` so that none has two values of a one-at-a-time axis."""
@@ -89,7 +89,7 @@ def _count(decoded: Decoded) -> Iterator[tuple[DecodingParameters, Counts]]:
 def tune_methods(
     methods: Mapping[str, SearchMethod], count: Callable[[Sequence[DecodingParameters]], Results]
 ) -> tuple[Results, dict[str, DecodingParameters]]:
-    """All that is tried, in order, and what is chosen; `count` counts word errors."""
+    """Return all trials in order and the best ones; `count` counts word errors."""
     axes = {name: method.axes() for name, method in methods.items()}
     results: Results = {}
     for group in bases_first(methods):
@@ -121,7 +121,7 @@ def count_errors(text: str, words: Sequence[str]) -> Counts:
 
 
 def choose(results: Results, axes: Axes) -> dict[str, DecodingParameters]:
-    """Return the parameters of fewest errors; of equals the last axis decides first."""
+    """Return the parameters with fewest errors; in ties the last axis decides first."""
     best: dict[str, DecodingParameters] = {}
     for parameters in sorted(results, key=lambda each: _rank(each, results[each], axes[each.method])):
         best.setdefault(parameters.method, parameters)

@@ -39,12 +39,12 @@ class GraphArrays:
     mapped: mmap.mmap
 
     def chunks(self) -> Iterator[np.ndarray]:
-        """All arcs, some at a time, so that no more of the file is in memory."""
+        """Yield all arcs in chunks, so that only one chunk is in memory."""
         for first in range(0, len(self.arcs), CHUNK_ARCS):
             yield self.arcs[first : first + CHUNK_ARCS]
-            self.let_go()
+            self.release_pages()
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Release the mapped pages of the file until it is read again (on Linux)."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.mapped.madvise(mmap.MADV_DONTNEED)
@@ -53,7 +53,7 @@ class GraphArrays:
 def read_graph(directory: Path | str) -> GraphArrays:
     """Map ``HLG.fst`` in `directory` to memory.
 
-    Raises AsrtoolError when it is missing or broken: cut, or with a state, label or weight that cannot be.
+    Raises AsrtoolError when it is missing or broken: cut, or with an impossible state, label or weight.
     """
     path = Path(directory) / "HLG.fst"
     if not path.is_file():

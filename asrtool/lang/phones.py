@@ -227,9 +227,9 @@ class PhoneTokenizer(Tokenizer):
             if not known.issuperset(phones):
                 unknown = next(phone for phone in phones if phone not in known)
                 raise AsrtoolError(f"{path}:{number}: {unknown} is no phone, known are {' '.join(PHONES)}", again)
-            ways = dictionary.setdefault(word, [])
-            if tuple(phones) not in ways:  # a line that a person wrote twice would be two lines of the lexicon
-                ways.append(tuple(phones))
+            pronunciations = dictionary.setdefault(word, [])
+            if tuple(phones) not in pronunciations:  # else a repeated line would be in the lexicon twice
+                pronunciations.append(tuple(phones))
         if not dictionary:
             raise AsrtoolError(f"{path}: empty, expected a word and its phones a line", "run `asrtool tokenizer` again")
         return cls(dictionary)

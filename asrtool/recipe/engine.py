@@ -61,7 +61,7 @@ def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
         return False
     logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
     _check_needs(run, stage)
-    made_of = fingerprint(run, stage)
+    inputs = fingerprint(run, stage)
     before = read_marker(run.work, stage.name) or {}
     unfinished = {key: value for key, value in before.items() if key != "failed"} | {"finished": False}
     write_marker(run.work, stage.name, unfinished)
@@ -81,12 +81,12 @@ def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
         "finished": True,
         "seconds": round(seconds, 1),
         "work": str(run.work),
-        **made_of,
+        **inputs,
         "makes": output_digests(run, stage),
         "times": {path: times_digest(run.work / path) for path in stage.makes},  # to notice writing
     }
     if set(stage.audio_of) & set(stage.makes):  # audio that its own manifests name is known only now
-        files = {path: digest for path, digest in made_of["needs"].items() if path in run.reads(stage)}
+        files = {path: digest for path, digest in inputs["needs"].items() if path in run.reads(stage)}
         marker["needs"] = files | audio_digests(run, stage)
     if before.get("times") == marker["times"]:  # the commands left alone what other code may have made
         if changed := changed_code(run, stage, before["code"]):

@@ -40,7 +40,7 @@ TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "tra
 ALIGNING = ("tree", "data.cut_long", "decode.batch_s", "decode.num_jobs")
 
 
-def trained_aside(name: str, why: str, options: str, *learns_from: str) -> Stage:
+def auxiliary_model(name: str, why: str, options: str, *learns_from: str) -> Stage:
     """Return a stage that trains a model for a later training.
 
     It learns from an alignment or pieces if it `learns_from` these.
@@ -63,7 +63,7 @@ def trained_aside(name: str, why: str, options: str, *learns_from: str) -> Stage
     )
 
 
-def aligned_by(model: str, name: str, why: str) -> Stage:
+def alignment_stage(model: str, name: str, why: str) -> Stage:
     """The alignment of the training set by the model of a stage."""
     return Stage(
         name=name,
@@ -85,7 +85,7 @@ def aligned_by(model: str, name: str, why: str) -> Stage:
 # With data.cut_long: a model of what is not too long cuts the rest at pauses.
 CUTTING = (
     replace(
-        trained_aside("cutter", "A model that has heard shorter utterances aligns the long ones.", "--aligner"),
+        auxiliary_model("cutter", "A model that has heard shorter utterances aligns the long ones.", "--aligner"),
         optional=False,
         when="data.cut_long",
     ),
@@ -108,13 +108,13 @@ CUTTING = (
 
 # An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
 CHAIN = (
-    trained_aside("aligner", "A model that needs no alignment makes the first one.", "--aligner", "cut"),
-    aligned_by("aligner", "targets", "The positions of tokens are the targets of frames."),
-    trained_aside(
+    auxiliary_model("aligner", "A model that needs no alignment makes the first one.", "--aligner", "cut"),
+    alignment_stage("aligner", "targets", "The positions of tokens are the targets of frames."),
+    auxiliary_model(
         "hybrid", "A model of frames aligns them better than the one that it learns from.", "--hybrid", "targets", "cut"
     ),
-    aligned_by("hybrid", "realign", "The last model is trained on the better alignment."),
-    trained_aside("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign", "cut"),
+    alignment_stage("hybrid", "realign", "The last model is trained on the better alignment."),
+    auxiliary_model("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign", "cut"),
 )
 
 TEXT = Stage(

@@ -66,7 +66,7 @@ def read_statistics(manifests: Path) -> Statistics:
     return Statistics(np.array(durations_s), np.array(num_words), np.array(list(seconds.values())) / 60, words)
 
 
-def unheard(words: Mapping[str, int], known: Mapping[str, int]) -> str:
+def percent_unknown(words: Mapping[str, int], known: Mapping[str, int]) -> str:
     """Return the percentage of running `words` that are not `known`."""
     total = sum(words.values())
     return f"{100 * sum(num for word, num in words.items() if word not in known) / total:.1f}" if total else "-"

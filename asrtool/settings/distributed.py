@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from asrtool.settings import registry
-from asrtool.settings.schema import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
+from asrtool.settings.schema import (
+    Choice,
+    at_least,
+    between,
+    choice,
+    component_name,
+    interface_or_subnet,
+    one_of,
+    positive,
+)
 
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
@@ -164,7 +173,7 @@ class AdPsgd(Messages):
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
 
-    ring: str = named("ring", "random")  # fixed, random, or package.module:function
+    ring: str = component_name("ring", "random")  # fixed, random, or package.module:function
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings.schema import Choice, at_least, between, choice, named
+from asrtool.settings.schema import Choice, at_least, between, choice, component_name
 
 if TYPE_CHECKING:
     from asrtool.settings.config import Config
@@ -181,7 +181,7 @@ class Hybrid:
     )
     uses_tree: ClassVar[bool] = True
 
-    aligner: str = named("objective", "ctc")  # objective of the model that makes the first alignment
+    aligner: str = component_name("objective", "ctc")  # objective of the model that makes the first alignment
     prior_scale: float = 0.5  # of the log priors that are taken off the log posteriors
 
     def __post_init__(self) -> None:

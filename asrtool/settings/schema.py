@@ -61,7 +61,7 @@ def choices(kind: str, *defaults: str) -> Any:
     return field(default_factory=lambda: tuple(Choice.of(kind, name) for name in defaults), metadata={"kind": kind})
 
 
-def named(kind: str, default: str) -> Any:
+def component_name(kind: str, default: str) -> Any:
     """Return a field that holds the name of a component without settings."""
     return field(default=default, metadata={"kind": kind})
 

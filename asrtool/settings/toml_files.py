@@ -37,20 +37,17 @@ Key = tuple[str, ...]  # section and key, or section, table and key
 
 @dataclass
 class Given:
-    """Values of files and overrides as written, with the origin of each.
-
-    Later ones win.
-    """
+    """Values of files and overrides as written, with origins; later ones win."""
 
     values: dict[Key, Any] = field(default_factory=dict)
     origins: dict[Key, str] = field(default_factory=dict)
-    named: dict[str, set[str]] = field(default_factory=dict)  # section -> own components that any of them names
+    custom: dict[str, set[str]] = field(default_factory=dict)  # section -> tables of custom components in use
     removed: list[str] = field(default_factory=list)  # a line for each setting of an earlier version
 
     def add(self, key: Key, value: Any, origin: str) -> None:
         """Take `value` of `key` from `origin`.
 
-        Raises AsrtoolError for a removed key with another value than the one that is left.
+        Raises AsrtoolError for a removed key with another value than the only one left.
         """
         for old, new in REPLACED_COMPONENTS.items():
             if old in (*key, str(value).strip("\"' ")):
@@ -67,7 +64,7 @@ class Given:
         self.values[key], self.origins[key] = value, origin
         for name in value if isinstance(value, list) else str(value).split(","):
             if ":" in str(name):
-                self.named.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
+                self.custom.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
 
 
 def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (), warn: bool = True) -> Config:
@@ -307,7 +304,7 @@ class _Section:
                 raise AsrtoolError(what, "rename one of the objects")
         known = self._known_tables()
         for table, key in {key[1]: key for key in self._keys(3)}.items():
-            if table in tables or table in self.given.named.get(self.name, ()):
+            if table in tables or table in self.given.custom.get(self.name, ()):
                 continue
             if table in known:
                 self._table(table, registry.settings_class(known[table], table))

@@ -254,10 +254,10 @@ def _segments(scored: Iterable[StmLine], sounds: Mapping[str, Sound], padding_s:
         side.sort(key=lambda s: (s.start, s.end))
         ends = [0.0] + [s.end for s in side]
         starts = [s.start for s in side] + [sounds[recording].duration_s]
-        # The room before segment i is the gap i; the first and the last gap belong to one segment alone.
+        # Before segment i is the gap i; the first and the last gap belong to one segment alone.
         gaps = [max(0.0, start - end) for end, start in zip(ends, starts, strict=True)]
-        room = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
-        for segment, before_s, after_s in zip(side, room, room[1:], strict=False):
+        paddings_s = [min(padding_s, gap if i in (0, len(side)) else gap / 2) for i, gap in enumerate(gaps)]
+        for segment, before_s, after_s in zip(side, paddings_s, paddings_s[1:], strict=False):
             segment.start = round(segment.start - before_s, 4)
             segment.duration = round(segment.duration + before_s + after_s, 4)
             yield segment

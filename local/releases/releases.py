@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
-from asrtool.local.corpus import TEXT, Named, Release, known_releases, named_corpora
+from asrtool.local.corpus import TEXT, CorpusInRoles, Release, known_releases, named_corpora
 from asrtool.log import progress
 from asrtool.settings import registry
 from asrtool.settings.config import Place
@@ -54,7 +54,7 @@ def collect_corpora(
     if missing:
         raise AsrtoolError(
             f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
-            "set each with --set paths.KEY=PLACE" + _other_ways(named, missing),
+            "set each with --set paths.KEY=PLACE" + _alternatives(named, missing),
         )
     unpacked = out.absolute().parent / UNPACKED
     targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
@@ -65,12 +65,12 @@ def collect_corpora(
             logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
 
 
-def _other_ways(named: Sequence[Named], missing: Sequence[Release]) -> str:
+def _alternatives(named: Sequence[CorpusInRoles], missing: Sequence[Release]) -> str:
     """Return advice for those who lack a release."""
     for_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
-    ways = ", or leave out the further text with --set lm.extra_text=[]" if {*missing} & {*for_text} else ""
+    advice = ", or leave out the further text with --set lm.extra_text=[]" if {*missing} & {*for_text} else ""
     in_mini = all(item.corpus.in_mini for item in named)
-    return ways + (", or leave all of them empty to use the mini corpus" if in_mini else "")
+    return advice + (", or leave all of them empty to use the mini corpus" if in_mini else "")
 
 
 def _check_files(extra_text: Sequence[str]) -> None:
@@ -195,8 +195,8 @@ def unpack(tar: Path, folder: Path) -> Path:
     out = folder / f"{name}-{hashlib.sha256(str(tar).encode()).hexdigest()[:8]}"
     status = tar.stat()
     # No program can set back the time of the last change of an inode, as tar and rsync do with that of the contents.
-    made_of = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}\n"
-    if (out / DONE).is_file() and (out / DONE).read_text(encoding="ascii") == made_of:
+    fingerprint = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}\n"
+    if (out / DONE).is_file() and (out / DONE).read_text(encoding="ascii") == fingerprint:
         return out
     folder.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(folder).free
@@ -208,7 +208,7 @@ def unpack(tar: Path, folder: Path) -> Path:
     logging.info("unpacking %s (%.1f GiB) below %s", tar, status.st_size / 2**30, folder)
     with write_folder(out, DONE) as temporary:
         _extract(tar, temporary)
-        (temporary / DONE).write_text(made_of, encoding="ascii")
+        (temporary / DONE).write_text(fingerprint, encoding="ascii")
     return out
 
 

@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.text import extra_files
 from asrtool.local.corpus import CORPORA, extra_corpora, with_role
 from asrtool.local.releases.shortened import cost_of_decoding
-from asrtool.predict.estimate.needs import WORDS_AN_HOUR, Amount
+from asrtool.predict.estimate.needs import WORDS_AN_HOUR, DataAmount
 from asrtool.recipe.state import read_marker
 from asrtool.settings.config import Config, select
 from asrtool.settings.values import flatten
@@ -22,8 +22,8 @@ from asrtool.settings.values import flatten
 BYTES_A_WORD = 5  # of text, with the blank
 
 
-def amount_of(config: Config, work: Path) -> Amount:
-    """Return the amount of a run, from its manifests or published sizes.
+def data_amount(config: Config, work: Path) -> DataAmount:
+    """Return the amount of data of a run, from its manifests or published sizes.
 
     Raises AsrtoolError for a corpus of unknown size without a manifest.
     """
@@ -31,10 +31,10 @@ def amount_of(config: Config, work: Path) -> Amount:
     hours, source = _training_hours(config, work, report)
     is_read = report or is_mini(config)
     shortened = 0 if is_read else sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
-    amount = Amount(
+    amount = DataAmount(
         hours,
         source,
-        of_corpora=epoch_hours(config, work, hours),
+        hours_by_corpus=epoch_hours(config, work, hours),
         extra_words=extra_words(config, work),
         decoding=cost_of_decoding(shortened),
     )
@@ -100,11 +100,11 @@ def _is_of(config: Config, work: Path) -> bool:
     marker = read_marker(work, "corpus")
     if not marker or "settings" not in marker:
         return True
-    made_of = marker["settings"]
+    recorded = marker["settings"]
     keys = [release.key for corpus in with_role(config.data, "train") for release in corpus.releases]
     now = flatten(select(config, ("data.train",)))
-    return now["data.train"] == made_of["data.train"] and all(
-        _as_list(config.paths.get(key)) == _as_list(made_of.get(f"paths.{key}")) for key in keys
+    return now["data.train"] == recorded["data.train"] and all(
+        _as_list(config.paths.get(key)) == _as_list(recorded.get(f"paths.{key}")) for key in keys
     )
 
 

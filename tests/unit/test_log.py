@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_bar() -> None:
 
 
 def test_the_bar_moves_by_the_amount() -> None:
-    code = SHOW_BAR.format("INFO").replace("unit='file'", "total=40, unit='second', amount=lambda done: 12.4 * done")
+    code = SHOW_BAR.format("INFO").replace("unit='file'", "total=40, unit='second', measure=lambda done: 12.4 * done")
     assert "0/40 [" in on_a_terminal(code)
     assert "12/40 [" in on_a_terminal(code.replace("range(3)", "slow()").replace("list(", SLOW + "list(", 1))
 

@@ -60,15 +60,15 @@ def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) ->
     cuts = [0, *_pauses(words), len(words)]
     best: dict[int, tuple[int, float, int]] = {0: (0, 0.0, 0)}  # place -> pieces up to it, minus pauses, place before
     for number, end in enumerate(cuts[1:], 1):
-        ways = []
+        candidates = []
         for begin in cuts[:number]:
             if begin in best:
                 begin_s, end_s = _span(words, begin, end, duration_s)
                 if LEAST_S <= end_s - begin_s <= largest_s:
                     pause_s = _gap(words, end) if end < len(words) else 0.0
-                    ways.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
-        if ways:
-            best[end] = min(ways)
+                    candidates.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
+        if candidates:
+            best[end] = min(candidates)
     places = [len(words)] if len(words) in best else []
     while places and places[-1]:
         places.append(best[places[-1]][2])

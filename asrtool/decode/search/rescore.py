@@ -61,7 +61,7 @@ class Rescore(SearchMethod):
             sentence = [self.graph_words[word] for word in path.words]
             words = self.reader.read(path.tokens, scores_TV, weights.word_penalty, sentence)
             candidates.append(Candidate(words, tuple(sentence), path.acoustic, path.lm))
-        self.resources.graph.let_go()  # a lattice touches pages all over it
+        self.resources.graph.release_pages()  # a lattice touches pages all over it
         return SearchResult((), tuple(candidates))
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:

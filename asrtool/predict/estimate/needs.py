@@ -28,14 +28,14 @@ OPTIMIZER_STATES = {"adamw": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 PHONES_A_WORD = 3.2  # of the mini corpus
 PIECES_A_WORD = {60: 3.5, 250: 2.3, 500: 1.7, 1000: 1.3, 2000: 1.1}  # by tokenizer.vocab_size, of English
-ASSUMED_HZ = 16000  # where the data are to say it
+ASSUMED_HZ = 16000  # if features.sampling_rate_hz follows from the data
 PROBED_S = 30.0  # of noise, whose features are computed
-UTTERANCE_S = 4.3  # in the mean of utterances, of Switchboard: Kaldi's 260,000 of 313 hours
-LONGER = 1.25  # that one is in the mean of seconds: of the mini corpus
+UTTERANCE_S = 4.3  # mean length of Switchboard's: 260,000 in 313 hours in Kaldi's recipe
+LONGER = 1.25  # length in the mean over seconds to that over utterances, in the mini corpus
 NUM_WORDS = 45_000  # of their lexicon
 FEATURES_GIB = 0.28, 0.17 / FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
 SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
-INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
+INDEX_HOURS = 100.0  # above these the index of data.same_audio is thinned
 ALIGN_S = 4.0  # CPU seconds an hour to align scores: of the mini corpus
 BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its sentences included (train/sentences.py)
 BEGINNINGS = 35  # of sentences for each word of an utterance: 430 in lists of 100 hypotheses of 12 words
@@ -44,16 +44,16 @@ V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
 
 @dataclass(frozen=True)
-class Amount:
+class DataAmount:
     """Amounts of speech and text in a recipe."""
 
     hours: float  # to train on
-    source: str  # where that is known from
-    of_corpora: Mapping[str, float] = field(default_factory=dict)  # in an epoch; empty where not known: all hours then
-    utterance_s: float = 0.0  # in the mean of utterances; 0 where not known
+    source: str  # of these hours, for the table
+    hours_by_corpus: Mapping[str, float] = field(default_factory=dict)  # in an epoch; empty if unknown: `hours` then
+    utterance_s: float = 0.0  # mean length of an utterance; 0 if unknown
     words_an_hour: float = WORDS_AN_HOUR
     extra_words: float = 0.0  # of lm.extra_text
-    decoding: tuple[float, float] = (0.0, 0.0)  # CPU hours and bytes of audio that is decoded when it is prepared
+    decoding: tuple[float, float] = (0.0, 0.0)  # CPU hours and bytes of audio decoded by prepare
 
     @property
     def words(self) -> float:
@@ -63,7 +63,7 @@ class Amount:
     @property
     def epoch_hours(self) -> float:
         """Hours of speech in an epoch."""
-        return sum(self.of_corpora.values()) or self.hours
+        return sum(self.hours_by_corpus.values()) or self.hours
 
     def speech(self, tokenizer: Tokenizer) -> Speech:
         """Return the length and tokens a second of a typical utterance."""
@@ -114,7 +114,7 @@ GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
 SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; its time is that of the speech
 
 
-def format_estimate(run: Run, amount: Amount) -> str:
+def format_estimate(run: Run, amount: DataAmount) -> str:
     """A table of the stages that take long or much, and what it is made of.
 
     Raises AsrtoolError for a model that cannot be built.
@@ -152,7 +152,7 @@ def format_estimate(run: Run, amount: Amount) -> str:
     rows = [[name, *needs[name].cells()] for stage in on for name in (stage, f"{stage} same-audio") if name in needs]
     notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
     notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
-    return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.of_corpora)])
+    return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.hours_by_corpus)])
 
 
 def num_tokens(tokenizer: Tokenizer) -> int:
@@ -173,7 +173,7 @@ def copies(config: Config) -> float:
     return sum(1 / speed for speed in config.features.speeds)
 
 
-def probe_of(config: Config, amount: Amount) -> Probe:
+def probe_of(config: Config, amount: DataAmount) -> Probe:
     """Measure the model of these settings, with a tree as large as the speech allows.
 
     Each pdf has `tree.min_count` rows or more; twice as many are assumed on average.
@@ -185,7 +185,7 @@ def probe_of(config: Config, amount: Amount) -> Probe:
     return probe_model(replace(config, tree=tree), num_tokens(tokenizer), amount.speech(tokenizer))
 
 
-def text_needs(config: Config, amount: Amount) -> dict[str, Need]:
+def text_needs(config: Config, amount: DataAmount) -> dict[str, Need]:
     """Return the needs of the stages that read text, whether on or off."""
     words, (decoding_hours, decoded_bytes) = amount.words + amount.extra_words, amount.decoding
     prepare = PREPARE.need(amount.words)
@@ -267,7 +267,7 @@ def align_need(config: Config, hours: float, probe: Probe) -> Need:
     return replace(forward, cpu_hours=(forward.cpu_hours or 0) + speech_hours * ALIGN_S / 3600)
 
 
-def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProbe | None) -> Need:
+def decode_need(config: Config, amount: DataAmount, probe: Probe, neural: NeuralProbe | None) -> Need:
     """Return the need of decoding dev, with a neural language model if any.
 
     Memory is one search process's.
@@ -283,7 +283,7 @@ def decode_need(config: Config, amount: Amount, probe: Probe, neural: NeuralProb
     return need
 
 
-def neural_lm_need(nnlm: Nnlm, amount: Amount, neural: NeuralProbe, probe: Probe) -> Need:
+def neural_lm_need(nnlm: Nnlm, amount: DataAmount, neural: NeuralProbe, probe: Probe) -> Need:
     """All epochs, at the rate that the encoder has in training."""
     repeats = nnlm.repeats if amount.extra_words else 1
     flops = neural.flops * (amount.words * repeats + amount.extra_words) * nnlm.num_epochs
@@ -321,12 +321,12 @@ def _gpu(probe: Probe) -> str:
     return probe.device if probe.is_gpu else "V100"
 
 
-def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
+def _shares(config: Config, hours_by_corpus: Mapping[str, float]) -> Iterator[str]:
     """Yield a sentence on the shares of several corpora in an epoch."""
     if len(config.data.train) < 2:
         return
-    total = sum(of_corpora.values())
-    shares = ", ".join(f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in of_corpora.items())
+    total = sum(hours_by_corpus.values())
+    shares = ", ".join(f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in hours_by_corpus.items())
     yield f"An epoch, data.mix = {config.data.mix}: {shares or 'shares are known when the manifests are made'}."
 
 
@@ -338,7 +338,7 @@ def _epochs(settings_of: Mapping[str, Config]) -> str:
     return f"epochs: {', '.join(f'{stage} {number}' for stage, number in epochs.items())}"
 
 
-def _notes(settings_of: Mapping[str, Config], amount: Amount, probe: Probe, took_s: float) -> Iterator[str]:
+def _notes(settings_of: Mapping[str, Config], amount: DataAmount, probe: Probe, took_s: float) -> Iterator[str]:
     """Yield sentences on the basis of the estimate."""
     config = settings_of["train"]
     speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)

@@ -178,8 +178,8 @@ SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 
 def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
-    """Both, and what intervals come of."""
-    text = f"{table(rows).to_markdown()}\n\n{answer(rows)}"
+    """Return table and conclusion, and the reasons for intervals of time."""
+    text = f"{table(rows).to_markdown()}\n\n{conclusion(rows)}"
     if all(low == high for low, high in (row.interval_s for row in rows)):
         return text
     ends = " to ".join(", ".join(end) or "as it is" for end in (uncertain.low, uncertain.high))
@@ -215,7 +215,7 @@ def interval(row: Row) -> str:
     return f"{' to '.join(f'{seconds / length:.3g}' for seconds in dict.fromkeys((low_s, high_s)))} {unit}"
 
 
-def answer(rows: Sequence[Row]) -> str:
+def conclusion(rows: Sequence[Row]) -> str:
     """Describe the fastest strategy by learners, and the others' losses, in words."""
     numbers = dict.fromkeys(row.outcome.num_learners for row in rows)
     return "\n".join(_of_number([row for row in rows if row.outcome.num_learners == number]) for number in numbers)

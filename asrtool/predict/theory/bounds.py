@@ -34,7 +34,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Bound:
-    """start / (rate K) + noise rate + extra rate^2; `named` has the constants."""
+    """start / (rate K) + noise rate + extra rate^2; `symbols` has the constants."""
 
     theorem: str
     formula: str
@@ -44,11 +44,11 @@ class Bound:
     largest_rate: float
     step: str  # what K counts
     steps_a_round: float  # of these, in the time that a learner of full speed takes for one
-    named: Mapping[str, float] = field(default_factory=dict)
-    supposes: str = ""  # what these step times do not keep exactly
+    symbols: Mapping[str, float] = field(default_factory=dict)
+    assumption: str = ""  # that these step times do not meet exactly
 
     def terms(self, rate: float, num_steps: float) -> dict[str, float]:
-        """The three parts of the bound."""
+        """Return the three terms of the bound."""
         return {
             "start": self.start / (rate * num_steps),
             "noise": self.noise * rate,
@@ -56,7 +56,7 @@ class Bound:
         }
 
     def value(self, rate: float, num_steps: float) -> float:
-        """Infinite where nothing is promised at this rate."""
+        """Return the bound; infinite if this rate is too large for it."""
         return sum(self.terms(rate, num_steps).values()) if rate <= self.largest_rate else math.inf
 
     @property

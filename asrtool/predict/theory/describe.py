@@ -30,7 +30,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class TheoryResult:
     """Theory of `num_steps` steps of a full-speed learner with plain SGD at `rate`."""
 
     system: System
@@ -49,7 +49,7 @@ class Answer:
 
     @functools.cached_property
     def bounds(self) -> list[Bound | str]:
-        """Bounds, or reasons why there is no promise."""
+        """Bounds, or reasons why a strategy has no bound."""
         return bounds_of(self.system, self.constants, self.times)
 
     @property
@@ -59,7 +59,7 @@ class Answer:
         return measured.curvature if measured and smoothness == measured.constants().smoothness else smoothness
 
 
-def to_dict(found: Answer) -> dict[str, Any]:
+def to_dict(found: TheoryResult) -> dict[str, Any]:
     """Convert to JSON: infinite or unknown numbers are null."""
     system, speeds_N = found.system, found.system.speeds_N
     content: dict[str, Any] = _plain(
@@ -114,7 +114,7 @@ def _quantiles(one: Staleness) -> dict[str, float]:
     return {"mean": one.mean, "median": one.quantile(0.5), "p99": one.quantile(0.99), "largest": one.largest}
 
 
-def _bound_dict(bound: Bound | str, found: Answer) -> dict[str, Any]:
+def _bound_dict(bound: Bound | str, found: TheoryResult) -> dict[str, Any]:
     if isinstance(bound, str):
         return {"promise": False, "why": bound}
     num_steps = found.num_steps * bound.steps_a_round
@@ -122,8 +122,8 @@ def _bound_dict(bound: Bound | str, found: Answer) -> dict[str, Any]:
         "promise": found.rate <= bound.largest_rate,
         "theorem": bound.theorem,
         "formula": bound.formula,
-        "named": dict(bound.named),
-        "supposes": bound.supposes,
+        "named": dict(bound.symbols),
+        "supposes": bound.assumption,
         "step": bound.step,
         "K": num_steps,
         "largest_rate": bound.largest_rate,
@@ -143,13 +143,13 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def to_text(found: Answer) -> str:
+def to_text(found: TheoryResult) -> str:
     """A paragraph for each question, with figures in a table."""
     blocks = (_about(found), _mixing(found), _staleness(found), _constants(found), _bounds(found), _stability(found))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _about(found: Answer) -> Iterator[str]:
+def _about(found: TheoryResult) -> Iterator[str]:
     system, num = found.system, found.system.num_learners
     slow = ", ".join(f"learner {i} {factor:g}x slower" for i, factor in sorted(system.slow.items()) if factor != 1)
     yield f"{system.name}: {num} learner{'s' * (num != 1)}, {slow or 'equally fast'}; rate {found.rate:g}"
@@ -160,7 +160,7 @@ def _about(found: Answer) -> Iterator[str]:
         yield f"  all wait for the slowest: a step takes {1 / system.speeds_N.min():g} times as long"
 
 
-def _mixing(found: Answer) -> Iterator[str]:
+def _mixing(found: TheoryResult) -> Iterator[str]:
     system = found.system
     yield "Mixing"
     if system.num_replicas == 1:
@@ -189,7 +189,7 @@ def _mixing(found: Answer) -> Iterator[str]:
         yield "  one of a learner of full speed. The distance is the root mean square one from the mean."
 
 
-def _staleness(found: Answer) -> Iterator[str]:
+def _staleness(found: TheoryResult) -> Iterator[str]:
     system, speeds_N = found.system, found.system.speeds_N
     yield f"Staleness ({found.times} step times)" if system.asynchronous else "Staleness"
     if not system.asynchronous:
@@ -207,7 +207,7 @@ def _staleness(found: Answer) -> Iterator[str]:
             yield _row(name, f"{one.mean:.2f}", one.quantile(0.5), one.quantile(0.99), largest)
 
 
-def _constants(found: Answer) -> Iterator[str]:
+def _constants(found: TheoryResult) -> Iterator[str]:
     measured = found.measured
     yield "Constants" if measured else "Constants (assumed or given; --measure WORK measures them)"
     for name, (symbol, meaning) in MEANINGS.items():
@@ -222,7 +222,7 @@ def _constants(found: Answer) -> Iterator[str]:
     yield "  The larger ones count, since a bound needs them on the whole way; what lies between was not seen."
 
 
-def _bounds(found: Answer) -> Iterator[str]:
+def _bounds(found: TheoryResult) -> Iterator[str]:
     rate = found.rate
     yield "Bounds on the mean of |grad f(mean w)|^2 over K steps, for plain SGD (docs/theory.md)"
     for bound in found.bounds:
@@ -231,9 +231,9 @@ def _bounds(found: Answer) -> Iterator[str]:
             continue
         num = found.num_steps * bound.steps_a_round
         yield f"  {bound.theorem}: {bound.formula}"
-        yield "    with " + ", ".join(f"{name} = {value:.4g}" for name, value in bound.named.items())
-        if bound.supposes:
-            yield f"    holds approximately: it supposes {bound.supposes}"
+        yield "    with " + ", ".join(f"{name} = {value:.4g}" for name, value in bound.symbols.items())
+        if bound.assumption:
+            yield f"    holds approximately: it supposes {bound.assumption}"
         if rate > bound.largest_rate:
             yield f"    no promise at rate {rate:g}: it has to be {bound.largest_rate:.3g} at most"
         else:
@@ -254,7 +254,7 @@ def _speed_up(bound: Bound, system: System) -> str:
     return f" promised from K = {num:,.0f} {bound.step}s{rounds}, {rate}"
 
 
-def _stability(found: Answer) -> Iterator[str]:
+def _stability(found: TheoryResult) -> Iterator[str]:
     stable, curvature, rate = largest_stable(found.system, found.momentum), found.curvature, found.rate
     momentum = f", momentum {found.momentum:g}" if found.momentum else ""
     rounds = ", in rounds of learners that are equally fast" if found.system.ring else ""

@@ -1,4 +1,4 @@
-"""Course and stability of a training of a quadratic loss, predicted and measured.
+"""Trajectory and stability of SGD on a quadratic loss, predicted and measured.
 
 Shapes: N learners, K steps."""
 
@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Course:
+class Trajectory:
     """Mean of the replicas and their distance from it, after each of K steps."""
 
     gradient_K: Floats  # |grad f(mean w)|^2
@@ -42,7 +42,7 @@ class Course:
         return means_K
 
 
-def predict(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Course:
+def predict(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Trajectory:
     """Return exact expectations over the noise, for the drawn rings and partners."""
     num = system.num_replicas
     mean_S = math.sqrt(2 * constants.start / constants.smoothness) * _are_weights(system, in_rounds)
@@ -58,11 +58,13 @@ def predict(system: System, constants: Constants, rate: float, num_steps: int, i
         covariance_SS[step.rows] = step.change @ covariance_SS
         covariance_SS[:, step.rows] = covariance_SS @ step.change.T
         covariance_SS[np.ix_(step.rows, step.rows)] += variance * step.noise @ step.noise.T
-    return Course(np.array(gradients), np.array(distances))
+    return Trajectory(np.array(gradients), np.array(distances))
 
 
-def draw(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool, seed: int = 1) -> Course:
-    """One training of NUM_WEIGHTS weights by the same rule."""
+def draw(
+    system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool, seed: int = 1
+) -> Trajectory:
+    """Simulate one training of NUM_WEIGHTS weights by the same rule."""
     random = np.random.default_rng(seed)
     num = system.num_replicas
     begin = math.sqrt(2 * constants.start / constants.smoothness / NUM_WEIGHTS)
@@ -75,11 +77,11 @@ def draw(system: System, constants: Constants, rate: float, num_steps: int, in_r
         distances.append(float(((state_SP[:num] - mean_P) ** 2).sum()) / num)
         noise_P = scale * random.standard_normal((step.noise.shape[1], NUM_WEIGHTS))
         state_SP[step.rows] = step.change @ state_SP + step.noise @ noise_P
-    return Course(np.array(gradients), np.array(distances))
+    return Trajectory(np.array(gradients), np.array(distances))
 
 
 def steps_of(system: System, curvature: float, rate: float, in_rounds: bool) -> Iterator[Step]:
-    """Yield steps without end, of common rounds or of one learner after another."""
+    """Yield endless steps: common rounds, or one learner after another."""
     if system.outer in SHARED:
         return _shared_steps(system, curvature, rate)
     if not in_rounds:
@@ -98,7 +100,7 @@ def _are_weights(system: System, in_rounds: bool) -> Floats:
 def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
     """W <- W T - rate (beta W + noise)."""
     num = system.num_replicas
-    # where there is one copy of the weights, gradients are averaged
+    # with one copy of the weights, gradients are averaged
     noise = np.full((1, system.num_steppers), -rate / system.num_steppers) if num == 1 else -rate * np.eye(num)
     shrink = rate * curvature * np.eye(num)
     mixing = mixing_in_rounds(system)

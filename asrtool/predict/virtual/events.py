@@ -22,11 +22,11 @@ from asrtool.train.ledger import records_path
 
 
 def epoch_sizes(plan: Plan, num_epochs: int) -> list[int]:
-    """Batches of each epoch."""
+    """Return the number of batches of each epoch."""
     return [after.step - before.step for before, after in itertools.pairwise(plan.borders(0, num_epochs))]
 
 
-class Placed:
+class BatchPlacement:
     """Map events of the cluster model to batches of epochs of these `sizes`.
 
     A round has `round_size` batches.
@@ -37,7 +37,7 @@ class Placed:
         self.num_rounds = [-(-size // round_size) for size in sizes]
         self.first = list(itertools.accumulate(self.num_rounds, initial=0))
         self.of_model = max(self.num_rounds)
-        self.idle: set[int] = set()  # learners whose last round is none
+        self.idle: set[int] = set()  # learners without a batch in their last round
 
     def place(self, event: Event) -> Event | None:
         """Return the event with its round and batch; None if there is no such step."""
@@ -49,15 +49,15 @@ class Placed:
         return None if is_of_step and event.learner in self.idle else event
 
     def _begin(self, event: Begin) -> Begin | None:
-        epoch, place = divmod(event.number, self.of_model)
-        if place >= self.num_rounds[epoch]:
+        epoch, number = divmod(event.number, self.of_model)
+        if number >= self.num_rounds[epoch]:
             self.idle.add(event.learner)
             return None
         self.idle.discard(event.learner)
         position = event.position
         if position is not None and position >= self.sizes[epoch]:
             position = None
-        return event._replace(number=self.first[epoch] + place, epoch=epoch, position=position)
+        return event._replace(number=self.first[epoch] + number, epoch=epoch, position=position)
 
 
 def follow_simulation(
@@ -67,11 +67,11 @@ def follow_simulation(
 
     Its epochs have `sizes` batches, in rounds of `round_size`.
     """
-    placed, batch = Placed(sizes, round_size), scenario.job.global_batch / num_learners or scenario.job.batch
+    placement, batch = BatchPlacement(sizes, round_size), scenario.job.global_batch / num_learners or scenario.job.batch
     job = dataclasses.replace(scenario.job, num_samples=math.floor(max(sizes) * batch), num_epochs=len(sizes))
 
     def emit(event: Event) -> None:
-        if (found := placed.place(event)) is not None:
+        if (found := placement.place(event)) is not None:
             take(found)
 
     return simulate(dataclasses.replace(scenario, job=job), strategy, num_learners, emit).seconds

@@ -19,8 +19,8 @@ from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.theory.system import ONE_COPY
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.replica import Assigned, Mean, Rule, SharedModel, Trained
-from asrtool.predict.virtual.shared_weights import Hogwild, Served
-from asrtool.predict.virtual.synchronous import Blocks, DelayByOne, Together
+from asrtool.predict.virtual.shared_weights import Hogwild, ServerRule
+from asrtool.predict.virtual.synchronous import Blocks, DelayByOne, SynchronousRule
 from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Place
 from asrtool.train.checkpoints.checkpoint import State
@@ -52,13 +52,13 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
     check_rule(strategy)
     name, settings = strategy.name, strategy.settings
     if name in ONE_COPY:
-        return Together(shared, num_learners, num_learners, share_statistics=False)
+        return SynchronousRule(shared, num_learners, num_learners, share_statistics=False)
     if "adpsgd-d1" in (name, getattr(settings, "outer", "")):
         return DelayByOne(shared, num_learners, node_size)
     if name == "bmuf":
         return Blocks(shared, num_learners, settings)
     if name == "ps-async":
-        return Served(shared, num_learners, settings.num_servers)
+        return ServerRule(shared, num_learners, settings.num_servers)
     if name == "hogwild":
         return Hogwild(shared, num_learners)
     weight = Pairs.weight if name == "adpsgd-pairs" else RealGossip.weight

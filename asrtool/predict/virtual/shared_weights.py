@@ -39,7 +39,7 @@ class Client(Replica):
                 gradient.copy_(parameter.grad)
 
 
-class Served(Rule):
+class ServerRule(Rule):
     """Servers that step by every gradient, and answer with their slice of the weights."""
 
     def __init__(self, shared: SharedModel, num_learners: int, num_servers: int) -> None:

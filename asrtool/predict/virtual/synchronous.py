@@ -18,7 +18,7 @@ from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, Trained,
 from asrtool.settings.distributed import Bmuf
 
 
-class Together(Rule):
+class SynchronousRule(Rule):
     """Learners in groups that have the same weights."""
 
     def __init__(self, shared: SharedModel, num_learners: int, group_size: int, share_statistics: bool = True) -> None:
@@ -42,7 +42,7 @@ class Together(Rule):
         replica.apply(group)
 
 
-class DelayByOne(Together):
+class DelayByOne(SynchronousRule):
     """The mean of before the step takes the place of weights whose gradient is known."""
 
     mean_P: Tensor
@@ -60,7 +60,7 @@ class DelayByOne(Together):
         replica.apply(group)
 
 
-class Blocks(Together):
+class Blocks(SynchronousRule):
     """Steps of its own for each learner, and the filter at the end of a block."""
 
     def __init__(self, shared: SharedModel, num_learners: int, settings: Bmuf) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from asrtool.errors import AsrtoolError
 from asrtool.files import writing
 from asrtool.predict.theory.bounds import Bound
-from asrtool.predict.theory.describe import Answer
-from asrtool.predict.theory.quadratic import Course, draw, predict
+from asrtool.predict.theory.describe import TheoryResult
+from asrtool.predict.theory.quadratic import Trajectory, draw, predict
 from asrtool.report.figures.figure import BLUE, DARK, ORANGE, check_suffix, panels, save_figure
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MOST_STEPS = 20_000  # of all learners, that are drawn
 NUM_DOTS = 60
 
 
-def plot_theory(found: Answer, path: Path) -> None:
+def plot_theory(found: TheoryResult, path: Path) -> None:
     """Draw `found` to `path`; AsrtoolError if nothing converges."""
     check_suffix(path, "theory.svg")
     bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
@@ -40,7 +40,9 @@ def plot_theory(found: Answer, path: Path) -> None:
         save_figure(functools.partial(_draw, found=found, bound=bound, courses=courses, in_rounds=in_rounds), path)
 
 
-def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Course, Course], in_rounds: bool) -> None:
+def _draw(
+    figure: Figure, found: TheoryResult, bound: Bound | None, courses: tuple[Trajectory, Trajectory], in_rounds: bool
+) -> None:
     """Draw the bounded quantity on the left, the consensus distance on the right."""
     predicted, drawn = courses
     rate, system = found.rate, found.system

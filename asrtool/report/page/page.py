@@ -54,9 +54,9 @@ from asrtool.report.statistics import (
     HISTOGRAMS,
     describe_histogram,
     draw_histogram,
+    percent_unknown,
     read_statistics,
     shown_histograms,
-    unheard,
 )
 from asrtool.score.html import format_words
 
@@ -165,7 +165,7 @@ def _plots_of_set(name: str, prefix: str, systems: Sequence[System], experiments
 
 def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_clips: int) -> list[Part]:
     """Return `sets` with audio of the worst utterances, up to MAX_CLIP_BYTES in all."""
-    room = MAX_CLIP_BYTES
+    budget_bytes = MAX_CLIP_BYTES
     parts = []
     for part in sets:
         owner = next(each for each in experiments if part["name"] in each.scores)
@@ -173,8 +173,8 @@ def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_cli
         cards = []
         for number, card in enumerate(part["cards"]):
             clip = read_clip(card, clips) if number < num_clips and any(card.errors) else None
-            if clip and clip.num_bytes <= room:
-                room -= clip.num_bytes
+            if clip and clip.num_bytes <= budget_bytes:
+                budget_bytes -= clip.num_bytes
                 card = replace(card, clip=clip)
             cards.append(card)
         parts.append({**part, "cards": cards})
@@ -239,7 +239,7 @@ def _data_part(group: Sequence[Experiment], prefix: str) -> Part:
     rows = []
     for row in data_rows(first):
         words = found[str(row[0])].words if row[0] in found else None
-        rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", unheard(words, heard)])])
+        rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", percent_unknown(words, heard)])])
     plots = [
         _picture(f"{prefix}-{name}", HISTOGRAMS[name][0], draw_histogram, describe_histogram, name, found)
         for name in shown_histograms(found)

@@ -227,7 +227,7 @@ def test_a_graph_that_was_checked_or_copied_is_no_memory_until_it_is_searched(ar
         begins = [i for i, line in enumerate(lines) if line.endswith(str(graph.path))]
         return sum(int(line.split()[1]) for i in begins for line in lines[i : i + 8] if line.startswith("Rss:"))
 
-    arrays.let_go()
+    arrays.release_pages()
     graph = read_graph(arrays.path.parent)
     assert resident_kib(graph) == 0
     load_fst(graph, 0.5)

@@ -13,7 +13,7 @@ from asrtool.decode.decode import read_tuning
 from asrtool.decode.parameters import DecodingParameters, format_parameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchMethod, make_methods
-from asrtool.decode.tune import Results, choose, count_errors, format_tuning, side_by_side, tune_methods
+from asrtool.decode.tune import Results, choose, count_errors, format_tuning, group_trials, tune_methods
 from asrtool.errors import AsrtoolError
 from asrtool.score.result import Counts
 from asrtool.settings.config import Config, Decode
@@ -47,7 +47,7 @@ def test_what_is_searched_side_by_side_has_one_word_penalty_of_the_graph_and_any
     beam, graph, other_beam, other_graph = (
         DecodingParameters.of(name, lm_weight=0.3, word_penalty=penalty, beam=16.0) for name, penalty in values
     )
-    groups = side_by_side(methods, [GREEDY, beam, graph, other_beam, other_graph])
+    groups = group_trials(methods, [GREEDY, beam, graph, other_beam, other_graph])
     assert groups == [[GREEDY, beam, graph, other_beam], [other_graph]]
 
 

@@ -13,9 +13,9 @@ from asrtool.data.manifests.manifest import audio_files_below
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
-from asrtool.local.sets.hours import amount_of, epoch_hours, extra_words
+from asrtool.local.sets.hours import data_amount, epoch_hours, extra_words
 from asrtool.predict.estimate import needs
-from asrtool.predict.estimate.needs import V100_FLOPS, Amount, format_estimate, tokens_a_word, training_need
+from asrtool.predict.estimate.needs import V100_FLOPS, DataAmount, format_estimate, tokens_a_word, training_need
 from asrtool.predict.estimate.probe import CPU, LENGTH_S, Cost, Probe, Speech, probe_model
 from asrtool.recipe.recipe import load_recipe
 from asrtool.recipe.request import Request
@@ -226,7 +226,7 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
         config = load_config([recipe.folder / "conf" / f"{name}.toml" for name in names])
         run = Run(recipe, config, tmp_path / "none", lambda *_: None, audio_files_below, Request(None, [], []))  # type: ignore[arg-type]
         measured.clear()
-        amount = amount_of(config, run.work)
+        amount = data_amount(config, run.work)
         lines = format_estimate(run, amount).splitlines()
         rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in lines[2:] if "|" in line)}
         on = {stage.name for stage in recipe.stages if not run.is_off(stage)}
@@ -253,7 +253,7 @@ def test_a_tree_has_as_many_leaves_as_there_are_rows_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(needs, "probe_model", lambda config, *_: leaves.append(config.tree.num_leaves))
     config = load_config(overrides=["features.speeds=0.5,1.0", "tree.min_count=200", "tree.num_leaves=2000"])
     for hours in (1.0, 1000.0):
-        needs.probe_of(config, Amount(hours, ""))
+        needs.probe_of(config, DataAmount(hours, ""))
     assert leaves == [3 * 3600 * 100 // 3 // 400, 2000]  # three frames a row
 
 
@@ -274,7 +274,7 @@ def test_text_and_utterances_are_those_of_the_manifests_and_files(tmp_path: Path
     (tmp_path / "manifests" / "train").mkdir(parents=True)
     report = {"speech_hours": 2.0, "num_utterances": 3600, "num_words": 20_000}
     (tmp_path / "manifests" / "train" / "report.json").write_text(json.dumps(report))
-    amount = amount_of(config, tmp_path)
+    amount = data_amount(config, tmp_path)
     assert (amount.utterance_s, amount.words_an_hour, amount.words) == (2.0, 10_000, 20_000)
 
 

@@ -20,7 +20,7 @@ from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.predict.theory import measure as measuring
 from asrtool.predict.theory.bounds import Constants
-from asrtool.predict.theory.describe import Answer, to_text
+from asrtool.predict.theory.describe import TheoryResult, to_text
 from asrtool.predict.theory.measure import (
     Interval,
     Losses,
@@ -104,7 +104,7 @@ def test_a_rate_is_stable_by_the_steepest_direction_up() -> None:
         (measured.constants(), "rate 0.667 at curvature 3: 0.5 is stable"),
         (Constants(smoothness=6), "rate 0.333 at curvature 6: 0.5 diverges"),  # given by --constant
     ):
-        found = Answer(system_of("allreduce", 2), 0.5, constants, 10, "constant", measured=measured)
+        found = TheoryResult(system_of("allreduce", 2), 0.5, constants, 10, "constant", measured=measured)
         assert verdict in to_text(found)
 
 

@@ -11,7 +11,7 @@ from systems import ALL, system_of
 
 from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, random_ring
 from asrtool.predict.theory.bounds import Constants
-from asrtool.predict.theory.quadratic import Course, draw, predict, steps_of
+from asrtool.predict.theory.quadratic import Trajectory, draw, predict, steps_of
 from asrtool.predict.theory.system import SHARED
 
 NUM, BETA, SIGMA2, RATE = 8, 1.7, 0.6, 0.11
@@ -19,7 +19,7 @@ X = RATE * BETA
 CONSTANTS = Constants(smoothness=BETA, noise=SIGMA2, start=2.0)
 
 
-def course_of(name: str, num_steps: int = 400, num: int = NUM, **settings: object) -> Course:
+def course_of(name: str, num_steps: int = 400, num: int = NUM, **settings: object) -> Trajectory:
     return predict(system_of(name, num, **settings), CONSTANTS, RATE, num_steps, in_rounds=True)
 
 

@@ -17,9 +17,9 @@ from asrtool.report.statistics import (
     bin_edges,
     describe_histogram,
     draw_histogram,
+    percent_unknown,
     read_statistics,
     shown_histograms,
-    unheard,
 )
 
 
@@ -41,8 +41,8 @@ def test_values_are_those_of_each_utterance_and_each_speaker(tmp_path: Path) -> 
 
 
 def test_what_training_has_not_heard_counts_as_often_as_it_is_said() -> None:
-    assert unheard({"a": 3, "b": 1}, {"a": 1}) == "25.0"
-    assert unheard({}, {"a": 1}) == "-"
+    assert percent_unknown({"a": 3, "b": 1}, {"a": 1}) == "25.0"
+    assert percent_unknown({}, {"a": 1}) == "-"
 
 
 def test_what_is_the_same_in_all_utterances_has_no_histogram(tmp_path: Path) -> None:

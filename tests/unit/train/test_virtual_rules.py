@@ -18,7 +18,7 @@ from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.learners import rule_of
 from asrtool.predict.virtual.replica import Mean, Replica, Rule, SharedModel, Trained
-from asrtool.predict.virtual.shared_weights import Served
+from asrtool.predict.virtual.shared_weights import ServerRule
 from asrtool.predict.virtual.synchronous import DelayByOne
 from asrtool.settings.schema import Choice
 from asrtool.train.loop.gradient_accumulation import StepResult
@@ -193,7 +193,7 @@ def test_steps_of_a_new_epoch_are_not_in_the_mean_before_it(name: str, apart: fl
         enter(rule, 1)
         means.append(rule.means[1].weights())
         if not num_ahead:
-            now_P = rule.servers[0].weights_P if isinstance(rule, Served) else replicas_of(rule)[0][0].weights_P
+            now_P = rule.servers[0].weights_P if isinstance(rule, ServerRule) else replicas_of(rule)[0][0].weights_P
             torch.testing.assert_close(means[0], now_P)
     assert float((means[0] - means[1]).norm() / means[0].norm()) <= apart
 
@@ -204,7 +204,7 @@ def begin(rule: Rule, learner: int, step: int) -> None:
 
 
 def end(rule: Rule, learner: int) -> None:
-    rule.follow(Change(0.0, "push", learner, 0) if isinstance(rule, Served) else Change(0.0, "update", learner))
+    rule.follow(Change(0.0, "push", learner, 0) if isinstance(rule, ServerRule) else Change(0.0, "update", learner))
 
 
 def enter(rule: Rule, learner: int) -> None:
