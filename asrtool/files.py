@@ -78,7 +78,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
-    """`write_beside` for a folder: yield a new one that on success replaces `path`.
+    """Yield a new folder that replaces `path` on success, as `write_beside`.
 
     Raises AsrtoolError as `check_own`.
     """
@@ -230,7 +230,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file in hex; AsrtoolError when it cannot be read."""
+    """Return SHA-256 of a file in hex; AsrtoolError if it cannot be read."""
     try:
         with open(path, "rb") as file:
             digest = hashlib.sha256()
@@ -320,7 +320,7 @@ def size_and_time(path: Path) -> tuple[int, int]:
 
 
 def disk_full(path: Path | str, error: OSError) -> AsrtoolError:
-    """The error for a write that found no room."""
+    """Return the error for a write to a full disk."""
     return AsrtoolError(
         f"{path}: cannot be written, {_reason(error)}",
         "free some space or choose another place, then run the same command again",

@@ -30,7 +30,7 @@ def refuse_address(path: str | Path) -> None:
 
 
 def join(url: str, *names: str) -> str:
-    """The address of a file below the folder `url`."""
+    """Return the address of a file below the folder `url`."""
     return "/".join([url.rstrip("/"), *names])
 
 

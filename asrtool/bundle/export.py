@@ -55,7 +55,7 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
 
 
 def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
-    """The settings with the methods `names` alone, and those that they are based on."""
+    """Return the settings with only the methods `names` and their bases."""
     decode = trained.config.decode
     known = [method.name for method in decode.methods]
     for name in names:
@@ -75,7 +75,7 @@ def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
 
 
 def _needed(config: Config) -> list[str]:
-    """The folders that the methods read."""
+    """Return the folders that the methods read."""
     needs = ["tokenizer"]
     for method in config.decode.methods:
         needs += getattr(method.settings, "needs", ())

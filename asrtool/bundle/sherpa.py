@@ -201,7 +201,7 @@ def _write_encoder(path: Path, whole: Normalised, about: Mapping[str, Any], orig
 
 
 def _example(num_frames: Sequence[int], num_features: int) -> dict[str, Tensor]:
-    """Utterances of so many frames, with values as log energies have them."""
+    """Return random utterances of these lengths, distributed as log energies."""
     random = torch.Generator().manual_seed(1)
     x = 3 * torch.randn(len(num_frames), max(num_frames), num_features, generator=random) - 8
     return {"x": x, "x_lens": torch.tensor(num_frames)}
@@ -260,7 +260,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
 
 
 def _command(out: Path, is_ctc: bool, features: Features) -> str:
-    """A command line of sherpa-onnx."""
+    """Return a command line of sherpa-onnx."""
     if is_ctc:
         models = f"--zipformer-ctc-model={out / WHOLE_FILE}"
     else:

@@ -53,13 +53,13 @@ class Command(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section a group, then one of all other options."""
+        """Write a section for each group, then one for all other options."""
         for title, options in self._grouped(ctx):
             with formatter.section(title):
                 formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, as they stand: lines to copy."""
+        """Write the examples verbatim, to be copied."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples" if len(self.examples) > 1 else "Example"):

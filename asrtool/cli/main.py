@@ -176,7 +176,7 @@ def main(is_stage: bool = False) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """An error of the system without its number, with the file first."""
+    """Return the text of a system error without its number, file first."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}; check the path and its permissions"
     return str(error)

@@ -187,7 +187,7 @@ def _find_command(command: click.Command, arguments: list[str]) -> tuple[click.C
 
 
 def _without_data(command: click.Command) -> click.Command:
-    """`command` with paths that may be missing."""
+    """Return `command` with paths that may be missing."""
     relaxed = copy.copy(command)
     relaxed.params = [copy.copy(parameter) for parameter in command.params]
     for parameter in relaxed.params:
@@ -236,7 +236,7 @@ def _aligned(texts: Sequence[str]) -> list[str]:
 
 
 def _origin(setting: Setting) -> str:
-    """A file by its shortest path, an override by its option alone."""
+    """Return a file by its shortest path, an override by its option."""
     if not Path(setting.origin).is_absolute():
         return OVERRIDE.strip() if setting.origin.startswith(OVERRIDE) else setting.origin
     return min(setting.origin, os.path.relpath(setting.origin), key=len)

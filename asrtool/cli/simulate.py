@@ -158,7 +158,7 @@ def simulate(
 
 
 def _echo_trained(results: Iterable[Result], as_json: bool) -> None:
-    """Each as it comes, or all as JSON."""
+    """Print each result when it is ready, or all as JSON."""
     import json
 
     found = []

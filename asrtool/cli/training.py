@@ -121,7 +121,7 @@ def train(
 
 
 def _of_model(arguments: dict[str, Any]) -> list[str]:
-    """The settings that the model brings, and what the options stand for.
+    """Return the settings of the model, and those the options stand for.
 
     A bundle is unpacked to OUT.start, where the same command finds the same model when it resumes.
     """

@@ -55,7 +55,7 @@ class DecodingTask:
 
     @classmethod
     def of(cls, resources: Resources, values: Values) -> DecodingTask:
-        """The one of this run; files are known by their sizes and times."""
+        """Return the task of this run; files are identified by size and time."""
         model = resources.acoustic.path.absolute()
         folders = {name: path and path.absolute() for name, path in resources.folders.items()}
         config = resources.config

@@ -30,7 +30,7 @@ def ctm_name(recording: str) -> str:
 
 
 def format_ctm(segments: Iterable[Segment]) -> str:
-    """The text of a ctm, sorted by recording, channel and start.
+    """Format a ctm, sorted by recording, channel and start.
 
     Segments of one side may overlap a little, because test segments are widened. The overlap is parted in its middle,
     and each segment keeps its words on its own part, so that words stay in spoken order.

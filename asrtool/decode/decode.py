@@ -126,7 +126,7 @@ def _segments(decoded: Decoded, parameters: DecodingParameters) -> list[Segment]
 
 
 def _describe(decoded: Decoded) -> dict[str, Any]:
-    """Counts and real-time factors: CPU seconds for each second of audio."""
+    """Return counts, and real-time factors in CPU seconds a second of audio."""
     audio_s = sum(utterance.duration_s for utterance in decoded.utterances)
     return {
         "num_utterances": len(decoded.utterances),

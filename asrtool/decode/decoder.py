@@ -45,7 +45,7 @@ class Searches:
     methods: Mapping[str, SearchMethod]
 
     def passes(self, parameters: Tried) -> Passes:
-        """The first passes of `parameters`; methods need not be open."""
+        """Return the first passes of `parameters`; methods need not be open."""
         passes: dict[DecodingParameters, list[DecodingParameters]] = {}
         for each in parameters:
             passes.setdefault(self.methods[each.method].first_pass(each), []).append(each)

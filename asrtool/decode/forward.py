@@ -144,7 +144,7 @@ def torch_threads(num_threads: int) -> Iterator[None]:
 
 
 def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: int) -> Iterator[Scored]:
-    """Scores of every utterance of `reader` that has a text, which is joined.
+    """Yield scores of every utterance of `reader` that has a text.
 
     Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
     """
@@ -188,7 +188,7 @@ def score_batch(
 
 
 def check_scores(scores_TV: np.ndarray, name: str) -> None:
-    """AsrtoolError naming the utterance unless its scores are numbers."""
+    """Raise AsrtoolError naming the utterance if scores are NaN."""
     if np.isnan(scores_TV).any():
         raise AsrtoolError(
             f"utterance {name}: the model gives scores that are not numbers",
@@ -199,7 +199,7 @@ def check_scores(scores_TV: np.ndarray, name: str) -> None:
 def apply_model(
     model: torch.nn.Module, feats_NTF: np.ndarray, feat_lens_N: np.ndarray, device: torch.device
 ) -> tuple[np.ndarray, list[int]]:
-    """Scores (N, T, V) on the host, and the rows of each utterance.
+    """Return scores (N, T, V) on the host, and the rows of each utterance.
 
     A batch that does not fit memory is computed in halves. Raises AsrtoolError where a single utterance does not.
     """

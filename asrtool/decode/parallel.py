@@ -48,7 +48,7 @@ def num_cores() -> int:
 
 
 def one_by_one(function: Callable[[Any], Any]) -> Work:
-    """`function` of each item, for `process_pool`."""
+    """Return a function of lists that applies `function` to each item."""
     return lambda items: [function(item) for item in items]
 
 
@@ -58,7 +58,7 @@ def cores_left(num_jobs: int) -> int:
 
 
 def pieces_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """`items` in lists of `size`, the last one shorter."""
+    """Yield `items` in lists of `size`, the last one shorter."""
     remaining = iter(items)
     while piece := list(islice(remaining, size)):
         yield piece

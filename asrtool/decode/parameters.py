@@ -80,14 +80,14 @@ class Axis:
     expected: str = ""  # for the error of a value out of range; by default the limits
 
     def tried(self, base: DecodingParameters | None) -> list[float]:
-        """Every value once, in order."""
+        """Return every value once, in order."""
         if self.values:
             return list(dict.fromkeys(map(float, self.values)))
         assert base is not None, f"axis {self.name} has no values and no base"
         return [base[self.name]]
 
     def first(self, base: DecodingParameters | None) -> float:
-        """The value while axes before it are tuned."""
+        """Return the value while earlier axes are tuned."""
         return self.tried(base)[0] if self.start is None else float(self.start)
 
     def admits(self, value: float) -> bool:
@@ -106,7 +106,7 @@ class Axis:
 
 
 def lm_axes(settings: Any) -> tuple[Axis, Axis]:
-    """Axes of the weight of the n-gram and of word penalties, best small ones."""
+    """Return the axes of n-gram weight and word penalty; prefer small penalties."""
     penalties = settings.word_penalties
     return (
         Axis("lm_weight", settings.lm_weights, limits=LM_WEIGHTS),
@@ -115,14 +115,14 @@ def lm_axes(settings: Any) -> tuple[Axis, Axis]:
 
 
 def combine(method: str, axes: Sequence[Axis], base: DecodingParameters | None) -> list[DecodingParameters]:
-    """All combinations of the values of `axes`."""
+    """Return all combinations of the values of `axes`."""
     names = [axis.name for axis in axes]
     combined = itertools.product(*(axis.tried(base) for axis in axes))
     return [DecodingParameters(method, tuple(zip(names, values, strict=True)), base) for values in combined]
 
 
 def format_parameters(parameters: Iterable[DecodingParameters]) -> str:
-    """The text of tuning.json."""
+    """Format tuning.json."""
     return json.dumps({"methods": {each.method: each.values() for each in parameters}}, indent=1) + "\n"
 
 

@@ -35,7 +35,7 @@ class Resources:
     config: Config
 
     def folder(self, name: str) -> Path:
-        """The folder `name`; AsrtoolError naming the option where it is not given."""
+        """Return the folder `name`; AsrtoolError naming its option if not given."""
         found = self.folders.get(name)
         if found is None:
             methods = ", ".join(method.name for method in self.config.decode.methods)
@@ -77,12 +77,12 @@ class Resources:
         return WordReader(self.topology, groups, self.acoustic.frame_s)
 
     def word_reader_by_marks(self, method: str) -> WordReader:
-        """The word reader for a `method` whose paths are no words of a lexicon."""
+        """Return a word reader for a `method` without a lexicon."""
         self.check_marks(method)
         return self.word_reader
 
     def check_marks(self, method: str) -> None:
-        """AsrtoolError unless the tokens show where a word begins, which `method` needs."""
+        """Raise AsrtoolError unless tokens mark where words begin, for `method`."""
         if not self.mark_words:
             raise AsrtoolError(
                 f"{self.folder('tokenizer')}: its tokens do not mark where a word begins, which method {method} needs",

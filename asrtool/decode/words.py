@@ -187,7 +187,7 @@ class WordReader:
 
 
 def to_confidence(group: Sequence[Span]) -> float:
-    """The lowest posterior of these tokens, each at its peak."""
+    """Return the lowest posterior of these tokens, each at its peak."""
     return math.exp(min(0.0, *[log_prob for _, _, _, log_prob in group]))
 
 

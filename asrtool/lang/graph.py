@@ -140,7 +140,7 @@ def make_lexicon_fst(lexicon: Sequence[Pronunciation], tokens: Mapping[str, int]
 
 
 def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
-    """G: sentences with -ln p; back-off arcs read ``#0`` and write nothing.
+    """Return G: sentences with -ln p; back-off arcs read ``#0``, write nothing.
 
     A state is a history, an arc an n-gram, and the n-grams of ``</s>`` are final weights. N-grams with words that are
     not in `words` are left out.

@@ -115,7 +115,7 @@ def _write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> 
 
 
 def _broken_graph(path: Path) -> AsrtoolError:
-    """The error for a file that is no graph, or a part of one."""
+    """Return the error for a file that is no graph, or is cut off."""
     return AsrtoolError(f"{path}: not a complete graph", "run `asrtool graph` again")
 
 

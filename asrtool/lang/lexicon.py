@@ -46,7 +46,7 @@ def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int, furt
 
 
 def _tokenize(word: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
-    """The tokenizations of `word`, none when some of its characters have no token."""
+    """Return the tokenizations of `word`; none if a character has no token."""
     try:
         return tokenizer.tokenizations(word)
     except AsrtoolError:
@@ -68,7 +68,7 @@ def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], tokenizer: P
 
 
 def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> list[Pronunciation]:
-    """The pronunciations of ``lexicon.txt``.
+    """Read the pronunciations of ``lexicon.txt``.
 
     Raises AsrtoolError naming file and line of a word without tokens, of a word not among `words` or a token not
     among `tokens`, and of a pronunciation that is there twice.

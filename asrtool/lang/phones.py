@@ -128,7 +128,7 @@ _PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _RULES))  # a gr
 
 
 def sound_letters(letters: str) -> tuple[str, ...]:
-    """The phones of a word of a-z and -, as it is read; none where no letter sounds."""
+    """Return the phones of a word of a-z and - by rules; maybe none."""
     phones: list[str] = []
     position = 0
     while position < len(letters):
@@ -196,13 +196,13 @@ def _sound_ending(sound: str, before: str) -> list[str]:
 
 
 def _read(word: str) -> Phones:
-    """A word of letters and ' as it is read; letter by letter if it has no vowel."""
+    """Return the phones of letters and ' by rules; spelled if without a vowel."""
     letters = word.replace("'", "")
     return (sound_letters(letters) if re.search("[aeiouy]", letters) else ()) or _name_letters(letters)
 
 
 def _name_letters(word: str) -> Phones:
-    """The names of the letters in `word`."""
+    """Return the phones of the letters' names in `word`."""
     return tuple(" ".join(LETTER_NAMES.get(letter, "") for letter in word).split()) or (SPOKEN_NOISE,)
 
 

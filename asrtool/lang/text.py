@@ -18,7 +18,7 @@ RESERVED = (EPSILON, UNK, BOS, EOS, BACKOFF)
 
 
 def read_sentences(path: Path) -> Iterator[list[str]]:
-    """The words of every line of `path` that has any.
+    """Yield the words of every non-empty line of `path`.
 
     Raises AsrtoolError for a missing file, a line that is not UTF-8, and a file without words.
     """
@@ -26,7 +26,7 @@ def read_sentences(path: Path) -> Iterator[list[str]]:
 
 
 def number_sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, words) as read_sentences."""
+    """Yield (line number, words) as read_sentences."""
     empty = True
     for number, line in enumerate(_read_lines(path), 1):
         words = line.split()

@@ -72,7 +72,7 @@ class Tokenizer(ABC):
 
 
 def tokenizer_file(directory: Path) -> Path:
-    """The file by which tokenizers differ, there or not."""
+    """Return the file that identifies a tokenizer; it may be missing."""
     phones = directory / PHONE_FILE
     return phones if phones.exists() else directory / BPE_FILE
 
@@ -121,7 +121,7 @@ class BpeTokenizer(Tokenizer):
         return [tuple(self.pieces[token] for token in self.encode(word))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids; token 0 has none."""
+        """Return the text of token ids; token 0 has none."""
         return str(self._processor.decode(list(ids)))
 
 

@@ -65,7 +65,7 @@ class Encoder(nn.Module, ABC):
         raise NotImplementedError
 
     def output_lens(self, feat_lens_N: Tensor) -> Tensor:
-        """The rows that `forward` gives utterances of so many frames."""
+        """Return the rows of `forward` for these numbers of frames."""
         return torch.div(feat_lens_N + self.subsampling - 1, self.subsampling, rounding_mode="floor")
 
 
@@ -90,7 +90,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """The loss of a batch, in float32 whatever the precision of the rows."""
+        """Return the loss of a batch, in float32 for any precision of the rows."""
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss for `views` of 2: (2 N, T, C), second views after the first."""
@@ -199,7 +199,7 @@ class AcousticModel(nn.Module):
 
 
 def build_model(model: Model, num_features: int, num_tokens: int, tree: Tree | None = None) -> AcousticModel:
-    """The model of these settings with random weights drawn from torch's generator.
+    """Build a model with random weights from torch's generator.
 
     `num_features` is F, values a frame; `num_tokens` is V, all of the
     tokenizer; an objective that uses a `tree` is built with that. Raises AsrtoolError for a component that cannot be
@@ -255,7 +255,7 @@ def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:
 
 
 def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
-    """The model, ready to be applied (no dropout), and its info.
+    """Load a model in evaluation mode, and its info.
 
     Raises AsrtoolError when the file is missing, damaged, or of a format this version does not know.
     """
@@ -299,5 +299,5 @@ def tree_of(info: Mapping[str, Any]) -> Tree | None:
 
 
 def choose_device() -> torch.device:
-    """A GPU where torch sees one; CUDA_VISIBLE_DEVICES chooses among several."""
+    """Return the current GPU if torch has one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

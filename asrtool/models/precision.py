@@ -26,7 +26,7 @@ class Precision:
     name: str  # fp32, bf16 or fp16
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Inside, matrix products are computed in this format."""
+        """Compute matrix products in this format inside the context."""
         half = torch.float16 if self.name == "fp16" else torch.bfloat16
         return torch.autocast(self.device.type, half, enabled=self.name != "fp32")
 

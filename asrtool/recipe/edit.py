@@ -21,7 +21,7 @@ def replace(stages: Sequence[Stage], stage: Stage) -> Stages:
 
 
 def insert(stages: Sequence[Stage], stage: Stage, after: str) -> Stages:
-    """`stages` with `stage` behind the one called `after`.
+    """Return `stages` with `stage` after the one called `after`.
 
     Raises AsrtoolError when there is no such stage, and when there is one of the name of `stage`.
     """

@@ -98,7 +98,7 @@ def _run_stage(run: Run, number: str, stage: Stage, force: bool) -> bool:
 
 
 def _write_settings(run: Run) -> None:
-    """The settings of every stage, and what the report says about the run."""
+    """Write the settings of all stages, and the run's command for the report."""
     if not (run.work / STAGES).exists():
         (run.work / MARK).touch()
     options = run.request.from_anywhere(run.recipe, run.config).words()

@@ -34,7 +34,7 @@ class Request:
         return cls(recipe[-1] if recipe else None, configs, overrides)
 
     def words(self) -> list[str]:
-        """The options and their values."""
+        """Return the options and their values."""
         values = ([self.recipe] if self.recipe else [], self.configs, self.overrides)
         return [word for name, texts in zip(OPTIONS, values, strict=True) for text in texts for word in (name, text)]
 

@@ -15,7 +15,7 @@ class Line:
     text: str
 
     def words(self, work: str, config: str) -> list[str]:
-        """The argument list with placeholders filled in; other braces stay."""
+        """Return the arguments with placeholders filled in; other braces stay."""
         return [word.replace("{work}", work).replace("{config}", config) for word in shlex.split(self.text)]
 
 

@@ -64,7 +64,7 @@ def auxiliary_model(name: str, why: str, options: str, *learns_from: str) -> Sta
 
 
 def alignment_stage(model: str, name: str, why: str) -> Stage:
-    """The alignment of the training set by the model of a stage."""
+    """Return the stage that aligns the training set by the model of a stage."""
     return Stage(
         name=name,
         why=why,

@@ -70,7 +70,7 @@ class Run:
         return self.work / "config" / f"{stage.name}.toml"
 
     def commands(self, stage: Stage) -> list[list[str]]:
-        """The argument lists of `stage`."""
+        """Return the argument lists of `stage`."""
         return [line.words(str(self.work), str(self.config_file(stage))) for line in stage.run]
 
 
@@ -87,7 +87,7 @@ OFF = State("off")
 
 
 def stage_state(run: Run, stage: Stage) -> State:
-    """The state of `stage` by its marker and the files as they are now."""
+    """Return the state of `stage` from its marker and the current files."""
     if run.is_off(stage):
         return OFF
     marker = read_marker(run.work, stage.name)
@@ -123,7 +123,7 @@ def _what_changed(run: Run, stage: Stage, marker: Marker) -> str:
 
 
 def _changed_setting(config: Config, stage: Stage, before: Mapping[str, Any]) -> str:
-    """The first setting that is another than `before`, with both values; '' for none."""
+    """Return the first setting that changed, with both values, or ''."""
     now, defaults = _settings(config, stage), defaults_of(config, stage.settings)
     unset = {key: "" for key in (*before, *now) if key.startswith("paths.")}  # a path that nothing gives is empty
     now, defaults = {**unset, **now}, {**defaults, **unset}
@@ -132,7 +132,7 @@ def _changed_setting(config: Config, stage: Stage, before: Mapping[str, Any]) ->
 
 
 def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:
-    """The first source that differs from the `recorded` ones, '' for none."""
+    """Return the first source that differs from the `recorded` ones, or ''."""
     if all(size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
         return ""  # no need to read any source
     now = _code_digests(run, stage)

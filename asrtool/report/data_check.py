@@ -202,7 +202,7 @@ def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> tup
 
 
 def check_rejected(manifests: Path, out: Path | None) -> tuple[str, int]:
-    """`check_manifests` of data without usable utterances.
+    """Run `check_manifests` on data without usable utterances.
 
     The list of drops is beside `manifests`.
     """

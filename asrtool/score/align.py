@@ -89,7 +89,7 @@ class _Search:
         self._ends = rows, columns
 
     def _len_equal_start(self) -> int:
-        """Number of first words that are equal on both sides, before any alternatives."""
+        """Return the length of the equal prefix, before any alternatives."""
         ref, hyp = self._ref, self._hyp
         stop = min(*self._ends[0], *self._ends[1], ref.len_start, hyp.len_start)
         for arc in range(1, stop + 1):
@@ -167,7 +167,7 @@ class _Search:
 
 @functools.lru_cache(1 << 16)
 def _pair(move: int, ref: Word, hyp: Word) -> Pair | None:
-    """The outcome of a move; None where nothing stands against nothing."""
+    """Return the outcome of a move; None for null against null."""
     if move == SUB:
         return Pair("C" if same_word(ref, hyp) else "S", str(ref), str(hyp))
     word = ref if move == DEL else hyp

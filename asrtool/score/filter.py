@@ -116,7 +116,7 @@ def _take_apart(text: str, word: CtmWord, location: Location) -> _Filtered:
 
 
 def _middles_s(word: CtmWord, num_words: int) -> list[float]:
-    """Midpoints of the words that share the time of a ctm word."""
+    """Return midpoints of the words that share the time of a ctm word."""
     # Three decimals, because csrfilt hands the words over as a file.
     duration_s = word.duration_s / num_words
     half_s = round(duration_s, 3) / 2

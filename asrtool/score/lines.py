@@ -46,7 +46,7 @@ def read_lines(path: Path | str) -> Iterator[tuple[Location, str]]:
 
 
 def to_lines(text: str) -> list[str]:
-    """The lines of a text, without line ends."""
+    """Return the lines of a text, without line ends."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -62,7 +62,7 @@ def check_end(path: Path | str, text: str, is_moved: Callable[[], bool]) -> None
 
 
 def read_text(path: Path | str) -> str:
-    """The content of a UTF-8 file.
+    """Read a UTF-8 file.
 
     Raises AsrtoolError for a missing file, other encodings, a byte-order mark (which would be part of the first word)
     and control characters (a carriage return among them).
@@ -88,13 +88,13 @@ def read_text(path: Path | str) -> str:
 
 
 def split(line: str) -> list[str]:
-    """The tokens between spaces and tabs; other white space is part of a token."""
+    """Return the tokens between spaces and tabs; other white space stays."""
     # Lines hold no control characters, so that ASCII has no other white space.
     return line.split() if line.isascii() else _TOKEN.findall(line)
 
 
 def to_number(text: str, location: Location, what: str) -> float:
-    """A finite decimal number; raises AsrtoolError."""
+    """Return a finite decimal number; raises AsrtoolError."""
     if not _NUMBER.fullmatch(text) or abs(float(text)) > 1e9:
         location.fail(f"{what} is {text!r}", "a decimal number of seconds")
     return float(text)

@@ -54,7 +54,7 @@ class Network:
     ends: Arcs
 
     def before(self, arc: int) -> Arcs:
-        """The arcs that lead into `arc`, which is not 0."""
+        """Return the arcs into `arc`, which is not 0."""
         return self.joins.get(arc) or (arc - 1,)
 
     @property
@@ -95,12 +95,12 @@ def same_word(ref: Word, hyp: Word) -> bool:
 
 
 def make_chain(words: Sequence[Word]) -> Network:
-    """The network of words without alternatives."""
+    """Return the network of words without alternatives."""
     return Network([_START, *words], {}, (len(words),))
 
 
 def make_network(parts: Sequence[Part]) -> Network:
-    """The network of a text."""
+    """Return the network of a text."""
     network = Network([_START], {}, (0,))
     network.ends = _add(network, parts, (0,))
     return network

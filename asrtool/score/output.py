@@ -23,7 +23,7 @@ OF_SET = f"*/{SCORE}"  # in the folder of a set
 
 
 def format_json(result: Result) -> str:
-    """One JSON object: counts overall, by label and by speaker."""
+    """Format counts overall, by label and by speaker as a JSON object."""
     return json.dumps(result.to_dict(), indent=1) + "\n"
 
 

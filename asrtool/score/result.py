@@ -42,7 +42,7 @@ class Counts(NamedTuple):
         return 100 * self.err / self.num_words if self.num_words else None
 
     def to_dict(self) -> dict[str, int]:
-        """The form of score.json."""
+        """Return the form of score.json."""
         return {
             "segments": self.segments,
             "words": self.num_words,
@@ -149,7 +149,7 @@ class Result:
         return {label: found.get(label, Result(())) for label in self.titles or found}
 
     def to_dict(self) -> dict[str, object]:
-        """The form of score.json."""
+        """Return the form of score.json."""
         return {
             "scored": self.scored,
             "overall": self._all_counts(),
@@ -162,7 +162,7 @@ class Result:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """The sum of `counts`."""
+    """Return the sum of `counts`."""
     return Counts(*map(sum, zip(*counts, strict=True)))
 
 

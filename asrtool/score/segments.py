@@ -24,7 +24,7 @@ _pair = functools.lru_cache(1 << 16)(Pair)  # many are alike
 
 
 def format_segments(result: Result) -> str:
-    """The content of segments.jsonl."""
+    """Format segments.jsonl."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     lines = "".join([encode(_to_dict(segment)) + "\n" for segment in result.segments])
     return lines.replace("\x7f", "\\u007f")  # the one control character that JSON does not escape

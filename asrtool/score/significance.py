@@ -55,7 +55,7 @@ def unit_of(segments: Sequence[Segment]) -> str:
 
 
 def sum_units(segments: Sequence[Segment], unit: str) -> tuple[list[int], list[int]]:
-    """Errors and reference words of each unit, in the order in which these appear."""
+    """Return errors and reference words of units, in order of appearance."""
     sums: dict[str, list[int]] = {}
     for segment in segments:
         unit_sums = sums.setdefault(segment.speaker if unit == "speaker" else segment.id, [0, 0])
@@ -83,7 +83,7 @@ def draw_rates(errors: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray:
 
 
 def quantiles(samples: np.ndarray) -> tuple[float, float]:
-    """The ends of what holds CONFIDENCE of the samples."""
+    """Return the ends of the interval with CONFIDENCE of the samples."""
     low, high = np.quantile(samples, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
@@ -125,7 +125,7 @@ def mapsswe(pairs: Iterable[tuple[str, str]]) -> Mapsswe:
 
 
 def count_stretches(one: str, two: str) -> list[tuple[int, int]]:
-    """Errors of both in each stretch of a segment.
+    """Return errors of both systems in each stretch of a segment.
 
     Walks over the reference words in both at once; as in SCTK, nothing brings the two together again where they took
     alternatives of other lengths.
@@ -180,7 +180,7 @@ class Comparison:
     mapsswe: Mapsswe
 
     def to_dict(self) -> dict[str, object]:
-        """The form that --json prints."""
+        """Return the output of --json."""
         return {**asdict(self), "mapsswe": self.mapsswe._asdict()}
 
 
@@ -193,7 +193,7 @@ def compare_scores(a: Path | str, b: Path | str, seed: int = SEED) -> Comparison
 
 
 def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed: int = SEED) -> Comparison:
-    """`compare_scores` of what was read; `what` names the two in errors."""
+    """Return `compare_scores` of segments; `what` names both in errors."""
     _check_same_reference(a, b, what)
     unit = unit_of(a)
     errors, words = np.array([sum_units(side, unit) for side in (a, b)]).transpose(1, 0, 2)  # (2, num_units) each
@@ -216,7 +216,7 @@ def compare_segments(a: Sequence[Segment], b: Sequence[Segment], what: str, seed
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """The comparison as text."""
+    """Format a comparison."""
     test, (low, high) = comparison.mapsswe, comparison.interval
     few = f", since fewer than {FEW_STRETCHES} stretches say nothing" if test.num_stretches < FEW_STRETCHES else ""
     return (

@@ -32,7 +32,7 @@ def format_table(result: Result, name: str) -> str:
 
 
 def format_speakers(result: Result) -> str:
-    """A line for each speaker and their sum."""
+    """Format a line for each speaker, and their sum."""
     return _format(result.speakers.items(), result)
 
 
@@ -52,7 +52,7 @@ def format_confusions(result: Result) -> str:
 
 
 def format_rate(rate: float | None, decimals: int = 2) -> str:
-    """A rate in percent, `-` for none."""
+    """Format a rate in percent; `-` for none."""
     return "-" if rate is None else f"{rate:.{decimals}f}"
 
 
@@ -80,7 +80,7 @@ def _column(pair: Pair) -> tuple[str, str, str]:
 
 
 def format_alignments(result: Result) -> str:
-    """One block a segment, in the order of scoring."""
+    """Format one block a segment, in the order of scoring."""
     return "\n".join(map(_format_segment, result.segments))
 
 

@@ -28,7 +28,7 @@ def escape(name: str) -> str:
 
 
 def unescape(name: str) -> str:
-    """The name that `escape` made this of."""
+    """Return the name that `escape` turned into this."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
 
 

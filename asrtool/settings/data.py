@@ -157,7 +157,7 @@ class Spectrogram:
     """Log power spectra of `frame_length_ms`: one value for each whole period count."""
 
     def num_features(self, features: Features) -> int:
-        """Values a frame. Raises ValueError where the sampling rate is not given."""
+        """Return the values a frame; ValueError if the sampling rate is unknown."""
         if not features.sampling_rate_hz:
             raise ValueError("features.sampling_rate_hz is 0 but features.type spectrogram needs a rate, expected one")
         return int(features.frame_length_ms / 1000 * features.sampling_rate_hz) // 2 + 1  # whole samples, as lhotse

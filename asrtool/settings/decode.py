@@ -37,7 +37,7 @@ class Decode:
         check_executor("decode.executor", self.executor)
 
     def check(self, config: Config) -> None:
-        """Each method suits objective and tokens, and nothing is made that no method uses."""
+        """Check that methods suit objective and tokens, and every input is used."""
         check_searches(self, config.model.objective, config.tokenizer.unit, suiting_methods(config))
         used = {switch for method in self.methods for switch in _switches(method)}
         for method in _known():
@@ -73,12 +73,12 @@ def suiting_methods(config: Config) -> list[str]:
 
 
 def settings_of(decode: Decode, method: str) -> Any:
-    """The settings of `method`, None where it is not chosen."""
+    """Return the settings of `method`; None if it is not chosen."""
     return next((chosen.settings for chosen in decode.methods if chosen.name == method), None)
 
 
 def _known() -> list[Choice]:
-    """The search methods that come with asrtool."""
+    """Return the built-in search methods."""
     return [Choice.of("search", name) for name in registry.names("search")]
 
 
@@ -94,7 +94,7 @@ def _fault(method: Choice, objective: Choice, unit: str) -> str:
 
 
 def _switches(method: Choice) -> Sequence[str]:
-    """The settings that turn on what is made for `method` alone."""
+    """Return the settings that turn on the inputs of `method` alone."""
     return getattr(method.settings, "uses", ())
 
 

@@ -105,7 +105,7 @@ class Distributed:
             raise ValueError(f"{what}, and distributed.{name}.num_servers is larger: expected {num} at most")
 
     def rate_factor(self, num_learners: int, initial_num_learners: int) -> float | None:
-        """The batch of `num_learners` as a multiple of the reference; None without one.
+        """Return the batch over the reference batch; None without a reference.
 
         Each learner keeps the batch that it had with the number of learners that training has begun with.
         """

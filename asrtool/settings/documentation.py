@@ -87,7 +87,7 @@ def _only(table: Table, key: str) -> Table:
 
 
 def _section(config: Config, given: Given, name: str) -> Iterator[Table]:
-    """The section `name`, then the components that it chooses, each once."""
+    """Yield the section `name`, then each component that it chooses."""
     if name == "paths":
         keys = known_paths(config.data)
         rows = [Setting(key, config.paths.get(key, ""), _origin(given, name, key), keys[key]) for key in keys]

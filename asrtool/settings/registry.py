@@ -139,7 +139,7 @@ def full_name(kind: str, name: str) -> str:
 
 
 def names(kind: str) -> list[str]:
-    """The names of `kind` that come with the toolkit."""
+    """Return the built-in names of `kind`."""
     return list(_entries(kind))
 
 
@@ -190,7 +190,7 @@ def check_returned(what: str, found: object, expected: type) -> None:
 
 
 def settings_class(kind: str, name: str) -> type[Any]:
-    """The dataclass of the settings of `name`; AsrtoolError for an unknown name."""
+    """Return the settings dataclass of `name`; AsrtoolError if unknown."""
     path = _entry(kind, name)[1]
     found: type[Any] = pkgutil.resolve_name(path) if path else NoSettings
     if ":" in name:

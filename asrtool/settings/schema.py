@@ -37,7 +37,7 @@ class Choice:
         return cls(kind, name, registry.settings_class(kind, name)(**values))
 
     def load(self) -> Any:
-        """The component, imported now."""
+        """Import the component."""
         return registry.load(self.kind, self.name)
 
     @property
@@ -52,12 +52,12 @@ def table_name(name: str) -> str:
 
 
 def choice(kind: str, default: str) -> Any:
-    """A field that holds a Choice."""
+    """Return a field that holds a Choice."""
     return field(default_factory=lambda: Choice.of(kind, default), metadata={"kind": kind})
 
 
 def choices(kind: str, *defaults: str) -> Any:
-    """A field that holds a tuple of Choice."""
+    """Return a field that holds a tuple of Choice."""
     return field(default_factory=lambda: tuple(Choice.of(kind, name) for name in defaults), metadata={"kind": kind})
 
 
@@ -88,7 +88,7 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def between(name: str, value: float, low: float, high: float) -> None:
-    """Both ends belong to the range."""
+    """Raise ValueError unless low <= value <= high."""
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}, expected {low:g} to {high:g}")
 
@@ -124,7 +124,7 @@ def interface_or_subnet(name: str, value: str) -> None:
 
 
 def releases_of(corpus: str) -> set[str]:
-    """The keys of what the corpus `corpus` is read from."""
+    """Return the [paths] keys of the releases of `corpus`."""
     return {release.key for release in registry.load("corpus", corpus)().releases}
 
 

@@ -22,7 +22,7 @@ chosen. `package.module:Name` chooses one of your own ([extending](extending.md)
 
 
 def format_page() -> str:
-    """The page as Markdown."""
+    """Format the page as Markdown."""
     return "\n\n".join([HEAD, *(text for section in SECTIONS for text in _section(section))]) + "\n"
 
 

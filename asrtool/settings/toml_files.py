@@ -105,7 +105,7 @@ def _keys(section: str, table: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
 
 
 def build(given: Given) -> Config:
-    """The settings that `given` stands for; raises AsrtoolError as load_config does.
+    """Build the settings from `given`; raises AsrtoolError as load_config.
 
     Where a default does not go with what is set, and one value does, `given` gets that value.
     """
@@ -211,7 +211,7 @@ def build_component(key: Key, name: str, given: Given) -> Choice:
 
 
 def known_keys(classes: Mapping[str, Any] = CLASSES) -> Iterator[str]:
-    """Every key of the sections and of the components that come with the toolkit."""
+    """Return the keys of all sections and built-in components."""
     for section, section_class in classes.items():
         yield from (f"{section}.{name}" for name in field_types(section_class))
         for kind in kinds_of(section_class).values():
@@ -244,7 +244,7 @@ class _Section:
         return self.section_class(**values)
 
     def _choose(self, field_name: str) -> list[Choice]:
-        """The components of a field, with the settings of their tables."""
+        """Return the components of a field, with the settings of their tables."""
         key = (self.name, field_name)
         if key in self.given.values:
             names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
@@ -254,7 +254,7 @@ class _Section:
         return [self.component(key, registry.full_name(self.kinds[field_name], name)) for name in names]
 
     def component(self, key: Key, name: str) -> Choice:
-        """The component `name`, which `key` chooses."""
+        """Return the component `name`, the value of `key`."""
         kind, table = self.kinds[key[1]], table_name(name)
         settings = self._settings_class(key, kind, name)
         for inner, inner_type in field_types(settings).items():
@@ -284,7 +284,7 @@ class _Section:
             raise AsrtoolError(f"{self._place(key)}: {error.what}", error.hint) from error
 
     def _table(self, table: str, settings: Any) -> dict[str, Any]:
-        """The values that are given for the table of a component with these `settings`."""
+        """Return the given values for the table of a component's `settings`."""
         types = field_types(settings)
         values = {}
         for key in self._keys(3):

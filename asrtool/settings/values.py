@@ -99,7 +99,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(override: str) -> tuple[tuple[str, ...], TextValue]:
-    """``section.key=value`` or ``section.table.key=value`` as key and value.
+    """Split ``section.key=value`` or ``section.table.key=value``.
 
     Raises AsrtoolError when it has another form.
     """
@@ -178,7 +178,7 @@ def _wrong_type(value: Any, expected: str, where: str) -> AsrtoolError:
 
 
 def format_value(value: Any) -> str:
-    """`value` in TOML."""
+    """Format `value` as TOML."""
     if isinstance(value, tuple):
         return "[" + ", ".join(format_value(item) for item in value) + "]"
     # A JSON text is a TOML text but for two things: surrogate pairs (so non-ASCII stays as it is) and DEL.
@@ -186,7 +186,7 @@ def format_value(value: Any) -> str:
 
 
 def format_override(key: str, value: Any) -> str:
-    """``section.key=value`` that parse_override and convert read back to `value`."""
+    """Format ``section.key=value`` for parse_override and convert."""
     return f"{key}={value if isinstance(value, str) else format_value(value)}"
 
 
@@ -196,7 +196,7 @@ def format_key(name: str) -> str:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``section.key`` or ``section.table.key`` -> value as JSON gives it back."""
+    """Return ``section.key`` or ``section.table.key`` -> value as in JSON."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -207,7 +207,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A hint that names the one of `words` most like `word`; '' if none is like it."""
+    """Return a hint with the most similar of `words`, or ''."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return f"did you mean {close[0]}?" if close else ""
 

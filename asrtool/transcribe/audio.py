@@ -55,7 +55,7 @@ class Cut(Protocol):
         """Sampling rate in Hz."""
 
     def load_audio(self) -> Any:
-        """Samples (channels, S)."""
+        """Return samples (channels, S)."""
 
 
 # Path of a file, samples and their rate in Hz, or what lhotse has. Samples are (S,) or (channels, S), in [-1, 1] or
@@ -232,7 +232,7 @@ def _read(pipe: io.FileIO, num_bytes: int) -> bytes:
 
 
 def _known(path: Path) -> soundfile.SoundFile | None:
-    """The file where libsndfile reads it."""
+    """Open the file with libsndfile, None if it cannot read it."""
     try:
         return soundfile.SoundFile(os.fsencode(path))  # bytes, since soundfile takes no text that is not UTF-8
     except (soundfile.SoundFileError, TypeError):  # the second of x.raw, which would need a rate

@@ -71,7 +71,7 @@ def to_ctm(transcript: Transcript) -> str:
 
 
 def to_srt(transcript: Transcript) -> str:
-    """SubRip subtitles."""
+    """Format SubRip subtitles."""
     return "\n".join(
         f"{number}\n{_time(begin_s, ',')} --> {_time(end_s, ',')}\n{text}\n"
         for number, (begin_s, end_s, text) in enumerate(_subtitles(transcript), 1)
@@ -79,7 +79,7 @@ def to_srt(transcript: Transcript) -> str:
 
 
 def to_vtt(transcript: Transcript) -> str:
-    """WebVTT subtitles."""
+    """Format WebVTT subtitles."""
     cues = [
         f"{_time(begin_s, '.')} --> {_time(end_s, '.')}\n{text}\n" for begin_s, end_s, text in _subtitles(transcript)
     ]
@@ -156,7 +156,7 @@ def to_nemo(transcript: Transcript) -> str:
 
 
 def channel_name(channel: int) -> str:
-    """A for the first one, as in a ctm."""
+    """Return A for the first channel, as in a ctm."""
     return chr(ord("A") + channel - 1) if channel <= 26 else str(channel)
 
 
@@ -182,7 +182,7 @@ def _aligned(word: Word) -> list[str | float]:
 
 
 def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
-    """Begin, end and text of each; a line that is long makes several."""
+    """Return begin, end and text of subtitles; long lines are split."""
     found = []
     for line in transcript.lines:
         part: list[Word] = []

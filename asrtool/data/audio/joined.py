@@ -37,7 +37,7 @@ class Part:
 
 
 def parts_of(path: Path) -> list[Part]:
-    """The parts of an audio file in their order, as `parts_in`."""
+    """Return the parts of an audio file in order, as `parts_in`."""
     if not path.stat().st_size:
         return [Part(0, 0)]
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -135,7 +135,7 @@ def keep(samples_SC: Any, rate_hz: int, stem: Path) -> None:
 
 
 def kept(stem: Path) -> Path | None:
-    """The file that `keep` wrote to `stem`, if there is one."""
+    """Return the file that `keep` wrote to `stem`, None if it did not."""
     return next((path for path in _kept_as(stem) if path.is_file()), None)
 
 
@@ -227,7 +227,7 @@ def _ogg(data: Bytes) -> Iterator[Part]:
 
 
 def _after_tag(data: Bytes, place: int) -> int:
-    """The first byte after a tag of ID3v2, if there is one."""
+    """Return the first byte after an ID3v2 tag, or `place` without one."""
     if data[place : place + 3] != b"ID3":
         return place
     size = 0

@@ -107,7 +107,7 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _decode_shorten(path: Path) -> bytes:
-    """The file as WAV."""
+    """Return the file as WAV."""
     sph2pipe = shutil.which("sph2pipe")
     if sph2pipe:
         done = subprocess.run([sph2pipe, "-f", "wav", "-p", str(path)], capture_output=True, check=False)

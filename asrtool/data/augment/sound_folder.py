@@ -59,7 +59,7 @@ def list_sounds(directory: Path, key: str) -> list[Path]:
 
 
 def digest_of_sounds(directory: Path, key: str) -> str:
-    """SHA-256 in hex of the names and sizes of the files; AsrtoolError as list_sounds."""
+    """Return SHA-256 of file names and sizes; AsrtoolError as list_sounds."""
     lines = [f"{path.relative_to(directory)}\t{path.stat().st_size}\n" for path in list_sounds(directory, key)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

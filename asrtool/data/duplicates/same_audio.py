@@ -270,7 +270,7 @@ def _open(folder: Path) -> Fingerprinted:
 
 
 def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
-    """Numbers of the utterances of `span`, with how they lie in earlier ones."""
+    """Return utterance numbers of `span`, with their alignments to earlier ones."""
     found = _open(folder)
     peaks = {number: found.peaks(number) for number in span}
     return [

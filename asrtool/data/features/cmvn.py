@@ -35,7 +35,7 @@ class Moments:
 
     @classmethod
     def of(cls, feats_TF: np.ndarray) -> Moments:
-        """Sums over the frames of `feats_TF`, in float64."""
+        """Return the sums over the frames of `feats_TF`, in float64."""
         exact_TF = feats_TF.astype(np.float64)
         return cls(len(exact_TF), exact_TF.sum(axis=0), (exact_TF**2).sum(axis=0))
 

@@ -98,7 +98,7 @@ def why_unreadable(error: Exception) -> str:
 
 
 def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
-    """A feature type keeps what its settings say of it: models are built by that."""
+    """Raise AsrtoolError unless features have the shape of their settings."""
     if feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features:
         raise AsrtoolError(
             f"features.type = {features.type.name} gave an array of shape {feats_TF.shape},"

@@ -144,7 +144,7 @@ class _Grouping:
         self._digests: list[int] = []
 
     def add(self, recording: Entry, utterance: Entry, digest: int) -> None:
-        """The next utterance, without its text, and the recording that it is in."""
+        """Add the next utterance, without its text, and its recording."""
         if not self._recordings or recording["id"] != self._recordings[-1]["id"]:
             self._begin(recording)
         if utterance["channel"] not in (0, 1):
@@ -182,7 +182,7 @@ class _Grouping:
 
 
 def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
-    """The error for audio at another sampling rate than the features are made at."""
+    """Return the error for audio with another sampling rate than features."""
     convert = "convert the audio, or set features.resample=true"
     set_rate = f"{convert}, or features.sampling_rate_hz={found_hz} if all have that rate"
     hint = set_rate if RATES_HZ[0] <= found_hz <= RATES_HZ[1] else convert

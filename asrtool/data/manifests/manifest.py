@@ -183,7 +183,7 @@ def _refused(out: Path) -> Iterator[None]:
 
 
 def format_line(entry: Entry) -> tuple[Entry, str]:
-    """`entry` with its line in a manifest."""
+    """Return `entry` with its line in a manifest."""
     return entry, _ENCODER.encode(entry) + "\n"
 
 
@@ -229,7 +229,7 @@ def move_paths(directory: Path, before: Path, after: Path) -> None:
 
 
 def read_drops(path: Path) -> list[Drop]:
-    """The drops of a dropped.tsv."""
+    """Read the drops of a dropped.tsv."""
     return [Drop(*line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
 
 
@@ -281,7 +281,7 @@ def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[tupl
 
 
 def read_again(directory: Path) -> Iterator[str]:
-    """The lines of the utterances of a folder, as they are, for who has checked them."""
+    """Return the lines of a folder's utterances, which were checked before."""
     return _read(directory / SUPERVISIONS, str)
 
 
@@ -299,7 +299,7 @@ def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[
 
 
 def parse_line(line: str) -> Entry:
-    """The entry of a line. Raises ValueError where it is not that alone."""
+    """Return the entry of a line; raises ValueError for anything else on it."""
     entry, end = _DECODER.raw_decode(line)  # json.loads takes half as long again
     if not isinstance(entry, dict):
         raise ValueError(f"found {line.strip()[:20]!r}, expected an entry")
@@ -324,7 +324,7 @@ def _read(path: Path, parse: Callable[[str], Item]) -> Iterator[Item]:
 
 
 def read_report(directory: Path) -> dict[str, Any]:
-    """The content of report.json, which proves that the folder is complete.
+    """Read report.json, which proves that the folder is complete.
 
     Raises AsrtoolError when it is missing, so that the folder is not there or half-written, or cannot be read.
     """

@@ -80,7 +80,7 @@ class ManifestCounts:
         self._speech_s += speech_s
 
     def used(self) -> list[Entry]:
-        """The recordings that have an utterance, by id."""
+        """Return the recordings with an utterance, by id."""
         return [self._recordings[id_] for id_ in sorted(self._used)]
 
     def check_unique(self, ids: Callable[[], Iterator[str]]) -> None:
@@ -100,7 +100,7 @@ class ManifestCounts:
                 seen.add(id_)
 
     def report(self) -> dict[str, Any]:
-        """Numbers and hours, for report.json."""
+        """Return counts and hours, for report.json."""
         used = self.used()
         return {
             "num_recordings": len(used),

@@ -86,7 +86,7 @@ def _open_set(path: Path, url: str, versions: Versions, cache: Path, cache_gib: 
 
 
 def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
-    """The files of `versions`, each unless it is there: the folder is of one version."""
+    """Fetch the files of `versions` that the folder lacks."""
     for name, version in versions.items():
         with alone(folder / f".lock.{name.replace('/', '.')}"):
             if (folder / name).exists():

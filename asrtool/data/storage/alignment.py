@@ -67,16 +67,16 @@ class Alignment:
         return not self._places_N2[position, 1]
 
     def missing(self) -> np.ndarray:
-        """Mask of the utterances without an alignment, (N,) bool."""
+        """Return a mask of the utterances without an alignment, (N,) bool."""
         return self._places_N2[:, 1] == 0
 
     def segments(self, position: int) -> np.ndarray:
-        """Tokens and the frames they begin at (S, 2), of an utterance that has some."""
+        """Return tokens and their first frames (S, 2) of an aligned utterance."""
         begin, num = self._places_N2[position].tolist()
         return self._segments_S2[begin : begin + num]
 
     def sequences(self) -> Iterator[np.ndarray]:
-        """The tokens (S,) of each utterance that has some, silence among them."""
+        """Yield the tokens (S,) of each aligned utterance, with silence."""
         for begin, num in self._places_N2.tolist():
             if num:
                 yield self._segments_S2[begin : begin + num, 0]

@@ -72,14 +72,14 @@ def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
 
 
 def format_line(utterance: Utterance) -> str:
-    """Its line in the index."""
+    """Return the line of an utterance in the index."""
     values = {name: getattr(utterance, name) for name in _NAMES}
     stated = {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     return json.dumps(stated, ensure_ascii=False) + "\n"
 
 
 def read_index(directory: Path) -> list[Utterance]:
-    """The utterances of a feature set, in storage order; AsrtoolError as `scan_index`."""
+    """Read utterances in storage order; AsrtoolError as `scan_index`."""
     return [utterance for utterance, _ in scan_index(directory)]
 
 
@@ -127,7 +127,7 @@ def write_feature_settings(directory: Path, features: Features) -> None:
 
 
 def read_feature_settings(directory: Path) -> Features:
-    """The settings the feature sets below `directory` were made with.
+    """Read the settings of the feature sets below `directory`.
 
     Raises AsrtoolError when the file is missing (the stage did not finish) or holds something else.
     """

@@ -74,7 +74,7 @@ class ColumnsWriter:
             file.write(np.array(columns[name], KINDS[name]).data)
 
     def add_lines(self, directory: Path) -> None:
-        """All shards of an existing index; raises as scan_index."""
+        """Add all shards of an existing index; raises as scan_index."""
         for number, shard in itertools.groupby(scan_index(directory), lambda pair: pair[0].shard):
             utterances, lines = zip(*shard, strict=True)
             self.add(number, utterances, b"".join(lines))

@@ -106,7 +106,7 @@ class FeatureReader:
         return Transcripts(self.directory)
 
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
-        """The text of each; None for one that has none any more, so is to be left out.
+        """Return the text of each; None if it was removed.
 
         Raises AsrtoolError when the texts are missing or broken.
         """
@@ -157,7 +157,7 @@ class SampleReader:
 def _map_samples(
     directory: Path, rate_hz: int, ranges: ShardRanges, utterances: Sequence[Utterance]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of a shard, mapped, and where its utterances end, after a 0."""
+    """Map the samples of a shard; return them and a 0 before their ends."""
     path = directory / SAMPLES.format(ranges.samples.file)
     try:
         data = open_span(directory, SAMPLES, ranges.samples)

@@ -122,7 +122,7 @@ def publish_shard(
 
 
 def _content_bytes(path: Path) -> int:
-    """Size of a file, of a tar file without what ends it."""
+    """Return the size of a file, without the end blocks of a tar file."""
     if path.suffix != ".tar":
         return path.stat().st_size
     with tarfile.open(path, "r:") as tar:
@@ -246,7 +246,7 @@ def _append(entry: Entry, file: int, directory: Path, to_file: int, folder: Path
 
 
 def _remove_file(directory: Path, header: Header) -> None:
-    """The record first, so that none is without files."""
+    """Remove the record first: no record may lack its files."""
     for name in (NAME.format(header.numbers[0]), *header.files):
         (directory / name).unlink(missing_ok=True)
 

@@ -100,7 +100,7 @@ def number_words_again(directory: Path) -> None:
 
 
 def number_words(texts: Iterable[tuple[str, str]]) -> TextColumns:
-    """The columns of ids and texts, in memory."""
+    """Return the columns of ids and texts, in memory."""
     files = {name: io.BytesIO() for name in KINDS}
     vocabulary = _number(texts, files)
     arrays = {name: np.frombuffer(files[name].getbuffer(), kind) for name, kind in KINDS.items()}

@@ -40,7 +40,7 @@ class Piece:
 
 
 def numbered(items: Iterable[Any]) -> Iterator[Piece]:
-    """Items as pieces."""
+    """Return an iterator of items as pieces."""
     return itertools.starmap(Piece, enumerate(items))
 
 
@@ -61,7 +61,7 @@ def attempt(function: Callable[[Any], Any], piece: Piece) -> Any:
 
 
 def given_up(piece: Piece, why: str, times: int = TRIES) -> AsrtoolError:
-    """The error for a piece that has failed so many times."""
+    """Return the error for a piece that failed `times` times."""
     reason = " ".join(why.split())
     return AsrtoolError(
         f"{piece.name} failed {times} times, the last time because {reason}",
@@ -113,7 +113,7 @@ class _Pool:
         self._is_stopped = False
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The results in the order of `items`, which are read a little ahead."""
+        """Yield the results in the order of `items`, which are prefetched."""
         threads = ThreadPoolExecutor(self._num_jobs)
         coming = (threads.submit(self._compute, piece) for piece in numbered(items))
         try:

@@ -136,7 +136,7 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
 
 
 def tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
-    """The words of `text` and their tokens, or which word has none."""
+    """Return the words of `text` with tokens, or the word that has none."""
     tokenized = []
     for word in text.split():
         try:

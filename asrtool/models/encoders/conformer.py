@@ -92,7 +92,7 @@ class Conformer(Encoder):
         return rows_NTD, lens_N
 
     def parts(self) -> Sequence[Part]:
-        """Frames to rows, then the blocks."""
+        """Return subsampling, blocks and the end."""
         blocks = [Part(functools.partial(self._apply_block, block), block) for block in self.blocks]
         return [Part(self._begin, self.frames), *blocks, Part(self._end)]
 
@@ -136,7 +136,7 @@ class Block(nn.Module):
 
 
 def feed_forward(size: int, inner_size: int, dropout: float) -> nn.Sequential:
-    """Two linear layers with a swish between."""
+    """Return two linear layers with a swish between."""
     layers = [nn.LayerNorm(size), nn.Linear(size, inner_size), nn.SiLU(), nn.Dropout(dropout)]
     return nn.Sequential(*layers, nn.Linear(inner_size, size), nn.Dropout(dropout))
 

@@ -97,7 +97,7 @@ class DeepSpeech2(Encoder):
         return hidden_NTC, lens_N
 
     def parts(self) -> Sequence[Part]:
-        """The convolutions, then the LSTM layers, each with its normalisation."""
+        """Return the convolutions, then the LSTM layers with normalisation."""
         layers = [
             Part(functools.partial(self._apply_layer, norm, layer), norm, layer)
             for norm, layer in zip(self.norms, self.layers, strict=True)

@@ -20,7 +20,7 @@ FIRST = [n / 10 for n in range(-WINDOW, WINDOW + 1)]  # 10 is the sum of n squar
 
 
 def add_deltas(feats_NTF: Tensor, lens_N: Tensor, orders: int) -> Tensor:
-    """(N, T, F) to (N, T, (1 + orders) F): static features, then each order."""
+    """Append deltas: (N, T, F) to (N, T, (1 + orders) F)."""
     reach = orders * WINDOW
     frame_T = torch.arange(-reach, feats_NTF.shape[1] + reach, device=feats_NTF.device)
     last_N1 = (lens_N[:, None] - 1).clamp(min=0)
@@ -34,7 +34,7 @@ def add_deltas(feats_NTF: Tensor, lens_N: Tensor, orders: int) -> Tensor:
 
 
 def _weigh(wide_NTF: Tensor, weights: list[float], num_frames: int) -> Tensor:
-    """Sums of the neighbours of each frame, which are as many on either side."""
+    """Return weighted sums of as many neighbours on either side of each frame."""
     first = (wide_NTF.shape[1] - num_frames - len(weights) + 1) // 2
     parts = (weight * wide_NTF[:, first + n : first + n + num_frames] for n, weight in enumerate(weights))
     return torch.stack(list(parts)).sum(0)

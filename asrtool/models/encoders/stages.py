@@ -22,7 +22,7 @@ class Part:
         self.modules = modules
 
     def num_weights(self) -> int:
-        """Number of weights in all its modules."""
+        """Return the number of weights in all its modules."""
         return sum(weight.numel() for module in self.modules for weight in module.parameters())
 
 

@@ -13,7 +13,7 @@ BINS = 4  # neighbouring features that become one
 
 
 def is_padding(lens_N: Tensor, num: int) -> Tensor:
-    """(N, num): what is behind the end of each utterance."""
+    """Return a mask of positions after each utterance's end, (N, num)."""
     return torch.arange(num, device=lens_N.device) >= lens_N[:, None]
 
 
@@ -33,7 +33,7 @@ class ConvSubsampling(nn.Module):
         self.output = nn.Linear(num_channels * -(-num_features // BINS), size)
 
     def forward(self, feats_NTF: Tensor, lens_N: Tensor) -> Tensor:
-        """(N, T, F) to (N, ceil(T / num_frames), D)."""
+        """Subsample (N, T, F) to (N, ceil(T / num_frames), D)."""
         hidden_NCTF = feats_NTF[:, None]
         for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
             hidden_NCTF = hidden_NCTF.masked_fill(is_padding(lens_N, hidden_NCTF.shape[2])[:, None, :, None], 0.0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def unreadable(path: Path | str, kind: str, error: OSError) -> AsrtoolError:
-    """The error for a file of that `kind` that cannot be read."""
+    """Return the error for a file of that `kind` that cannot be read."""
     if isinstance(error, IsADirectoryError):
         return AsrtoolError(
             f"{path}: is a folder, expected a {kind}", "name the file, in a work folder average/model.pt"
@@ -29,7 +29,7 @@ def unreadable(path: Path | str, kind: str, error: OSError) -> AsrtoolError:
 
 
 def damaged(path: Path | str, kind: str) -> AsrtoolError:
-    """The error for a file of that `kind` whose digest does not match."""
+    """Return the error for a file of that `kind` whose digest does not match."""
     return AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint_for(kind))
 
 
@@ -85,7 +85,7 @@ def read_safe(path: Path | str, kind: str, keys: tuple[str, ...], with_tensors: 
 
 
 def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`value`, whose tensors are added to `tensors` by name."""
+    """Return `value`; its tensors are added to `tensors` by name."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -119,7 +119,7 @@ class _Cell:
         return self.back_GC.new_zeros(1, self.back_GC.shape[1]), self.back_GC.new_zeros(1, self.num_cells)
 
     def read(self, inputs_NC: Tensor) -> Tensor:
-        """The part of the inputs in all gates, (N, G), biases included."""
+        """Return the inputs' part in all gates, (N, G), with biases."""
         return nn.functional.linear(inputs_NC, self.in_GC, self.bias_G)
 
     def step(self, gates_NG: Tensor, hidden_NC: Tensor, memory_NS: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,18 +243,18 @@ class WordTree:
     last_N: np.ndarray  # the node of each sentence, int64
 
     def levels(self) -> Iterator[slice]:
-        """The nodes of no word, of one word, and so on."""
+        """Return the nodes of each depth: no word, one word, and so on."""
         return map(slice, self.starts, self.starts[1:])
 
     def leaves(self) -> np.ndarray:
-        """The nodes that are the beginning of no other."""
+        """Return the nodes without successors."""
         is_leaf_R = np.ones(len(self.parent_R), dtype=bool)
         is_leaf_R[self.parent_R[1:]] = False
         return np.flatnonzero(is_leaf_R)
 
 
 def make_word_tree(sentences: Sequence[Sequence[int]], edge: int) -> WordTree:
-    """The tree of sentences of word numbers; `edge` stands before each of them."""
+    """Return the tree of sentences of word numbers; each begins after `edge`."""
     lens_N = np.array([len(words) for words in sentences])
     words_NT = np.full((len(sentences), lens_N.max()), -1, dtype=np.int64)
     words_NT[np.arange(words_NT.shape[1]) < lens_N[:, None]] = [word for words in sentences for word in words]

@@ -38,7 +38,7 @@ class NextWord(Objective):
 
     @abstractmethod
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
-        """-ln p of a word behind each row, (R,), in float32 nats."""
+        """Return -ln p of the word after each row, (R,), in float32 nats."""
 
     @abstractmethod
     def word_scores(self, rows_RC: Tensor, row_P: Tensor, word_P: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class NextWord(Objective):
         """
 
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Every position has a word behind it."""
+        """Return '' if every position has a next word, else the reason."""
         return "" if num_rows == len(targets) else f"{num_rows} rows, {len(targets)} words"
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -56,7 +56,7 @@ class NextWord(Objective):
         return Loss(self.losses(hidden_NTC, targets_NU, target_lens_N).sum(), int(target_lens_N.sum()))
 
     def losses(self, hidden_NTC: Tensor, targets_NT: Tensor, target_lens_N: Tensor) -> Tensor:
-        """-ln p of every sentence, (N,), in nats, its end included."""
+        """Return -ln p of every sentence with its end, (N,), in nats."""
         position_T = torch.arange(targets_NT.shape[1], device=targets_NT.device)
         is_word_NT = position_T < target_lens_N[:, None]
         losses_R = self.row_losses(hidden_NTC[is_word_NT], targets_NT[is_word_NT])
@@ -70,7 +70,7 @@ class Softmax(NextWord):
         super().__init__(embedding)
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """ln p of every word behind each position, (N, T, V)."""
+        """Return ln p of every word after each position, (N, T, V)."""
         return _logits(hidden_NTC, self.weight_VC, self.bias_V).log_softmax(dim=-1)
 
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class Adaptive(NextWord):
         return self.num_frequent + len(self.groups) + rare
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """ln p of every word behind each position, (N, T, V)."""
+        """Return ln p of every word after each position, (N, T, V)."""
         first = _logits(hidden_NTC, *self._first()).log_softmax(dim=-1)
         parts = [first[..., : self.num_frequent]]
         for i, group in enumerate(self.groups):
@@ -141,7 +141,7 @@ class Adaptive(NextWord):
         return scores_P
 
     def _first(self) -> tuple[Tensor, Tensor]:
-        """Weights (F, C) and biases (F,) of the frequent words and then the groups."""
+        """Return weights (F, C), biases (F,) of frequent words, then groups."""
         weight_FC = torch.cat([self.weight_VC[: self.num_frequent], self.group_weight_GC])
         return weight_FC, torch.cat([self.bias_V[: self.num_frequent], self.group_bias_G])
 
@@ -163,7 +163,7 @@ def _logits_of(rows_PC: Tensor, weight_PC: Tensor, bias_P: Tensor) -> Tensor:
 
 
 def _log_sums(rows_RC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
-    """ln of the sum of exp of the logits of a row, (R,), in pieces."""
+    """Return ln of the sum of exp of each row's logits, (R,), in pieces."""
     words = list(zip(weight_VC.split(CHUNK_WORDS), bias_V.split(CHUNK_WORDS), strict=True))
     sums = []
     for chunk_RC in rows_RC.split(CHUNK_ROWS):

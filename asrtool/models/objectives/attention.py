@@ -42,7 +42,7 @@ class Energies(nn.Module):
         self.energy = nn.Linear(size, 1, bias=False)
 
     def forward(self, query_NH: Tensor, keys_NTA: Tensor, is_row_NT: Tensor, sum_NT: Tensor) -> Tensor:
-        """The weights (N, T), which sum to 1 over the rows that are no padding."""
+        """Return weights (N, T) that sum to 1 over the rows without padding."""
         location_NTA = self.location(sum_NT[:, None]).transpose(1, 2)
         energies_NT = self.energy((self.query(query_NH)[:, None] + keys_NTA + location_NTA).tanh()).squeeze(2)
         weights_NT: Tensor = energies_NT.float().masked_fill(~is_row_NT, -torch.inf).softmax(dim=1)
@@ -78,7 +78,7 @@ class Attention(Objective):
         return self.ctc.rows_needed(targets) if self.ctc else super().rows_needed(targets)
 
     def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
-        """Tokens, and the end."""
+        """Return the numbers of tokens with the end."""
         return num_targets_N + 1
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -102,7 +102,7 @@ class Attention(Objective):
         return Loss(total, len(wanted_R), figures)
 
     def _decode(self, hidden_NTC: Tensor, lens_N: Tensor, before_NU: Tensor) -> Tensor:
-        """Logits (N, U, V) of what follows each of the tokens `before_NU`."""
+        """Return logits (N, U, V) after each of the tokens `before_NU`."""
         is_row_NT = torch.arange(hidden_NTC.shape[1], device=lens_N.device) < lens_N[:, None]
         hidden_NTC = hidden_NTC.masked_fill(~is_row_NT[:, :, None], 0.0)  # whatever it is, times 0 it is 0
         keys_NTA = self.energies.key(hidden_NTC)

@@ -81,5 +81,5 @@ def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:
 
 
 def _divergence(of_NTV: Tensor, from_NTV: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of each row."""
+    """Return the Kullback-Leibler divergence of each row."""
     return nn.functional.kl_div(from_NTV, of_NTV, reduction="none", log_target=True).sum(dim=-1)

@@ -63,7 +63,7 @@ class Tree:
         return np.log(np.maximum(share_L, np.finfo(np.float32).tiny)).astype(np.float32)
 
     def targets(self, segments_S2: np.ndarray, num_rows: int, subsampling: int) -> np.ndarray:
-        """The leaf of each row (R,), int64; a row is what its middle frame is.
+        """Return the leaf of each row's middle frame (R,), int64.
 
         `segments_S2` are tokens and the frames they begin at, of which the first is 0; a row stands for `subsampling`
         frames.

@@ -39,10 +39,10 @@ class LeafGraph:
 
 
 def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
-    """The graph of `ngrams` in the leaves of `tree`."""
+    """Return the graph of `ngrams` over the leaves of `tree`."""
 
     def leave(history: int) -> dict[tuple[int, int, int], Arc]:
-        """History, first and further leaf of each next token."""
+        """Return (history, first leaf, further leaf) -> arc of each next token."""
         leaves_V2 = tree.leaves_VV2[ngrams.last_token(history)]
         return {(arc.target, *leaves_V2[token].tolist()): arc for token, arc in ngrams.arcs[history].items()}
 
@@ -128,7 +128,7 @@ class TokenNgrams:
         return {history: state for state, history in enumerate(self.histories)}
 
     def last_token(self, state: int) -> int:
-        """The token before, silence at the beginning of the utterance."""
+        """Return the previous token; silence at the start of the utterance."""
         last = self.histories[state][-1]
         return SILENCE if last == self.begin else last
 
@@ -176,7 +176,7 @@ def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int
 
 
 def count_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """The different n-grams (K, O) and how often each was seen (K,).
+    """Return the distinct n-grams (K, O) and their counts (K,).
 
     Before the tokens of an utterance stand beginnings, token `num_tokens`, behind them its end, the token after that.
     """
@@ -228,5 +228,5 @@ def _choose_histories(seen: Iterable[tuple[History, int]], begin: int, max_longe
 
 
 def _longest(history: History, states: dict[History, int]) -> int:
-    """The state of the longest end of `history` that has one, else the first state."""
+    """Return the state of the longest suffix of `history`, else the first state."""
     return next((states[history[first:]] for first in range(len(history)) if history[first:] in states), 0)

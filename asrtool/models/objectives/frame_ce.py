@@ -29,11 +29,11 @@ class FrameCe(Objective):
         self.scaled_priors_L = settings.prior_scale * torch.from_numpy(tree.log_priors_L)
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
-        """Any will do; an utterance that has no alignment is left out before."""
+        """Return zeros: unaligned utterances were left out before."""
         return np.zeros(len(targets), np.int64)
 
     def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
-        """Its rows."""
+        """Return the numbers of rows."""
         return num_rows_N
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -50,6 +50,6 @@ class FrameCe(Objective):
         return Loss(total, len(targets_R), {"errors": errors})
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """(N, T, L)."""
+        """Return scores (N, T, L)."""
         log_posteriors_NTL = self.output(hidden_NTC).float().log_softmax(dim=-1)
         return log_posteriors_NTL - self.scaled_priors_L.to(log_posteriors_NTL.device)

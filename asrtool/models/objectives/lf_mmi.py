@@ -105,7 +105,7 @@ class LfMmi(FrameCe):
         return math.fsum(self.ngrams.log_probs(chain.tokens, math.log(self.settings.leak)))
 
     def _denominator(self, device: torch.device) -> Denominator:
-        """The graph on `device`, brought there once."""
+        """Return the graph on `device`, copied there once."""
         assert self.graph is not None, "prepare() comes before the first loss"
         if device not in self.denominators:
             self.denominators[device] = Denominator(self.graph, self.tree.num_leaves, self.settings.leak, device)
@@ -138,7 +138,7 @@ class Denominator:
         self.of_further_LS = matrix(graph.further_S, states_S, ones_S, num_leaves)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Denominator:
-        """Itself, as nothing changes it; torch cannot copy such matrices."""
+        """Return itself: it is constant, and torch cannot copy such matrices."""
         return self
 
     def log_probs(self, scores_NTL: Tensor, lens_N: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ class _Paths(torch.autograd.Function):
 
 
 def _sparse(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, size: tuple[int, int]) -> Tensor:
-    """Entries at (row, column), which differ, as a matrix in compressed rows, float64."""
+    """Return distinct entries as a float64 matrix in compressed rows."""
     order = np.lexsort((columns, rows))
     begins = np.searchsorted(rows[order], np.arange(size[0] + 1))
     with warnings.catch_warnings():

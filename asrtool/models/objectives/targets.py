@@ -28,7 +28,7 @@ class Targets:
         return len(self.ends) - 1
 
     def __getitem__(self, number: int) -> np.ndarray:
-        """One of them (U,), int64."""
+        """Return the targets of an utterance (U,), int64."""
         return self.values[self.ends[number] : self.ends[number + 1]].astype(np.int64)
 
     @property
@@ -37,7 +37,7 @@ class Targets:
         return np.diff(self.ends.astype(np.int64))
 
     def repeats(self) -> np.ndarray:
-        """Number of targets equal to the one before, (N,) int64."""
+        """Return the number of targets equal to their predecessor, (N,) int64."""
         places = np.flatnonzero(self.values[1:] == self.values[:-1]) + 1
         behind = np.searchsorted(self.ends, places, side="right")
         is_inside = self.ends[behind - 1] < places  # others begin a sequence

@@ -40,16 +40,16 @@ class Topology(ABC):
     margin_s: ClassVar[float] = 0.1  # how far tokens reach beyond their spans; CTC emits one for a moment inside it
 
     def best_path(self, scores_TV: np.ndarray) -> list[int]:
-        """The best column of each row."""
+        """Return the best column of each row."""
         return list(scores_TV.argmax(axis=1).tolist())
 
     @abstractmethod
     def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
-        """The best path of `tokens`, which must fit the rows."""
+        """Return the best path of `tokens`, which must fit the rows."""
 
     @abstractmethod
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
-        """The tokens of a path, in order."""
+        """Return the tokens of a path, in order."""
 
     @abstractmethod
     def rows_needed(self, tokens: Sequence[int]) -> int:
@@ -69,7 +69,7 @@ def uses_tree(objective: Choice) -> bool:
 
 
 def load_topology(objective: Choice, tree: Tree | None = None) -> Topology:
-    """The topology of `objective`, with the `tree` where it uses one.
+    """Return the topology of `objective`, with the `tree` if it uses one.
 
     Raises AsrtoolError where it has none, and for one that cannot be loaded.
     """
@@ -90,7 +90,7 @@ class CtcTopology(Topology):
     blank = BLANK
 
     def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
-        """The most probable path of `tokens`.
+        """Return the most probable path of `tokens`.
 
         States are blank, token 1, blank, ... token U, blank; from one a path stays, advances, or skips a blank between
         two different tokens (Graves et al. 2006, section 4.1, with max instead of sum).
@@ -127,7 +127,7 @@ class CtcTopology(Topology):
         return path[::-1]
 
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
-        """Runs of equal tokens, blanks left out."""
+        """Return runs of equal tokens, blanks left out."""
         # A loop: for the length of an utterance NumPy's calls take twice as long.
         score_of = scores_TV.item
         spans: list[Span] = []
@@ -169,7 +169,7 @@ class LeafTopology(Topology):
         self.scaled_priors_L = (prior_scale * tree.log_priors_L).tolist()
 
     def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
-        """The best path of `tokens`, by Viterbi over the states of `_chain`."""
+        """Return the best path of `tokens`, by Viterbi over the states of `_chain`."""
         leaves_X, before_X5, begins, ends = self._chain(tokens)
         emit_RX = scores_TV[:, leaves_X].astype(np.float64)
         score = np.full(len(leaves_X) + 1, -np.inf)  # the last one is that of NONE

@@ -24,7 +24,7 @@ from asrtool.settings.models import Transducer as TransducerSettings
 def transducer_loss(
     blank_NTU: Tensor, token_NTU: Tensor, lens_N: Tensor, target_lens_N: Tensor, one_a_row: bool
 ) -> Tensor:
-    """-ln P(tokens | rows), in nats, summed over the utterances.
+    """Return -ln P(tokens | rows), in nats, summed over the utterances.
 
     `blank_NTU`, (N, T, U + 1), and `token_NTU`, (N, T, U), are natural logarithms of the probabilities of the blank and
     of the next token in each node; what is behind the rows or tokens of an utterance has no influence. Each has a row,
@@ -63,7 +63,7 @@ class _Paths(torch.autograd.Function):
 
 
 def _forward(blank: Tensor, token: Tensor, one_a_row: bool) -> Tensor:
-    """ln alpha (N, T, U + 1)."""
+    """Return ln alpha (N, T, U + 1)."""
     emitted = _cumulate(token)
     alpha = torch.empty_like(blank)
     before = torch.full_like(blank[:, 0], -torch.inf)
@@ -99,7 +99,7 @@ def _backward(blank: Tensor, token: Tensor, lens_N: Tensor, target_lens_N: Tenso
 
 
 def _cumulate(token: Tensor) -> Tensor:
-    """ln of the probability to emit the first u tokens in a row, (N, T, U + 1)."""
+    """Return ln p of emitting the first u tokens in a row, (N, T, U + 1)."""
     return pad(token.cumsum(2), (1, 0))
 
 
@@ -149,6 +149,6 @@ class Transducer(Objective):
         return Loss(total, int(target_lens_N.sum()))
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """Rows for the joint network (N, T, J)."""
+        """Return rows for the joint network (N, T, J)."""
         rows_NTJ: Tensor = self.encoded(hidden_NTC)
         return rows_NTJ.float()

@@ -81,7 +81,7 @@ class Need:
     memory_bytes: float | None = None
 
     def cells(self) -> list[str]:
-        """Cells of a row of the table."""
+        """Return the cells of a row of the table."""
         numbers = (self.cpu_hours, self.gpu_hours, *(b and b / GIB for b in (self.disk_bytes, self.memory_bytes)))
         return ["-" if number is None else f"{number:.3g}" for number in numbers]
 
@@ -115,7 +115,7 @@ SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; i
 
 
 def format_estimate(run: Run, amount: DataAmount) -> str:
-    """A table of the stages that take long or much, and what it is made of.
+    """Format a table of the expensive stages, and its assumptions.
 
     Raises AsrtoolError for a model that cannot be built.
     """
@@ -222,7 +222,7 @@ def trainings(run: Run) -> dict[str, Config]:
 
 
 def features_need(features: Features, hours: float) -> Need:
-    """Filterbanks of all speeds: CPU time of some noise, in the proportion."""
+    """Return the need of features of all speeds, from timing noise."""
     features = replace(features, sampling_rate_hz=features.sampling_rate_hz or ASSUMED_HZ)
     samples_S = np.random.default_rng(0).standard_normal(int(PROBED_S * features.sampling_rate_hz)).astype(np.float32)
     extractor = features.type.load()(features)
@@ -261,7 +261,7 @@ def training_need(config: Config, hours: float, probe: Probe) -> Need:
 
 
 def align_need(config: Config, hours: float, probe: Probe) -> Need:
-    """Scores of all speech, and its alignment, which is work of the CPU."""
+    """Return the need of aligning all speech, scores included, on the CPU."""
     speech_hours = hours * copies(config)
     forward = _computing(*_forward(speech_hours, probe), probe)
     return replace(forward, cpu_hours=(forward.cpu_hours or 0) + speech_hours * ALIGN_S / 3600)
@@ -284,7 +284,7 @@ def decode_need(config: Config, amount: DataAmount, probe: Probe, neural: Neural
 
 
 def neural_lm_need(nnlm: Nnlm, amount: DataAmount, neural: NeuralProbe, probe: Probe) -> Need:
-    """All epochs, at the rate that the encoder has in training."""
+    """Return the need of all epochs, at the encoder's training rate."""
     repeats = nnlm.repeats if amount.extra_words else 1
     flops = neural.flops * (amount.words * repeats + amount.extra_words) * nnlm.num_epochs
     states = OPTIMIZER_STATES.get(nnlm.optimizer.name, 1)
@@ -298,7 +298,7 @@ def neural_lm_need(nnlm: Nnlm, amount: DataAmount, neural: NeuralProbe, probe: P
 
 
 def _dev_hours(config: Config, hours: float) -> float:
-    """A tenth of the speech is held out at most."""
+    """Return the hours of dev, at most a tenth of the speech."""
     return min(config.data.dev_minutes / 60, hours / 10)
 
 

@@ -142,7 +142,7 @@ def _num_utterances(config: Config, length_s: float) -> int:
 
 
 def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision) -> Cost:
-    """On noise; pieces that utterances are cut to are as long as those."""
+    """Return the cost of the encoder, measured on noise."""
     views, shift_s = model.objective.views, config.features.frame_shift_ms / 1000
     length_s = getattr(config.model.objective.settings, "piece_frames", 0) * shift_s or LENGTH_S
 
@@ -201,7 +201,7 @@ def _cost(
 
 
 def _timed(model: AcousticModel, run: Callable[[], Tensor], precision: Precision) -> tuple[float, float, int]:
-    """Seconds of the forward pass, of both passes, and the bytes kept between them."""
+    """Return seconds of forward, and of both passes, and bytes kept between."""
     storages: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ def _timed(model: AcousticModel, run: Callable[[], Tensor], precision: Precision
 
 
 def _update_s(config: Config, model: AcousticModel, precision: Precision) -> float:
-    """Seconds of clipping and the optimizer."""
+    """Return the seconds of clipping and the optimizer."""
     weights = list(model.parameters())
     optimizer = build_optimizer(list(model.named_parameters()), config.train)
     for weight in weights:
@@ -242,7 +242,7 @@ def _seconds(precision: Precision) -> float:
 
 
 def _forward_flops(model: AcousticModel, run: Callable[[], Tensor], precision: Precision) -> int:
-    """Multiplications and additions: two for each weight and place where it is used."""
+    """Return operations: a multiplication and addition for each use of a weight."""
     total = 0
 
     def count(layer: nn.Module, _: Any, output: Any) -> None:

@@ -169,7 +169,7 @@ def part_bytes(run: TrainingRun) -> float:
 
 
 def _together(waits: Sequence[Floats]) -> Floats:
-    """(K, L), of the steps that all have."""
+    """Return waits (K, L) of the steps that all learners have."""
     return np.stack([of_one[: min(map(len, waits))] for of_one in waits], axis=1)
 
 

@@ -281,7 +281,7 @@ def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
 
 
 def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool, message_s: float = 0.0) -> float:
-    """Seconds by which a step is longer since the learners of a node share its cores.
+    """Return the seconds added to a step by sharing a node's cores.
 
     Messages within the node that a step waits `message_s` for are copies, which need a core as well.
     """
@@ -295,7 +295,7 @@ def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: 
 
 
 def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
-    """(L,), by which learners wait longer for a core than one that is not slow.
+    """Return factors (L,) by which slow learners wait longer for a core.
 
     All that a slow one does is stretched. Of those that want cores `together` all wait for the last, but a slow one
     comes in any place, for half of that on average.
@@ -306,7 +306,7 @@ def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
 
 
 def draw_loading(scenario: Scenario, num_learners: int) -> Floats:
-    """(L, PERIOD) seconds to read a batch."""
+    """Return seconds to read a batch, (L, PERIOD)."""
     loading, seed = scenario.loading, scenario.job.seed
     if not loading.ms:
         return np.zeros((num_learners, PERIOD))

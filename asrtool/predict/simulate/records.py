@@ -58,7 +58,7 @@ def shorten(scenario: Scenario, num_learners: int) -> tuple[Scenario, float]:
 
 
 def write_training(scenario: Scenario, strategy: Choice, num_learners: int, path: Path, of_all: float) -> None:
-    """Simulate, and write what a training leaves behind into the folder `path`."""
+    """Simulate; write the files of a training into the folder `path`."""
     writer = Writer(scenario, num_learners)
     outcome = simulate(scenario, strategy, num_learners, writer.take)
     writer.report(outcome.seconds)

@@ -147,7 +147,7 @@ class Faults:
             raise ValueError(f"faults.join_h is {list(self.join_h)}, expected more than 0 hours")
 
     def lost_at(self) -> list[tuple[float, int]]:
-        """Seconds and learner of each of `lost`, in this order."""
+        """Return seconds and learner of each of `lost`, sorted by time."""
         pairs = (_pair("faults.lost", text, "", "") for text in self.lost)
         return sorted((3600 * hours, int(learner)) for learner, hours in pairs)
 

@@ -188,7 +188,7 @@ def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Percentages are of the time of all learners."""
+    """Return a table; percentages are of the time of all learners."""
     has_published = any(row.published_h for row in rows)
     cells = []
     for row in rows:

@@ -208,5 +208,5 @@ def _rounds_a_round(system: System) -> float:
 
 
 def _root_of(a: float, b: float) -> float:
-    """The positive x with a x^2 + b x = 1."""
+    """Return the positive x with a x^2 + b x = 1."""
     return 2 / (b + math.sqrt(b**2 + 4 * a))

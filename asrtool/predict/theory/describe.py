@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_text(found: TheoryResult) -> str:
-    """A paragraph for each question, with figures in a table."""
+    """Format a paragraph for each question, with figures in a table."""
     blocks = (_about(found), _mixing(found), _staleness(found), _constants(found), _bounds(found), _stability(found))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 

@@ -76,7 +76,7 @@ class Measured:
     num_groups: int  # of batches, as many learners
 
     def constants(self) -> Constants:
-        """Constants for the bounds: the larger ones, since they hold on the whole way.
+        """Return constants for the bounds: the larger of begin and trained.
 
         No loss is below 0; between learners 0 if not significant.
         """
@@ -202,7 +202,7 @@ class Losses:
 
 
 def weights_of(model: torch.nn.Module) -> Tensor:
-    """(P,), a copy of those that are trained."""
+    """Return a copy of the trainable weights, (P,)."""
     return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad]).clone()
 
 

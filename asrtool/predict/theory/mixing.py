@@ -86,19 +86,19 @@ def rate_of_any_ring(num_replicas: int) -> float:
 
 
 def rate_of_step(system: System) -> float:
-    """`rate` of one step of any replica, where they exchange one after the other."""
+    """Return `rate` of one step of any replica, if they exchange in turn."""
     return _second(moments_of_step(system)[1])
 
 
 def moments_of_step(system: System) -> tuple[Floats, Floats]:
-    """E[T] and E[T T'] of a step of any replica, which one by speed."""
+    """Return E[T] and E[T T'] of a step of a replica drawn by speed."""
     b, num = system.weight, system.num_replicas
     laplacian = laplacian_of(system.speeds_N[:, None] * system.partners_NN) / system.speeds_N.sum()
     return np.eye(num) - b * laplacian, np.eye(num) - 2 * b * (1 - b) * laplacian
 
 
 def laplacian_of(rates_NN: Floats) -> Floats:
-    """The sum of rates_NN[i, j] (e_i - e_j)(e_i - e_j)'."""
+    """Return the sum of rates_NN[i, j] (e_i - e_j)(e_i - e_j)'."""
     both = rates_NN + rates_NN.T
     laplacian: Floats = np.diag(both.sum(axis=0)) - both
     return laplacian

@@ -37,7 +37,7 @@ class Trajectory:
     distance_K: Floats  # 1/N sum |w^i - mean w|^2
 
     def mean_gradient_K(self) -> Floats:
-        """The mean over the steps up to each: what the bounds are about."""
+        """Return the mean up to each step, which the bounds limit."""
         means_K: Floats = np.cumsum(self.gradient_K) / np.arange(1, len(self.gradient_K) + 1)
         return means_K
 
@@ -98,7 +98,7 @@ def _are_weights(system: System, in_rounds: bool) -> Floats:
 
 
 def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
-    """W <- W T - rate (beta W + noise)."""
+    """Yield steps W <- W T - rate (beta W + noise)."""
     num = system.num_replicas
     # with one copy of the weights, gradients are averaged
     noise = np.full((1, system.num_steppers), -rate / system.num_steppers) if num == 1 else -rate * np.eye(num)

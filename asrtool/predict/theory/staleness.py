@@ -43,7 +43,7 @@ class Staleness:
         return int(np.flatnonzero(beyond_S >= SEEN)[-1])
 
     def quantile(self, fraction: float) -> int:
-        """The smallest s such that at least `fraction` of the updates have at most s."""
+        """Return the smallest s not exceeded by at least `fraction` of the updates."""
         return int(np.searchsorted(np.cumsum(self.fractions), fraction - NEGLIGIBLE))
 
 

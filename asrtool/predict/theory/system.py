@@ -121,7 +121,7 @@ class System:
         return [self.ring_at(step) for step in range(num_steps)]
 
     def ring_at(self, step: int) -> list[int]:
-        """The order of one step."""
+        """Return the ring order of one step."""
         return list(registry.load("ring", self.ring)(self.num_replicas, step, self.seed))
 
     @functools.cached_property

@@ -175,7 +175,7 @@ class VirtualLearners:
 
 
 def check_virtual(job: Job) -> None:
-    """AsrtoolError where virtual learners cannot train as `job` says."""
+    """Raise AsrtoolError if virtual learners cannot train `job`."""
     settings = job.optimisation
     if settings.ema_decay:
         what = f"{settings.section}.ema_decay is {settings.ema_decay:g}: virtual learners keep no average over time"

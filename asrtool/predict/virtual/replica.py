@@ -62,7 +62,7 @@ class Assigned:
         return Trained(begin, self.plan.place(found.epoch, found.slots.stop))
 
     def rate(self, trained: Trained) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         return self.rates.after(trained.after.samples, self.dev_losses if self.rates.needs_dev else ())
 
     def divisor(self, group: Sequence[Trained]) -> float:
@@ -152,7 +152,7 @@ class Replica:
         self.statistics[place].copy_(self.buffers_B)
 
     def apply(self, group: Sequence[Trained]) -> None:
-        """The update of the gradients in the model, to the weights that it lies in."""
+        """Update the weights by the gradients in the model."""
         norm = self.update.step()
         for trained in group:
             trained.grad_norm = norm
@@ -183,7 +183,7 @@ class Rule(ABC):
 
     @abstractmethod
     def enter(self, learner: int, epoch: int) -> None:
-        """A learner has ended all its steps before `epoch`: its part of the mean there."""
+        """Add the weights of a learner before its first step of `epoch` to the mean."""
 
 
 class Mean:
@@ -207,7 +207,7 @@ class Mean:
         self.sum_P[offset : offset + len(pull_P)].add_(pull_P, alpha=sign)
 
     def weights(self) -> Tensor:
-        """The mean, float32."""
+        """Return the mean, float32."""
         return (self.sum_P / self.num_replicas).float()
 
     def consensus(self) -> ConsensusMetrics:

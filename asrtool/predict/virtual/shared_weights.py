@@ -111,7 +111,7 @@ class Hogwild(Rule):
         self.records: dict[int, Tensor] = {}  # weights by epoch that some have entered and others have not
 
     def begin(self, learner: int) -> None:
-        """The weights change meanwhile, so the gradient is computed now."""
+        """Compute the gradient now, since weights change before the end."""
         replica = self.replicas[learner]
         replica.compute([self.steps[learner]])
         self.gradients[learner] = [parameter.grad for parameter in replica.parameters]
