@@ -145,7 +145,7 @@ def check_files(*paths: Path) -> None:
     for path in paths:
         check_file_name(path)
         if next(not_own(path), None):
-            what = f"{path}: is there, and would be replaced although asrtool did not write it"
+            what = f"{path}: exists, and would be replaced although asrtool did not write it"
             raise AsrtoolError(what, "choose another place, or move that file")
 
 

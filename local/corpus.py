@@ -44,7 +44,7 @@ class Release:
 class Corpus(ABC):
     """Recordings with transcripts, to train on, to tune on, or to test on."""
 
-    in_mini: ClassVar[bool] = False  # whether local/mini/corpus.py makes one that can stand in for it
+    in_mini: ClassVar[bool] = False  # whether the mini corpus has a substitute for it
     train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
     licence: ClassVar[str] = ""  # of its data, for the card of a model that is trained on it
     shortened_samples: ClassVar[int] = 0  # of all channels, about, that its releases compress with shorten

@@ -89,7 +89,7 @@ def usable_audio(
             has_several = num_channels == 1 and isinstance(error, OtherChannels)
             not_mono += [path] if has_several else []
             drops.append(Drop(id_, "unusable audio", str(error) if has_several else error.what))
-    if not_mono:  # however few: who speaks on which channel is not known, so none is chosen
+    if not_mono:  # even if few: the speaker of each channel is unknown, so none is chosen
         what = f"{len(not_mono)} of {len(files)} audio files have several channels, the first is {not_mono[0]}"
         logging.warning("%s: %s: left out; %s", out, what, MAKE_MONO)
     return decode_shortened(good, out / "audio", drops)

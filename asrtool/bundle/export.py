@@ -39,7 +39,7 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
     or the disk is full.
     """
     if out.exists() and not is_archive(out):
-        raise AsrtoolError(f"{out}: is there, and is no bundle", "choose another name, or remove it first")
+        raise AsrtoolError(f"{out}: exists, and is no bundle", "choose another name, or remove it first")
     with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
         config = _with_methods(trained, methods)
         files = _converted(trained, config, Path(folder))

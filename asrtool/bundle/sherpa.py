@@ -66,7 +66,7 @@ class Normalised(nn.Module):
         mean_NTF, std_NTF = self.mean_F[None, None], self.std_F[None, None]
         if self.cmvn != "global":
             own_mean, own_std = _moments(x, x_lens)
-            # As in a set: a speaker, here all that is heard, who says little is normalised like all of the training set
+            # As in a set, a speaker with little speech is normalised by the whole training set; here all input is one
             is_long = x_lens[:, None, None] >= (MIN_SPEAKER_FRAMES if self.cmvn == "speaker" else 1)
             mean_NTF, std_NTF = torch.where(is_long, own_mean, mean_NTF), torch.where(is_long, own_std, std_NTF)
         return (x - mean_NTF) / std_NTF

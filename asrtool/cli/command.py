@@ -1,6 +1,6 @@
 """Commands whose help has options in groups, and ends with examples.
 
-What stands behind ``Example:`` or ``Examples:`` at the end of a docstring are command lines, one a line unless a line
+Lines after ``Example:`` or ``Examples:`` at the end of a docstring are command lines, one a line unless a line
 ends with a backslash; a test runs each of them.
 """
 

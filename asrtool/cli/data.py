@@ -137,7 +137,7 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
 def cut(model: Path, manifests: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
     """Cut the utterances of MANIFESTS/long at pauses that MODEL finds.
 
-    The pauses are found by forced alignment. Writes OUT/features, which are FEATURES with the pieces behind the
+    The pauses are found by forced alignment. Writes OUT/features, which are FEATURES with the pieces after the
     training set, OUT/pieces.tsv and OUT/dropped.tsv (utterances that could not be cut). Settings: data.max_duration_s,
     decode.batch_s, decode.num_jobs.
 

@@ -109,8 +109,8 @@ class LazyGroup(Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
-@click.option(DEBUG, is_flag=True, help="Show the traceback of an error; behind the command as well.")
-@click.option(QUIET, is_flag=True, help="Show warnings, errors and results only; behind the command as well.")
+@click.option(DEBUG, is_flag=True, help="Show the traceback of an error; also after the command.")
+@click.option(QUIET, is_flag=True, help="Show warnings, errors and results only; also after the command.")
 @click.version_option(package_name="asrtool")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:

@@ -31,7 +31,7 @@ OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --
 
 
 class WorkFolder(click.Path):
-    """A folder that is there or may be made."""
+    """Folder that exists or can be made."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse an empty text, which would be the current folder, and what is no folder."""
@@ -74,7 +74,7 @@ class WorkFolder(click.Path):
 @click.option(
     "--work",
     type=WorkFolder(),
-    help="Where all is written.  [default: exp/ of the recipe; for one that was installed with asrtool, ./exp/NAME]",
+    help="Where all is written.  [default: exp/ of the recipe; for a built-in recipe, ./exp/NAME]",
 )
 @click.option("--unset", metavar="KEY", multiple=True, help="Drop a --set that --work was made with.  [default: none]")
 def run(

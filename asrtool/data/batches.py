@@ -161,7 +161,7 @@ def pad_feats(
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
     """Cut `order` into the longest runs that fit a batch with their padding.
 
-    An utterance without frames counts as one frame; one that is too long is alone. Runs are arrays: an epoch of seven
+    An utterance without frames counts as one frame; a too long utterance is alone. Runs are arrays: an epoch of seven
     million utterances takes 28 MB, tuples of integers ten times that.
     """
     begins: list[int] = []

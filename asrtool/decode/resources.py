@@ -136,7 +136,7 @@ def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
     """Raise AsrtoolError unless label i + 1 of the table `path` is token i."""
     _, *labels = read_symbols(path, "graph")
     if BACKOFF in labels[len(pieces) :]:
-        del labels[labels.index(BACKOFF, len(pieces)) :]  # it and the other symbols behind the tokens
+        del labels[labels.index(BACKOFF, len(pieces)) :]  # it and the other symbols after the tokens
     for i, (found, expected) in enumerate(zip_longest(labels, pieces, fillvalue="nothing"), 1):
         if found != expected:
             raise AsrtoolError(

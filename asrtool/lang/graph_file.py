@@ -126,7 +126,7 @@ def _are_states(states: np.ndarray, num_arcs: int) -> bool:
         ends[-1] == num_arcs
         and (states["begin"] == ends - states["num_arcs"]).all()
         and (states["epsilons"] <= states["num_arcs"][:, None]).all()
-        and (states["final"] > -np.inf).all()  # nor nan
+        and (states["final"] > -np.inf).all()  # not NaN either
     )
 
 

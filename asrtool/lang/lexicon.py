@@ -71,7 +71,7 @@ def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> lis
     """Read the pronunciations of ``lexicon.txt``.
 
     Raises AsrtoolError naming file and line of a word without tokens, of a word not among `words` or a token not
-    among `tokens`, and of a pronunciation that is there twice.
+    among `tokens`, and of a repeated pronunciation.
     """
     known_words, known_tokens = set(words), set(tokens)
     lexicon: dict[Pronunciation, int] = {}

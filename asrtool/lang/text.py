@@ -99,5 +99,5 @@ def read_symbols(path: Path, made_by: str) -> list[str]:
         raise AsrtoolError(f"{path}: empty, expected one symbol and its number a line", again)
     if len(set(symbols)) < len(symbols):
         twice = next(symbol for symbol in symbols if symbols.count(symbol) > 1)
-        raise AsrtoolError(f"{path}: {twice} is there twice, expected each symbol once", again)
+        raise AsrtoolError(f"{path}: {twice} occurs twice, expected each symbol once", again)
     return symbols

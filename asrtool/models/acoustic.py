@@ -85,7 +85,7 @@ class Objective(nn.Module, ABC):
     use its scores (`searches`) and the stages whose outputs it needs (`needs`).
     """
 
-    targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what an own source has
+    targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what a custom source has
     views: int = 1  # or 2: copies of each utterance, masked differently, that a step of training compares
 
     @abstractmethod
@@ -190,7 +190,7 @@ class AcousticModel(nn.Module):
             raise AsrtoolError(what, "train one without deltas to use it while somebody speaks")
         if not self.encoder.streams:
             what = f"{_path_of(self.encoder)} with these settings needs whole utterances"
-            hint = "train one that does not: model.lstm with bidirectional = false and conv_channels = 0"
+            hint = "train another model: model.lstm with bidirectional = false and conv_channels = 0"
             raise AsrtoolError(what, hint)
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:

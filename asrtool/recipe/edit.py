@@ -23,7 +23,7 @@ def replace(stages: Sequence[Stage], stage: Stage) -> Stages:
 def insert(stages: Sequence[Stage], stage: Stage, after: str) -> Stages:
     """Return `stages` with `stage` after the one called `after`.
 
-    Raises AsrtoolError when there is no such stage, and when there is one of the name of `stage`.
+    Raises AsrtoolError if there is no such stage, or already one with the name of `stage`.
     """
     if stage.name in [other.name for other in stages]:
         raise AsrtoolError(f"insert: there is a stage {stage.name} already", "replace it, or choose another name")

@@ -114,7 +114,7 @@ def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO)
     waiting.register(read_end, select.POLLIN)
     line = b""
     while True:
-        ended = process.poll() is not None  # asked first: what it wrote before it ended is there to be read then
+        ended = process.poll() is not None  # checked before reading, so that all output up to the end is read
         if not waiting.poll(1000 * POLL_S):
             if ended:
                 break

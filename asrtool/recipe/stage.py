@@ -36,7 +36,7 @@ class Stage:
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
     resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
     optional: bool = False  # on only where a component that the settings choose needs it
-    aside: bool = False  # takes a letter behind the number of the stage before it, so that the others keep theirs
+    aside: bool = False  # numbered by a letter after the previous stage's number, so that other numbers stay
     when: str = ""  # a setting, section.key: where it is false or empty the stage is off, and so is what it makes
 
     @property

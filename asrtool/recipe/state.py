@@ -190,7 +190,7 @@ def audio_digests(run: Run, stage: Stage) -> dict[str, str]:
         try:
             audio = run.find_audio(run.work / folder)
             paths = sorted(set(contents.outside(audio, _made_in(run, folder), known)))
-        except AsrtoolError:  # who reads the manifest says what it is
+        except AsrtoolError:  # reported by the command that reads the manifest
             found[name] = "unknown"
             continue
         digest = hashlib.sha256()

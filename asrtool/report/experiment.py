@@ -53,7 +53,7 @@ class Experiment:
         return next((item for item in self.sets.test if item.name == name), EvaluationSet(name))
 
     def title(self, name: str) -> str:
-        """Return the title of a set; a known one only if it is whole."""
+        """Return the title of a set; the published one only if the set is whole."""
         item = self.evaluation(name)
         title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
         return name_of(next(iter(self.scores[name].values())), title)

@@ -40,7 +40,7 @@ def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
     """
     text = lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.location))
     words = split(text)
-    if words and not text.startswith("  "):  # csrfilt takes the first space away and writes the rest behind the time
+    if words and not text.startswith("  "):  # csrfilt drops the first space and writes the rest after the time
         segment.location.fail(
             f"a rule makes {words[0]!r} of the space before the first word, which SCTK joins to END",
             "rules whose source begins with a letter, [A] => [B] / [ ] __ [ ]",
@@ -56,7 +56,7 @@ class CtmFilter:
         self._known: dict[tuple[str, bool], _Filtered] = {}
 
     def apply(self, words: Iterable[CtmWord]) -> list[HypWord]:
-        """Return the filtered words of one side; AsrtoolError for one that cannot be read."""
+        """Return the filtered words of one side; AsrtoolError if one cannot be read."""
         filtered_words: list[HypWord] = []
         for word in words:
             key = word.word, word.confidence != ""

@@ -57,7 +57,7 @@ def check_end(path: Path | str, text: str, is_moved: Callable[[], bool]) -> None
     """
     if not text.endswith("\n") and is_moved():
         lines = to_lines(text)
-        what = f"no line feed behind {lines[-1].strip()!r}"
+        what = f"no line feed after {lines[-1].strip()!r}"
         Location(Path(path), len(lines)).fail(what, "one at the end of the file")
 
 

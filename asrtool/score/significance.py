@@ -132,7 +132,7 @@ def count_stretches(one: str, two: str) -> list[tuple[int, int]]:
     """
     stretches = []
     a = b = 0
-    last = 0, 0  # the last word that is correct in both and not behind the errors at hand
+    last = 0, 0  # the last word that is correct in both and not after the current errors
     num_good: int | None = None  # in a row since the last error; None outside a stretch
     while a < len(one):
         next_a, next_b = _skip_insertions(one, a), _skip_insertions(two, b)

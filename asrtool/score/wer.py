@@ -107,7 +107,7 @@ def score_wer(ref: Path | str | Sequence[str], hyp: Path | str | Sequence[str]) 
 def _by_first_word(utterances: dict[str, Utterance]) -> dict[str, Utterance]:
     """Return plain lines by their first words, or nothing.
 
-    Nothing if a word is there twice, or if utterances have ids.
+    Return nothing if a word occurs twice, or if utterances have ids.
     """
     lines = [line.text.strip(" \t").split(None, 1) for id_, line in utterances.items() if id_.startswith(_LINE)]
     by_word = {words[0]: _of_speaker(words[0], "".join(words[1:])) for words in lines if words}

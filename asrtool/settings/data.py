@@ -181,7 +181,7 @@ class Features:
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
-    executor: str = "local"  # who computes shards: local processes, or dask:ADDRESS, the workers of a Dask scheduler
+    executor: str = "local"  # shards are computed by local processes, or dask:ADDRESS, the workers of a Dask scheduler
 
     def __post_init__(self) -> None:
         check_executor("features.executor", self.executor)

@@ -27,7 +27,7 @@ class Decode:
     methods: tuple[Choice, ...] = choices("search", "greedy", "beam", "graph")  # search methods, in the order reported
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
     num_jobs: int = 0  # processes; 0 is one per core
-    executor: str = "local"  # who decodes: local processes, or dask:ADDRESS, the workers of a Dask scheduler
+    executor: str = "local"  # decoding by local processes, or dask:ADDRESS, the workers of a Dask scheduler
 
     def __post_init__(self) -> None:
         if not self.methods:

@@ -32,7 +32,7 @@ class Distributed:
     reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
     interface: str = ""  # network of all learners, by name or subnet; empty is the one on the way to the rendezvous
     timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
-    on_stop: str = "all"  # who stops when a learner of several hosts is asked to: all; or leave, that one alone
+    on_stop: str = "all"  # learners that stop if one of several hosts is asked to: all; leave: that learner alone
 
     @property
     def survives(self) -> bool:

@@ -131,7 +131,7 @@ def _origin(given: Given, *key: str) -> str:
 
 
 def meanings(settings: type) -> dict[str, str]:
-    """Field -> the comment behind it, of a dataclass and its bases."""
+    """Return field -> its comment, of a dataclass and its bases."""
     comments: dict[str, str] = {}
     for base in reversed([base for base in settings.__mro__ if is_dataclass(base)]):
         comments |= _comments(textwrap.dedent(inspect.getsource(base)))
@@ -139,7 +139,7 @@ def meanings(settings: type) -> dict[str, str]:
 
 
 def _comments(source: str) -> dict[str, str]:
-    """Field -> the comment behind it, of the class in `source`."""
+    """Return field -> its comment, of the class in `source`."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     by_line = {token.end[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
     found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.AnnAssign)]

@@ -31,11 +31,11 @@ class Lstm:
     hidden_size: int = 256  # cells a direction
     bidirectional: bool = True  # otherwise a row depends on no later one; by convolutions on two
     projection_size: int = 0  # size of the recurrent projection of each direction; 0: none
-    bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
+    bottleneck_size: int = 0  # values of a linear layer after the last LSTM; 0 is none
     stack_frames: int = 3  # feature frames that make a row
     conv_channels: int = 0  # channels of two convolutions that make a row; 0: frames are stacked
     layer_norm: bool = True  # whether the output of each layer is normalised
-    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+    dropout: float = 0.1  # fraction of the values after a layer that are zeroed in training
     sequence_dropout: bool = False  # drop the same values in all frames of an utterance
     weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
     residual: bool = False  # whether the input of each layer but the first is added to its output
@@ -75,7 +75,7 @@ class DeepSpeech2:
     hidden_size: int = 512  # cells a direction
     bidirectional: bool = True  # otherwise later frames count as far as the convolutions and `lookahead` see
     lookahead: int = 10  # rows of two frames ahead that a last convolution sees, where it is not bidirectional
-    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+    dropout: float = 0.1  # fraction of the values after a layer that are zeroed in training
 
     def __post_init__(self) -> None:
         between("model.deepspeech2.num_channels", self.num_channels, 1, 1024)
@@ -120,7 +120,7 @@ class WordLstm:
     num_layers: int = 2  # of LSTM
     hidden_size: int = 512  # cells of a layer
     projection_size: int = 0  # values of a word, and of the output of a layer, within the recurrence; 0: `hidden_size`
-    dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
+    dropout: float = 0.3  # fraction of the values after a layer that are zeroed in training
 
     def __post_init__(self) -> None:
         at_least(1, "nnlm.word-lstm", self, "num_layers", "hidden_size")
@@ -275,7 +275,7 @@ class Attention:
     hidden_size: int = 256  # cells of each of the two decoder layers, and size of a token's embedding
     attention_size: int = 128  # size of the hidden layer that scores a row
     kernel_size: int = 15  # rows, odd, of the convolution over the previous attention weights
-    dropout: float = 0.1  # fraction of the values of tokens and behind layers that are zeroed in training
+    dropout: float = 0.1  # fraction of the values of tokens and after layers that are zeroed in training
     weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
     label_smoothing: float = 0.1  # fraction of the target that is given to all tokens alike
     sampling: float = 0.0  # fraction of previous tokens drawn from the model in training: scheduled sampling

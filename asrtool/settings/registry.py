@@ -109,7 +109,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "attention-beam": ("asrtool.decode.search.attention:Beam", "asrtool.settings.decode:AttentionBeam"),
     },
 }
-# kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do
+# kind -> base class of custom components; other kinds accept anything callable
 PROTOCOLS = {
     "features": "asrtool.data.features.feature_type:FeatureType",
     "corpus": "asrtool.local.corpus:Corpus",
@@ -149,7 +149,7 @@ def load(kind: str, name: str) -> Any:
         return pkgutil.resolve_name(_entry(kind, name)[0])
     try:
         found = pkgutil.resolve_name(name)
-    except Exception as error:  # an own module: whatever it raises is reported in one line
+    except Exception as error:  # a custom module may raise anything, reported in one line
         hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
         reason = str(error).partition("\n")[0]
         raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {reason}", hint) from error

@@ -268,7 +268,7 @@ class _Section:
             return Choice(kind, name, settings(**values))
         except ValueError as error:
             raise ValueError(self._with_table(table, str(error))) from error
-        except TypeError as error:  # of an own class
+        except TypeError as error:  # of a custom class
             raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
 
     def _with_table(self, table: str, found: str) -> str:

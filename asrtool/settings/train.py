@@ -82,7 +82,7 @@ class Train(Optimisation):
     batch_s: float = 120.0  # seconds of speech in a batch, padding included; 0: as many as suit the speech
     max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
     pipeline_stages: int = 1  # devices of a learner, with neighbouring layers of the model on each
-    micro_batches: int = 8  # of a batch, which pass the stages one behind the other, where there are several
+    micro_batches: int = 8  # of a batch, which pass the stages in turn, if there are several
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
     sequence_noise: float = 0.0  # fraction of the utterances of a batch that another one of it is added to

@@ -155,11 +155,11 @@ class Trained:
         before the cut.
         """
         found = dataclasses.replace(self, trained=list(self.trained))
-        for line, behind in _lines(out, rank, self.record_bytes, end):
+        for line, end_of_line in _lines(out, rank, self.record_bytes, end):
             if line["step"] > last_step:
                 break
             found.add((line["epoch"] - 1, line["batch"]), line["utterances"], line["frames"], line["padded_frames"])
-            found.record_bytes = behind
+            found.record_bytes = end_of_line
         return found
 
     def add(self, batch: tuple[int, int], samples: int, frames: int, padded_frames: int) -> None:
@@ -232,8 +232,8 @@ class Ledger:
         """
         self._origins |= {origin.epoch: origin for origin in state.origins}
         while self._epoch < state.epoch:
-            ended, behind = self._origins[self._epoch], self._origins[self._epoch + 1]
-            self._extend(ended.batch + behind.number - ended.number)
+            ended, following = self._origins[self._epoch], self._origins[self._epoch + 1]
+            self._extend(ended.batch + following.number - ended.number)
             self._epoch, self._end = self._epoch + 1, 0
         for span in joined(trained):
             self._add(span)

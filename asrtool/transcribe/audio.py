@@ -242,13 +242,13 @@ def _known(path: Path) -> soundfile.SoundFile | None:
 def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
     if not file.frames and source.path.stat().st_size > LARGEST_HEADER:
         logging.warning(
-            "%s: its header declares no audio, but %d bytes lie behind it, as where a recorder has died: sox"
+            "%s: its header declares no audio, but %d bytes follow it, as after a recorder died: sox"
             " --ignore-length IN OUT makes a whole file of it", source.title, source.path.stat().st_size,
         )  # fmt: skip
 
 
 def _of_parts(source: _Source, parts: list[Part], block_s: float) -> Sound:
-    """Read joined files one after the other, or the rest of one that is cut off."""
+    """Read joined files one after the other, or the rest of a cut-off file."""
     num_samples, rate_hz, num_channels = kind_of(source.path, parts)
     is_whole = not any(part.fault for part in parts)
     num_heard = 0

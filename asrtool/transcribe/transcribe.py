@@ -211,8 +211,8 @@ def find_audio(paths: Iterable[str]) -> list[Audio]:
 def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
     """Make the folders that `transcribe_all` writes to.
 
-    Raises AsrtoolError where two files would be written to one, where one that asrtool did not write would be replaced,
-    such as a transcript by hand, and where none can be written.
+    Raises AsrtoolError if two transcripts would go to one file, if a file not written by asrtool would be replaced,
+    such as a manual transcript, and if none can be written.
     """
     seen: dict[str, str] = {}
     for each in audio:

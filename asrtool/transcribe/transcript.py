@@ -197,8 +197,9 @@ def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
 
 
 def _subtitle(transcript: Transcript, line: Line, words: Sequence[Word]) -> tuple[float, float, str]:
-    who = f"{channel_name(line.channel)}: " if transcript.num_channels > 1 else ""
-    return words[0].begin_s, max(words[-1].end_s, words[0].begin_s + 0.001), who + " ".join(word.text for word in words)
+    speaker = f"{channel_name(line.channel)}: " if transcript.num_channels > 1 else ""
+    text = speaker + " ".join(word.text for word in words)
+    return words[0].begin_s, max(words[-1].end_s, words[0].begin_s + 0.001), text
 
 
 def _time(seconds: float, point: str) -> str:

@@ -202,7 +202,7 @@ class CommonVoice(Corpus):
     roles = ROLES
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
-        """Write `out`/ROLE for each of train.tsv, dev.tsv and test.tsv that is there."""
+        """Write `out`/ROLE for each of train.tsv, dev.tsv and test.tsv in the folder."""
         from asrtool.local.layouts.manifest import prepare_manifest
 
         folder = find_file(corpus, COMMON_VOICE, COMMON_VOICE.holds[0]).parent

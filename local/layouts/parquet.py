@@ -124,7 +124,7 @@ def _bytes_of(value: Any) -> bytes | None:
 def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], others: set[Path]) -> Path:
     """Write the audio of a row to `folder`, named by the row or by file and number.
 
-    Raises AsrtoolError if a file of `others` is there, which asrtool did not write.
+    Raises AsrtoolError if a file of `others`, which asrtool did not write, is in the way.
     """
     data = _bytes_of(value) or b""
     original = (value.get("path") or "") if isinstance(value, dict) else ""

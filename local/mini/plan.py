@@ -20,7 +20,7 @@ from asrtool.local.mini.telephone import LineQuality
 class Pool:
     """Variants and accents to draw voices from."""
 
-    variants: tuple[str, ...]  # one that stands twice is drawn twice as often
+    variants: tuple[str, ...]  # a repeated variant is drawn twice as often
     accents: tuple[str, ...]
     rates_wpm: tuple[int, int]
 

@@ -66,7 +66,7 @@ def collect_corpora(
 
 
 def _alternatives(named: Sequence[CorpusInRoles], missing: Sequence[Release]) -> str:
-    """Return advice for those who lack a release."""
+    """Return advice for missing releases."""
     for_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
     advice = ", or leave out the further text with --set lm.extra_text=[]" if {*missing} & {*for_text} else ""
     in_mini = all(item.corpus.in_mini for item in named)

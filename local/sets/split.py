@@ -97,7 +97,7 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
             raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
         part.is_dev = np.isin(part.rows["recording"], [i for i, id_ in enumerate(part.ids) if id_ in chosen])
     own = {part.name: part.speakers_of(part.is_dev & part.is_fit) for part in parts}
-    held_out = set().union(*own.values()) - {None}  # who has no name is another person in another corpus
+    held_out = set().union(*own.values()) - {None}  # unnamed speakers of different corpora are different
     for part in parts:
         part.is_known = ~part.is_dev & part.is_of(own[part.name] | held_out)
     if not any((part.is_training & part.is_fit).any() for part in parts):

@@ -95,7 +95,7 @@ def _words(text: str, marks: str) -> list[str]:
     formats = (*JOINERS, ZERO_WIDTH_SPACE)  # other ones, such as soft hyphens, are left out
     visible = [c for c in text.translate(TYPOGRAPHIC) if c in formats or unicodedata.category(c) != "Cf"]
     parts = [unicodedata.category(c)[0] in "LMN" for c in visible]  # letters, combining marks and digits
-    inner = [False, *(before and behind for before, behind in zip(parts, parts[2:], strict=False)), False]
+    inner = [False, *(before and after for before, after in zip(parts, parts[2:], strict=False)), False]
     kept = []
     for character, is_part, is_inner in zip(visible, parts, inner, strict=False):
         if is_part or (is_inner and (character in marks or character in JOINERS)):

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
-STREAMED = 0x7FFF0000  # bytes from which a size stands for one that was not known: sox and ffmpeg write it to pipes
+STREAMED = 0x7FFF0000  # bytes: sizes from here on mean unknown; sox and ffmpeg write them to pipes
 KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),

@@ -17,7 +17,7 @@ from asrtool.data.audio.joined import parts_of, why_not_whole
 from asrtool.errors import AsrtoolError
 
 SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".aiff")
-BLOCK = 2**16  # samples read at a time in search of one that is not zero
+BLOCK = 2**16  # samples read at a time to find a sample that is not zero
 
 
 @dataclass(frozen=True)

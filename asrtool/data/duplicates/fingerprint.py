@@ -28,8 +28,8 @@ REACH = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
 NEAREST_S, FARTHEST_S = 0.08, 1.2  # of the other two peaks of a triplet from its first one
-FAN = 3  # peaks behind the first one that are paired, the highest: they outlive codecs, whatever lies between
-AHEAD = 64  # peaks behind the first one that are looked at
+FAN = 3  # peaks after the first one that are paired: the highest, which survive codecs
+AHEAD = 64  # peaks after the first one that are candidates
 
 # How finely what is the same at every speed is kept, in cells: the logarithms of both ratios of frequencies, the ratio
 # of times, the logarithm of the cycles of the first peak's frequency from it to the last one.
@@ -45,7 +45,7 @@ LARGEST_CHANGE = 0.17  # octaves of frequency between what is matched: a factor 
 class Triplets:
     """Triplets of one or many utterances; arrays of one length."""
 
-    keys_H: np.ndarray  # int64: the cell, and behind it, in PITCH_BITS, the pitch
+    keys_H: np.ndarray  # int64: the cell, then the pitch in the last PITCH_BITS
     times_H: np.ndarray  # float32: seconds of the first peak
     owners_H: np.ndarray  # int32: number of the utterance
 
@@ -156,7 +156,7 @@ def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndar
     Each peak is joined with two of the FAN highest after it in its utterance.
     """
     num = len(seconds_P)
-    line_P = seconds_P + owners_P * 2.0**20  # of all utterances one behind the other, far apart
+    line_P = seconds_P + owners_P * 2.0**20  # of all utterances in a row, far apart
     behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(AHEAD)
     clipped_PK = np.minimum(behind_PK, max(0, num - 1))
     near_PK = (behind_PK < num) & (line_P[clipped_PK] - line_P[:, None] < FARTHEST_S)

@@ -171,7 +171,7 @@ class Utterances:
 
     manifests: Path
     sets: Sequence[str]
-    begins: list[int]  # number of the first one of each set, and behind the last one
+    begins: list[int]  # number of the first utterance of each set, and of all utterances
     recordings: list[Entry]  # of all sets
     recording: np.ndarray  # int32, its place among them
     channel: np.ndarray  # int32
@@ -255,7 +255,7 @@ class Fingerprinted:
     """Files that `_write` wrote; peaks are read on demand, the index is mapped."""
 
     path: Path
-    begins: np.ndarray  # of the peaks of each utterance, and behind the last one
+    begins: np.ndarray  # of the peaks of each utterance, and the end of the last
     index: Triplets
 
     def peaks(self, number: int) -> np.ndarray:

@@ -216,7 +216,7 @@ def compute_missing(
             yield done[0]
     for _ in map_pieces(compute, merges):
         pass
-    if features.storage == "flac":  # who reads audio computes as they say
+    if features.storage == "flac":  # readers of audio compute features by these settings
         write_feature_settings(directory, dataclasses.replace(features, num_jobs=0, executor="local"))
 
 

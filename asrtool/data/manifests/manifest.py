@@ -157,7 +157,7 @@ def check_rejected_place(out: Path) -> None:
     """Raise AsrtoolError if another file has the place of the list of drops."""
     path = rejected(out)
     if path.exists() and not path.read_bytes().startswith(HEADING.encode()):
-        what = f"{path}: is there, is no list of what asrtool set aside, and could be replaced by one"
+        what = f"{path}: exists, is no list of rejected utterances by asrtool, and could be replaced by one"
         raise AsrtoolError(what, "choose another OUT, or move that file")
 
 
@@ -304,7 +304,7 @@ def parse_line(line: str) -> Entry:
     if not isinstance(entry, dict):
         raise ValueError(f"found {line.strip()[:20]!r}, expected an entry")
     if line[end:].strip():
-        raise ValueError(f"found {line[end:].strip()[:20]!r} behind an entry")
+        raise ValueError(f"found {line[end:].strip()[:20]!r} after an entry")
     return entry
 
 

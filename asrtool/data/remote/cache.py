@@ -48,7 +48,7 @@ class CachedSet:
     _looked: float = field(default_factory=time.monotonic)
 
     def open(self, name: str, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open a byte range of a file, fetched unless it is there.
+        """Open a byte range of a file; fetch it unless it is cached.
 
         Raises AsrtoolError if the server does not answer or refuses, lacks the file or a part of it, has another
         version, or the disk is full.
@@ -76,7 +76,7 @@ class CachedSet:
         return opened
 
     def _look(self) -> None:
-        """Check that the set is still the one that training began with."""
+        """Check that the set has not changed since training began."""
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -95,7 +95,7 @@ class CachedSet:
         except Changed as error:
             raise AsrtoolError(
                 f"{join(self.url, name)}: changed on the server while it was in use ({error})",
-                f"put other features at another address; to read what is there now, remove {self.path.parent}",
+                f"put other features at another address; to read the current features, remove {self.path.parent}",
             ) from error
 
 

@@ -39,7 +39,7 @@ Versions = Mapping[str, Version]  # of files by their names
 NUM_THREADS = 4  # parts of files fetched at a time
 Item = TypeVar("Item")
 Part = tuple[str, Span]  # the name of a file, which has {} for its number, and what of it
-NumbersOf = Callable[[int], Iterable[int]]  # a window: the numbers of its shards; none behind the last one
+NumbersOf = Callable[[int], Iterable[int]]  # window -> numbers of its shards; none after the last window
 
 
 def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = None) -> Path:

@@ -164,7 +164,7 @@ class ShardIndex(Sequence[Utterance]):
     @overload
     def __getitem__(self, i: slice) -> list[Utterance]: ...
     def __getitem__(self, i: int | slice) -> Utterance | list[Utterance]:
-        """Raises AsrtoolError when the file is not the one that the table was made of."""
+        """Read an utterance or a slice; AsrtoolError if the file does not fit its table."""
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         if not 0 <= i < len(self):
@@ -174,13 +174,13 @@ class ShardIndex(Sequence[Utterance]):
 
     def _read_shard(self, place: int) -> list[Utterance]:
         begin, end = self._begin[place : place + 2].tolist()
-        first, behind = self.first[place : place + 2].tolist()
+        first, end = self.first[place : place + 2].tolist()
         try:
             with open(self._path, "rb") as file:
                 file.seek(begin)
                 lines = file.read(end - begin).removesuffix(b"\n").decode().split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise AsrtoolError(f"{self._path}: no readable list of utterances", RERUN) from error
-        if len(lines) != behind - first:
+        if len(lines) != end - first:
             raise AsrtoolError(f"{self._path}: changed while it was in use", "run the same command again")
         return [parse_line(line, f"{self._path}:{number}") for number, line in enumerate(lines, first + 1)]

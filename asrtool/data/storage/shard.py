@@ -244,7 +244,7 @@ _ERRORS = (
 
 
 class _Lilcom:
-    """Compressed arrays, one behind the other, each in pieces of some hundred frames."""
+    """Concatenated compressed arrays, each in pieces of some hundred frames."""
 
     def __init__(self, directory: Path, span: Span, cuts: Sequence[Cut]) -> None:
         self._bytes, self._begin = open_span(directory, LILCOM, span), span.begin

@@ -113,7 +113,7 @@ def publish_shard(
     spans = {re.sub(r"\.\d+\.", ".{:06d}.", path.name): (0, _content_bytes(path)) for path in sorted(folder.iterdir())}
     content = {
         "lines": "".join(map(format_line, utterances)),
-        "moments": {who: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for who, m in moments.items()},
+        "moments": {key: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for key, m in moments.items()},
         "drops": [[drop.id, drop.reason, drop.detail] for drop in drops],
     }
     entry = Entry(*job, spans)
@@ -184,8 +184,8 @@ def read_records(directory: Path, numbers: range) -> Iterator[tuple[int, Entry, 
 def _record(line: bytes) -> Record:
     content = json.loads(line)
     moments = {
-        who: Moments(num, np.array(sums, dtype=np.float64), np.array(squares, dtype=np.float64))
-        for who, (num, sums, squares) in content["moments"].items()
+        speaker: Moments(num, np.array(sums, dtype=np.float64), np.array(squares, dtype=np.float64))
+        for speaker, (num, sums, squares) in content["moments"].items()
     }
     return Record(content["lines"], moments, [Drop(*drop) for drop in content["drops"]])
 

@@ -76,7 +76,7 @@ def original_id(utterance: Utterance) -> str:
 def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None:
     """Write the file of a set, of ids and texts, and their columns.
 
-    Raises AsrtoolError for one that a line has no room for.
+    Raises AsrtoolError for a line feed or, in an id, a tab.
     """
     path = directory / TRANSCRIPTS
     with write_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:

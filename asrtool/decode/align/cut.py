@@ -38,7 +38,7 @@ PIECES = "pieces.tsv"
 LEAST_S = 1.0  # of a piece
 PAUSE_S = 0.2  # shortest pause to cut at
 KEPT_S = 0.2  # of a pause on either side of a cut, at most
-WORST_NATS = 2.0  # a token, by which the best path of the text may fall behind the best of all
+WORST_NATS = 2.0  # a token, by which the best path of the text may be worse than the best of all
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def find_words(topology: Topology, frame_s: float, item: Item) -> list[Word] | t
         return "no alignment", path
     scores_TV, tokenized = item
     spans = topology.spans(path, scores_TV)
-    behind = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / max(len(spans), 1)
-    if behind > WORST_NATS:
-        return "text unlike audio", f"{behind:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
+    gap_nats = float((scores_TV.max(axis=1) - scores_TV[np.arange(len(path)), path]).sum()) / max(len(spans), 1)
+    if gap_nats > WORST_NATS:
+        return "text unlike audio", f"{gap_nats:.1f} nats a token behind the best path, {WORST_NATS:g} allowed"
     return place_words(group_by_words(spans, tokenized), frame_s, len(scores_TV), topology.margin_s)
 
 
@@ -117,7 +117,7 @@ def cut_run(
 ) -> None:
     """Cut the utterances of `manifests`/long by `model`, and write the folder `out`.
 
-    `out`/features are `features` with the pieces behind the training set; `out`/pieces.tsv lists these,
+    `out`/features are `features` with the pieces after the training set; `out`/pieces.tsv lists these,
     `out`/dropped.tsv the utterances that could not be cut. Raises AsrtoolError when an input is missing or broken, and
     when parts do not belong together.
     """

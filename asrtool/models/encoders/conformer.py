@@ -144,7 +144,7 @@ def feed_forward(size: int, inner_size: int, dropout: float) -> nn.Sequential:
 class Convolution(nn.Module):
     """Over time within each channel, between two linear layers over the channels.
 
-    The paper normalises over the batch behind it; here each row is by itself (LayerNorm), so what an utterance gives
+    The paper normalises its output over the batch; here each row is by itself (LayerNorm), so what an utterance gives
     depends neither on others nor on padding, and learners share no statistics.
     """
 

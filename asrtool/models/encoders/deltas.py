@@ -5,7 +5,7 @@ Of the frames f the first order is
     d(t) = sum over n = -2 ... 2 of n f(t + n) / 10
 
 (the regression of the HTK book, section 5.9, over a window of 2), the second the same weights applied twice. Before the
-first and behind the last frame of an utterance these are repeated.
+first and after the last frame of an utterance these are repeated.
 
 Letters in names: N utterances, T frames, F features of a frame.
 """

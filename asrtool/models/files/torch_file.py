@@ -50,7 +50,7 @@ class _Archive:
         self.file = file
         self.hash = hashlib.sha256()
         self.held = b""  # the last two bytes written: at the end they are the length of the archive's comment
-        self.num_held = 0  # bytes since the last ones that were sent to the disk
+        self.num_held = 0  # bytes that were not sent to the disk yet
         self.error: BaseException | None = None
 
     def write(self, data: memoryview) -> int:

@@ -26,7 +26,7 @@ from asrtool.settings.toml_files import load_section
 
 FORMAT = 2
 UNK = "<unk>"
-EDGE = "<s>"  # stands before the first word and behind the last one
+EDGE = "<s>"  # before the first word and after the last one
 MOST_WORDS = 8192  # of sentences that are scored together: their hidden rows and gates fit into a few hundred MiB
 
 
@@ -260,7 +260,7 @@ def make_word_tree(sentences: Sequence[Sequence[int]], edge: int) -> WordTree:
     words_NT[np.arange(words_NT.shape[1]) < lens_N[:, None]] = [word for words in sentences for word in words]
     order_N = np.lexsort(words_NT.T[::-1]) if words_NT.shape[1] else np.arange(len(sentences))
     sorted_NT = words_NT[order_N]
-    # Beginnings that are alike are neighbours now, so one that differs from that of the row above is new.
+    # Equal prefixes are neighbours now, so a prefix that differs from the row above is new.
     new_NT = np.ones_like(sorted_NT, dtype=bool)
     new_NT[1:] = np.logical_or.accumulate(sorted_NT[1:] != sorted_NT[:-1], axis=1)
     new_NT &= sorted_NT >= 0

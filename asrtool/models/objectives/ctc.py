@@ -26,7 +26,7 @@ class Ctc(Objective):
 
     def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
-        self.consistency: float = getattr(settings, "consistency", 0.0)  # an own objective may have no settings
+        self.consistency: float = getattr(settings, "consistency", 0.0)  # a custom objective may have no settings
         self.views = 2 if self.consistency else 1
         self.output = nn.Linear(num_channels, num_tokens)
 

@@ -31,7 +31,7 @@ class LeafGraph:
     first_S: np.ndarray  # leaf of the first row of the token
     further_S: np.ndarray  # leaf of all others
     begin_S: np.ndarray  # of the first token of an utterance
-    end_S: np.ndarray  # of the end of the utterance behind it
+    end_S: np.ndarray  # of the utterance ending after it
     share_S: np.ndarray  # of all tokens of training
     sources_A: np.ndarray  # of arcs: the state
     targets_A: np.ndarray  # the next one
@@ -178,14 +178,14 @@ def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int
 def count_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct n-grams (K, O) and their counts (K,).
 
-    Before the tokens of an utterance stand beginnings, token `num_tokens`, behind them its end, the token after that.
+    Utterances are padded: start tokens `num_tokens` before them, and the end token `num_tokens` + 1 after them.
     """
     base = num_tokens + 2
     assert base**order < 2**63, f"{num_tokens} tokens, order {order}"
-    before, behind = np.full(order - 1, num_tokens), np.array([num_tokens + 1])
+    before, after = np.full(order - 1, num_tokens), np.array([num_tokens + 1])
     keys_K, counts_K = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for piece in _pieces(sequences):
-        padded = np.concatenate([part for tokens_U in piece for part in (before, tokens_U, behind)]).astype(np.int64)
+        padded = np.concatenate([part for tokens_U in piece for part in (before, tokens_U, after)]).astype(np.int64)
         keys = sum(padded[i : len(padded) - order + 1 + i] * base ** (order - 1 - i) for i in range(order))
         is_whole = np.concatenate([np.arange(len(tokens_U) + order) <= len(tokens_U) for tokens_U in piece])
         found, times = np.unique(keys[is_whole[: len(keys)]], return_counts=True)

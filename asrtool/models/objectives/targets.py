@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Targets:
-    """Sequences of targets, one behind the other."""
+    """Sequences of targets, concatenated."""
 
     values: np.ndarray  # of all, unsigned integers
     ends: np.ndarray  # (N + 1,) uint64: where each ends; the first one is 0, where they begin
@@ -38,7 +38,7 @@ class Targets:
 
     def repeats(self) -> np.ndarray:
         """Return the number of targets equal to their predecessor, (N,) int64."""
-        places = np.flatnonzero(self.values[1:] == self.values[:-1]) + 1
-        behind = np.searchsorted(self.ends, places, side="right")
-        is_inside = self.ends[behind - 1] < places  # others begin a sequence
-        return np.bincount(behind[is_inside] - 1, minlength=len(self))
+        positions = np.flatnonzero(self.values[1:] == self.values[:-1]) + 1
+        numbers = np.searchsorted(self.ends, positions, side="right")
+        is_inside = self.ends[numbers - 1] < positions  # others begin a sequence
+        return np.bincount(numbers[is_inside] - 1, minlength=len(self))

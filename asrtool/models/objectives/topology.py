@@ -71,7 +71,7 @@ def uses_tree(objective: Choice) -> bool:
 def load_topology(objective: Choice, tree: Tree | None = None) -> Topology:
     """Return the topology of `objective`, with the `tree` if it uses one.
 
-    Raises AsrtoolError where it has none, and for one that cannot be loaded.
+    Raises AsrtoolError if it has none, or if it cannot be loaded.
     """
     path = getattr(objective.settings, "topology", "")
     if not path:

@@ -27,7 +27,7 @@ def transducer_loss(
     """Return -ln P(tokens | rows), in nats, summed over the utterances.
 
     `blank_NTU`, (N, T, U + 1), and `token_NTU`, (N, T, U), are natural logarithms of the probabilities of the blank and
-    of the next token in each node; what is behind the rows or tokens of an utterance has no influence. Each has a row,
+    of the next token in each node; padding of rows or tokens has no influence. Each has a row,
     and where `one_a_row` one for each token.
     """
     loss: Tensor = _Paths.apply(blank_NTU, token_NTU, lens_N, target_lens_N, one_a_row)
@@ -57,7 +57,7 @@ class _Paths(torch.autograd.Function):
         behind_token = beta[:, 1:, 1:] if ctx.one_a_row else beta[:, :-1, 1:]
         by_token = (behind_alpha[:, :, :-1] + token + behind_token).exp()
         is_row_NT = torch.arange(blank.shape[1], device=blank.device) < lens_N[:, None]
-        by_token = by_token.masked_fill(~is_row_NT[:, :, None], 0.0)  # behind the end beta has its 0
+        by_token = by_token.masked_fill(~is_row_NT[:, :, None], 0.0)  # beta is 0 after the end
         (grad,) = grads
         return -grad * by_blank.to(blank_NTU.dtype), -grad * by_token.to(token_NTU.dtype), None, None, None
 

@@ -52,7 +52,7 @@ class Unit:
     free_s: float = 0.0  # when its last step ended
     begin_s: float = 0.0  # when it had the batch of this one
     data_s: float = 0.0
-    loaded_s: float = 0.0  # when the next batch is there
+    loaded_s: float = 0.0  # when the next batch is loaded
     sent_s: float = 0.0  # when it began to wait for answers
     busy_s: float = 0.0  # until when its answering thread, or the server beside it, is busy
     round: int = NONE  # that it trains

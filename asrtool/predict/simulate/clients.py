@@ -125,7 +125,7 @@ def make_partners(strategy: str, settings: Any, num_units: int, seed: int) -> Pa
 
 
 def node_of(setup: Setup, cluster: Cluster, unit: int) -> int:
-    """Return the node of a unit; one that joins has its own."""
+    """Return the node of a unit; a joining unit has its own."""
     first = unit * setup.size
     if first >= cluster.num_learners:
         return cluster.links.num_nodes(cluster.num_learners) + unit - setup.num_units

@@ -63,7 +63,7 @@ class Change(NamedTuple):
 class End(NamedTuple):
     """A learner's step ends, which began at `begin_s`; all as in its records.
 
-    `staleness` is what the cluster model has counted; who follows the events may find it from them.
+    `staleness` is the cluster model's count; it also follows from the events.
     """
 
     at_s: float

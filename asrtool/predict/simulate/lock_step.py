@@ -196,7 +196,7 @@ class LockStep:
         self.resumed, self.tries = 0, 0  # before which all started again last, and how often
         self.free_L = np.zeros(cluster.num_learners)
         self._pass_to(cluster.scenario.saving.start_s)
-        self.loaded_L = self._load(self.free_L, 0)  # when the next batch is there
+        self.loaded_L = self._load(self.free_L, 0)  # when the next batch is loaded
 
     def run(self, until: float) -> None:
         """Run to the end, or to the end of the round that contains second `until`."""
@@ -218,7 +218,7 @@ class LockStep:
         self.tries = self.tries + 1 if self.saved == self.resumed else 1
         self.resumed = self.saved
         if self.tries == MAX_TRIES:
-            what = f"{outcome.strategy} lost a learner {MAX_TRIES} times in a row before the checkpoint behind round"
+            what = f"{outcome.strategy} lost a learner {MAX_TRIES} times in a row before the checkpoint after round"
             raise AsrtoolError(
                 f"{what} {self.saved} of {self.num_rounds}: such a training does not end",
                 "lower saving.every_steps, or raise faults.mtbf_h",

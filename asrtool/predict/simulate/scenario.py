@@ -70,9 +70,9 @@ class Compute:
     distribution: str = "constant"  # or lognormal, exponential
     spread: float = 0.0  # standard deviation of a step / mean, of lognormal
     trace: str = ""  # file with ms of a step in each line, or DIR of a training, for ms and distribution; empty is none
-    forward_fraction: float = 0.3333  # of the step before the first gradient is there
+    forward_fraction: float = 0.3333  # of the step before the first gradient
     cpu_ms: float = 0.0  # part of the step that needs one of network.cores_per_node
-    update_ms: float = 0.0  # part of the step behind the last gradient, which no message overlaps: the optimizer
+    update_ms: float = 0.0  # part of the step after the last gradient, which no message overlaps: the optimizer
 
     def __post_init__(self) -> None:
         positive("compute", self, "ms")

@@ -58,7 +58,7 @@ class Assigned:
     def trained(self, begin: Begin) -> Trained:
         """Return the step that a learner begins, before its batch is read."""
         found = self.plan.round(begin.number)
-        assert found, f"round {begin.number} is behind the last one"
+        assert found, f"round {begin.number} is after the last one"
         return Trained(begin, self.plan.place(found.epoch, found.slots.stop))
 
     def rate(self, trained: Trained) -> float:
@@ -105,7 +105,7 @@ class SharedModel:
 class Replica:
     """Weights and optimizer of `members`, learners that average their gradients.
 
-    The values behind the weights are statistics of batches. Each member changes its own. `weights_P` has their mean,
+    The values after the weights are batch statistics. Each member changes its own. `weights_P` has their mean,
     which all have before the next step if they `share_statistics`.
     """
 

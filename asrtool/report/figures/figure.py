@@ -76,7 +76,7 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
 
 
 def stack_bars(axes: Axes, colours: Mapping[str, str], rows: Sequence[Mapping[str, float]], what: str) -> None:
-    """Draw the fractions of each row by the names of `colours`, one behind the other."""
+    """Draw the fractions of each row as a stacked bar, by the names of `colours`."""
     left = np.zeros(len(rows))
     for name, colour in colours.items():
         widths = np.array([100 * row[name] for row in rows])

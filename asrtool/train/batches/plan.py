@@ -54,7 +54,7 @@ class _Part:
 
     @property
     def epochs(self) -> Mapping[int, Epoch]:
-        """Plans of this epoch, and of the earlier ones that it has batches of."""
+        """Return the plans of this epoch, and of earlier ones with batches in it."""
         if self._epochs is None:
             self._epochs = self._plan()
             if self._is_whole:
@@ -171,8 +171,8 @@ class Plan:
     def missing(self, trained: Collection[tuple[int, int]]) -> Iterator[tuple[int, BatchNumber]]:
         """Yield the batches not in `trained` with their rounds, after the plan's end."""
         num_trained = Counter(max(epoch, self.begin.epoch) for epoch, _ in trained)
-        for part, behind in itertools.pairwise(self._parts):
-            num = behind.before.step - part.before.step
+        for part, following in itertools.pairwise(self._parts):
+            num = following.before.step - part.before.step
             if num_trained[part.before.epoch] == num:  # an epoch that is forgotten is not planned again
                 continue
             for place in range(num):
@@ -221,16 +221,16 @@ class Plan:
 
     def _next(self, part: _Part, known: int) -> _Part:
         """Return the epoch after `part`, which ends before the slot `known`."""
-        behind = self._parts.index(part) + 1
-        if behind == len(self._parts):
+        number = self._parts.index(part) + 1
+        if number == len(self._parts):
             ended = part.place(known)
             before = Place(ended.epoch + 1, 0, ended.step, ended.samples, ended.source)
             origin = Origin(before.epoch, 0, self.number(BatchNumber(ended.epoch, known)), before.source)
             self._origins[before.epoch] = origin
             first = part.first + -(-(known - part.begin) // self._size)
             self._add(first, before, (), {before.epoch: 0})
-            behind = len(self._parts) - 1
-        return self._parts[behind]
+            number = len(self._parts) - 1
+        return self._parts[number]
 
     def _windows(self, part: _Part) -> Iterator[range]:
         slots = range(part.begin, self._extend(part, FAR))

@@ -30,7 +30,7 @@ from asrtool.train.batches.source import BatchSource, Planned, Portion, Size, So
 from asrtool.train.batches.utterance_columns import open_columns
 
 EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
-PIECE = 256  # batches whose normalisers are added up at a time: one by one that is half the time of a plan
+PIECE = 256  # batches whose normalisers are summed at once; one by one doubles the time of a plan
 
 NumbersOf = Callable[[int], Sequence[Sequence[int]]]  # an epoch: the shards of each of its windows
 

@@ -13,7 +13,7 @@ from asrtool.data.storage.transcripts import TextColumns
 from asrtool.errors import AsrtoolError
 from asrtool.models.objectives.targets import Targets
 
-Encode = Callable[[str], list[int]]  # a text to its tokens, which are those of its words, one behind the other
+Encode = Callable[[str], list[int]]  # text -> tokens of its words in order
 PIECE = 2**16  # texts at a time
 
 

@@ -92,7 +92,7 @@ class Columns:
     texts: np.ndarray  # of each: the number of its text; copies at other speeds share one
     corpora: np.ndarray  # of each: the number of its corpus, a place in about["corpora"]
     ends: np.ndarray  # of each text, where its tokens end; the first one is 0, where they begin
-    tokens: np.ndarray  # of all texts, one behind the other
+    tokens: np.ndarray  # of all texts, concatenated
     shards: np.ndarray  # of the whole index, as a ShardIndex takes it
     about: Mapping[str, Any]  # sums over the utterances, and what was left out
 
@@ -155,10 +155,10 @@ def build_columns(
             directory, failed_N.sum(), len(failed_N), error.what,
         )  # fmt: skip
         lines_N = np.where(failed_N, -1, lines_N)
-    is_said_L = np.zeros(len(texts.keys) + 1, bool)
-    is_said_L[lines_N] = True  # those without a text are counted behind the last line
-    targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
-    texts_L = np.cumsum(is_said_L, dtype=np.uint32) - np.uint32(1)
+    is_used_L = np.zeros(len(texts.keys) + 1, bool)
+    is_used_L[lines_N] = True  # utterances without text count for an extra line at the end
+    targets = encoder.targets(np.flatnonzero(is_used_L[:-1]))
+    texts_L = np.cumsum(is_used_L, dtype=np.uint32) - np.uint32(1)
     about, arrays = _choose(utterances, index, ObjectiveRequirements(model, targets), lines_N, texts_L, missing_N)
     about["num_without_text"] -= int(failed_N.sum())
     about["num_not_encoded"] = int(failed_N.sum())

@@ -36,7 +36,7 @@ LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
 NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to resume from, one in case it is damaged
 
 
-Span = tuple[int, int, int]  # batches of an epoch: its number, the first one, and the first one behind them
+Span = tuple[int, int, int]  # batches of an epoch: its number, the first, and one past the last
 
 
 @dataclass(frozen=True)

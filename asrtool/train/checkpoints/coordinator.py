@@ -285,8 +285,8 @@ class CheckpointCoordinator:
             self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
             self.state.dev_losses = self.dev_losses.found = result.dev_losses
             self.ledger, self.lost = result.ledger, result.lost
-            if result.behind is not None:  # the leader is lost, and the last cuts have no checkpoint
-                since = Trained(result.behind.get(self.world.rank, 0))
+            if result.lengths is not None:  # the leader is lost, and the last cuts have no checkpoint
+                since = Trained(result.lengths.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
                 progress.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
@@ -370,9 +370,9 @@ class CheckpointCoordinator:
         state = dataclasses.replace(self._state_at(place), samples=self.state.samples + num_samples)
         vars(self.state).update(vars(self.ledger.reach(state, trained)))
 
-    def _end_epoch(self, behind: Place) -> None:
-        """Save the state after an epoch, and evaluate together meanwhile."""
-        self._enter(behind, 0, ())
+    def _end_epoch(self, place: Place) -> None:
+        """Save the state after an epoch, and evaluate on all learners meanwhile."""
+        self._enter(place, 0, ())
         self.state.unevaluated.append(self.state.step)
         self._keep(Saved(self.state.step, None))
         losses = self._evaluate()

@@ -64,7 +64,7 @@ class Result:
     dev_losses: list[EpochLoss]
     ledger: Ledger  # of the last one
     lost: list[Trained]  # what lost learners have trained
-    behind: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
+    lengths: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
 
 
 @dataclass
@@ -200,8 +200,8 @@ class CheckpointMerger:
         """Return the results of all checkpoints at the end."""
         add_lost(self.trained, self.world.members, self.out, math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
-        behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
-        return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, behind)
+        lengths = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
+        return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, lengths)
 
     def _evaluate(self, state: State, model: AcousticModel) -> None:
         try:

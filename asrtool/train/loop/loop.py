@@ -56,7 +56,7 @@ class Training:
     def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
         """Build it, resumed from the newest whole checkpoint in `job.out`.
 
-        `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves
+        `rate_factor` is the batch of all learners as a multiple of the schedule's reference batch; None leaves
         rates. Raises AsrtoolError if there are checkpoints but none can be read, and if these learners cannot train
         by the strategy.
         """
@@ -176,7 +176,7 @@ class Training:
                 raise
 
     def _enter(self) -> None:
-        """Enter the training before the first step, with the others or as one that joins.
+        """Enter the training before the first step, with the others, or by joining them.
 
         Raises TrainingEnded, and EndsEarly.
         """

@@ -100,7 +100,7 @@ def test_fewer_methods_of_a_bundle_have_their_error_rates_and_no_others(bundle: 
 
 def test_a_file_that_is_no_bundle_is_not_replaced_by_one(work: Path, tmp_path: Path) -> None:
     (tmp_path / "call.wav").write_bytes(b"RIFF")
-    with pytest.raises(AsrtoolError, match=r"call.wav: is there, and is no bundle; choose another name"):
+    with pytest.raises(AsrtoolError, match=r"call.wav: exists, and is no bundle; choose another name"):
         export_bundle(work, tmp_path / "call.wav")
     assert (tmp_path / "call.wav").read_bytes() == b"RIFF"
 

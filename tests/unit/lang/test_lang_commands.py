@@ -156,7 +156,7 @@ def test_a_folder_is_no_place_for_a_model(corpora: Path, place: str) -> None:
 @pytest.mark.parametrize("place", ["dev.txt", "./train/../dev.txt", "train/sentences.swbd.txt"])
 def test_a_model_does_not_overwrite_what_it_is_made_of(corpora: Path, place: str) -> None:
     before = (corpora / place).read_bytes()
-    with pytest.raises(AsrtoolError, match=r"txt: is there, and would be replaced although"):
+    with pytest.raises(AsrtoolError, match=r"txt: exists, and would be replaced although"):
         run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", place)
     assert (corpora / place).read_bytes() == before
 
@@ -169,7 +169,7 @@ def test_a_place_in_a_file_is_refused_before_a_model_is_made(work: Path) -> None
 
 def test_neither_does_the_model_before_pruning(corpora: Path) -> None:
     (corpora / "large.arpa").write_text("a text of an odd name\n")
-    with pytest.raises(AsrtoolError, match=r"large\.arpa: is there, and would be replaced although"):
+    with pytest.raises(AsrtoolError, match=r"large\.arpa: exists, and would be replaced although"):
         run(lm, "--text", "large.arpa", "--arpa", "G.arpa", "--set", "lm.large=true", "--set", "lm.prune=1e-8")
 
 

@@ -115,7 +115,7 @@ def test_a_word_may_have_several_pronunciations(tmp_path: Path) -> None:
     [
         ("<eps> 0\na 2\n", "symbols:2: 'a 2', expected a symbol and 1"),
         ("<eps> 0\na\n", "symbols:2: 'a', expected a symbol and 1"),
-        ("a 0\nb 1\na 2\n", "a is there twice"),
+        ("a 0\nb 1\na 2\n", "a occurs twice"),
         ("", "empty"),
     ],
 )

@@ -55,7 +55,7 @@ def test_settings_of_a_user_are_not_replaced(toy_run: Run) -> None:
     path = toy_run.work / "config" / "second.toml"
     path.parent.mkdir(parents=True)
     path.write_text("of a user")
-    with pytest.raises(AsrtoolError, match=r"second\.toml: is there, and would be replaced although"):
+    with pytest.raises(AsrtoolError, match=r"second\.toml: exists, and would be replaced although"):
         run_stages(toy_run, ALL)
     assert path.read_text() == "of a user"
 

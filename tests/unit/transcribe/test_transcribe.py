@@ -357,7 +357,7 @@ def test_a_transcript_beside_the_audio_is_not_replaced(work: Path, call: Path, t
     (tmp_path / "two" / "x.txt").write_text("by hand\n")
     for given in (tmp_path, tmp_path / "two", tmp_path / "two" / "x.wav"):
         out = given.parent if given.is_file() else given
-        with pytest.raises(AsrtoolError, match=r"x\.txt: is there, and would be replaced although"):
+        with pytest.raises(AsrtoolError, match=r"x\.txt: exists, and would be replaced although"):
             run(work, given, "--out", out)
     assert (tmp_path / "two" / "x.txt").read_text() == "by hand\n"
     assert not (tmp_path / "one" / "x.txt").exists()
