@@ -174,7 +174,7 @@ def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
 
 @contextlib.contextmanager
 def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
-    """Read WAV while it comes in; keep other formats in a file, which can be sought."""
+    """Read WAV while it arrives; keep other formats in a file, which can be sought."""
     with _open_pipe(source) as pipe, tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
         start = _read(pipe, START_BYTES)
         if not start:
@@ -202,11 +202,11 @@ def _live(source: _Source, block_s: float) -> Iterator[Sound]:
         try:
             file = soundfile.SoundFile(pipe.fileno(), closefd=False)
         except soundfile.SoundFileError as error:
-            what = f"{source.title}: no audio that can be read while it comes in: {_reason(error)}"
+            what = f"{source.title}: no audio that can be read while it arrives: {_reason(error)}"
             raise AsrtoolError(what, TO_PIPE) from error
         with file:
             if file.format in SOUGHT and not pipe.seekable():
-                what = f"{source.title}: {file.format} cannot be read while it comes in"
+                what = f"{source.title}: {file.format} cannot be read while it arrives"
                 raise AsrtoolError(what, TO_PIPE)
             yield _of_stream(source, file, pipe, block_s)
 

@@ -268,7 +268,7 @@ def test_a_failed_decode_leaves_the_list_of_what_it_set_aside(here: Path, tmp_pa
     listed.write_bytes(WAV)
     usable = here / "data" / "folder" / "folder"
     for words in (("decode", here / "toy", data), ("prepare", "folder", data), ("prepare", "folder", usable)):
-        assert "is no list of what asrtool set aside" in run(*words, tmp_path / "out")
+        assert "is no list of rejected utterances by asrtool" in run(*words, tmp_path / "out")
         assert [path.name for path in tmp_path.glob("out*")] == [listed.name]
     assert listed.read_bytes() == WAV
     listed.unlink()

@@ -146,7 +146,7 @@ def test_what_cannot_be_read_while_it_comes_in_is_refused_there(
     suffix: str, subtype: str, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = write(tmp_path / f"a.{suffix}", np.tile(samples, (4, 1)), subtype).read_bytes()
-    refused = pytest.raises(AsrtoolError, match=r"standard input: .* while it comes in")
+    refused = pytest.raises(AsrtoolError, match=r"standard input: .* while it arrives")
     with piped([content], monkeypatch), refused as caught, open_sound("-", live=True) as sound:
         list(sound.blocks)
     assert caught.value.hint.startswith("pipe in plain WAV")

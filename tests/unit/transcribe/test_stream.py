@@ -164,5 +164,5 @@ def test_a_pipe_is_never_kept_until_its_end(work: Path, tmp_path: Path) -> None:
     writer.start()
     result = CliRunner().invoke(cli, ["transcribe", "--stream", str(work), str(tmp_path / "pipe")])
     assert isinstance(result.exception, AsrtoolError)
-    assert "while it comes in" in result.exception.what
+    assert "while it arrives" in result.exception.what
     writer.join()
