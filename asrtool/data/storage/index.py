@@ -174,13 +174,13 @@ class ShardIndex(Sequence[Utterance]):
 
     def _read_shard(self, place: int) -> list[Utterance]:
         begin, end = self._begin[place : place + 2].tolist()
-        first, end = self.first[place : place + 2].tolist()
+        first, after = self.first[place : place + 2].tolist()
         try:
             with open(self._path, "rb") as file:
                 file.seek(begin)
                 lines = file.read(end - begin).removesuffix(b"\n").decode().split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise AsrtoolError(f"{self._path}: no readable list of utterances", RERUN) from error
-        if len(lines) != end - first:
+        if len(lines) != after - first:
             raise AsrtoolError(f"{self._path}: changed while it was in use", "run the same command again")
         return [parse_line(line, f"{self._path}:{number}") for number, line in enumerate(lines, first + 1)]
