@@ -195,7 +195,7 @@ def compute_missing(
         """Form files of the shards whose sizes are known."""
         nonlocal begin, end, num_bytes
         while end < len(jobs) and jobs[end].number in sizes:
-            num_bytes += sizes[jobs[end].data_shard]
+            num_bytes += sizes[jobs[end].data_of]
             end += 1
             if num_bytes >= FILE_BYTES or end == len(jobs):
                 merges.extend(_form_file(directory, range(jobs[begin].number, jobs[end - 1].number + 1), finished))
@@ -241,7 +241,7 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
     num_utterances = 0
     with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
         for file, entry, record in read_records(directory, numbers):
-            rows.append(shard_row(entry.number, entry.data_shard, file, entry.spans))
+            rows.append(shard_row(entry.number, entry.data_of, file, entry.spans))
             where = f"{directory}: shard {entry.number:06d}"
             utterances = [parse_line(line, where) for line in record.lines.split("\n") if line]
             lines = record.lines.encode()

@@ -41,11 +41,11 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
             keeps: list[Keep] = []
             if job.keeps_audio:
                 keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
-            if features.storage == "flac" and job.data_shard == job.number:
+            if features.storage == "flac" and job.data_of == job.number:
                 keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
             items = _extract(job, features, keeps, moments, drops)
             utterances = write_shard(folder, job.number, items, features, job.speed)
-        which = (job.number, job.data_shard, key, job.digest)
+        which = (job.number, job.data_of, key, job.digest)
         return publish_shard(folder, directory, which, utterances, moments, drops)
 
 

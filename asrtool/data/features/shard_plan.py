@@ -76,7 +76,7 @@ class ShardJob:
     speed: float
     packed: bytes  # recordings with their utterances, as compressed lines
     utterances_digest: str  # digest of what `made_of` knows of each
-    data_shard: int  # the shard whose data these utterances are made of: its own, or the one of another speed
+    data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
     keeps_audio: bool = False
 
     @property
@@ -126,8 +126,8 @@ def plan_shards(
         speeds.sort(key=lambda speed: speed != 1)
     jobs = []
     for number, (speed, (k, group)) in enumerate(itertools.product(speeds, enumerate(groups)), first):
-        data_shard = first + k if shares_audio else number
-        jobs.append(ShardJob(number, speed, *group, data_shard, features.keep_audio))
+        data_of = first + k if shares_audio else number
+        jobs.append(ShardJob(number, speed, *group, data_of, features.keep_audio))
     return jobs, digests
 
 

@@ -40,7 +40,7 @@ class Entry:
     """A shard of a file."""
 
     number: int
-    data_shard: int  # the shard with its data: another one where only the speed differs, which is changed on reading
+    data_of: int  # the shard with its data: another one where only the speed differs, which is changed on reading
     key: str  # of settings and code
     digest: str  # of what else it is made of
     spans: dict[str, tuple[int, int]]  # name of a file, with {} for its number -> bytes of the shard

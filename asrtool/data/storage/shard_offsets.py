@@ -143,13 +143,13 @@ class ShardTable:
         return ShardRanges(number, *(Span(*span) for span in spans))
 
 
-def shard_row(number: int, data_shard: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
+def shard_row(number: int, data_of: int, file: int, spans: Mapping[str, tuple[int, int]]) -> list[int]:
     """Return the row of a shard in the files of number `file`, for shard_table.
 
-    `data_shard` is the shard whose data it uses.
+    `data_of` is the shard whose data it uses.
     """
     data = next((spans[name] for name in DATA.values() if name in spans), (0, 0))
-    return [number, file, *spans[CUTS], data_shard, *data, *spans.get(SAMPLES, (0, 0))]
+    return [number, file, *spans[CUTS], data_of, *data, *spans.get(SAMPLES, (0, 0))]
 
 
 def shard_table(rows: Sequence[Sequence[int]]) -> np.ndarray:
