@@ -12,8 +12,6 @@ PACKAGES = find_packages(include=["asrtool", "asrtool.*"])
 MINI = ["espeakng-loader>=0.2.4"]
 # BSD: brings the CMU Pronouncing Dictionary, for tokenizer.unit = "phone".
 PHONES = ["pocketsphinx>=5.0.1"]
-# BSD: compiles the events of asrtool simulate.
-SIMULATE = ["numba>=0.61"]
 
 setup(
     name="asrtool",
@@ -62,6 +60,8 @@ setup(
         # 0.13 sets the bit rate of a codec.
         "soundfile>=0.13",
         "threadpoolctl>=3.1",
+        # Compiles the prefix beam, and the events of large simulations.
+        "numba>=0.61",
         "desphere>=0.1.1",
         # Weights in a bundle.
         "safetensors>=0.4",
@@ -95,8 +95,6 @@ setup(
             # As of "onnx", for its tests, and what reads it.
             "onnx>=1.17",
             "sherpa-onnx>=1.12",
-            # As of "simulate", for its tests.
-            *SIMULATE,
             # As of "parquet", for its tests.
             "pyarrow>=15",
             # make docs
@@ -118,8 +116,6 @@ setup(
         "slurm": ["dask-jobqueue>=0.9"],
         # Trainings as TrainJobs: asrtool train --launch kubernetes.
         "kubernetes": ["kubernetes>=31"],
-        # Events of large simulations, compiled.
-        "simulate": SIMULATE,
         # asrtool export --onnx.
         "onnx": ["onnx>=1.17"],
         # Your own data with audio in columns of Parquet or Arrow files.

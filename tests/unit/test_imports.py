@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALL = [
     path for folder in ("asrtool", "asrtool/local", "asrtool/utils") for path in sorted((ROOT / folder).rglob("*.py"))
 ]
-BOTTOM = {"errors", "log", "files", "child_processes", "url", "version"}
+BOTTOM = {"compiled", "errors", "log", "files", "child_processes", "url", "version"}
 PARTS = {"data", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself, the settings and the bottom
 MAY_IMPORT = {
@@ -49,6 +49,7 @@ OWNERS = {
     "matplotlib": ("asrtool/report/",),
     "jinja2": ("asrtool/report/",),
     "onnx": ("asrtool/bundle/",),
+    "numba": ("asrtool/compiled.py",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
     # [paths] has the keys of the releases, which the corpora know
     "asrtool.local": ("asrtool/api.py", "asrtool/cli/", "asrtool/settings/toml_files.py", "asrtool/local/"),

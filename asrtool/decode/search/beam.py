@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from asrtool.compiled import compiled
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
-from asrtool.decode.search.prefix_tree import PrefixTree
+from asrtool.decode.search.prefix_tree import Known, Language, PrefixTree, end_sentence, read_token
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.settings.decode import BEAM_SIZES
@@ -21,46 +20,16 @@ from asrtool.settings.decode import BEAM_SIZES
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
+FIRST_NODES = 4096  # room for so many at first
 
-Candidates = list[tuple[int, float]]  # tokens of a frame and p(token) / p(blank), which falls
-Reached = list[tuple[float, int, float, float]]  # scores of nodes after a frame, with the next `blank` and `spoken`
-
-
-class Nodes:
-    """Tree of prefixes, a value a node in each list; node 0 is the root.
-
-    Nodes are numbers, as Python's garbage collector would visit objects again and again.
-    """
-
-    def __init__(self, tree: PrefixTree, blank: int, weights: Weights) -> None:
-        self.tree, self.weights = tree, weights
-        self.parent, self.token = [0], [blank]
-        self.children: dict[tuple[int, int], int] = {}  # by node and token
-        self.blank, self.spoken = [1.0], [0.0]  # p of paths that end in blank, and in `token`; 0 outside the beam
-        self.lm = [0.0]  # as Prefix.lm
-        self.known = [tree.start]
-
-    def child(self, node: int, token: int) -> int:
-        """Return the child of a node by a token; make it if missing."""
-        number = len(self.token)
-        child = self.children.setdefault((node, token), number)
-        if child == number:
-            gain, known = self.tree.read(self.known[node], token, self.weights.word_penalty)
-            self.parent.append(node)
-            self.token.append(token)
-            self.blank.append(0.0)
-            self.spoken.append(0.0)
-            self.lm.append(self.lm[node] + self.weights.lm_weight * gain)
-            self.known.append(known)
-        return child
-
-    def tokens(self, node: int) -> tuple[int, ...]:
-        """The sequence from the root to a node."""
-        reverse = []
-        while node:
-            reverse.append(self.token[node])
-            node = self.parent[node]
-        return tuple(reverse[::-1])
+# A prefix. Node 0 is the root, and stands for none among children and siblings. `lm` is as Prefix.lm; `blank` and
+# `spoken` are p of paths that end in blank, and in `token`, 0 outside the beam.
+NODE = np.dtype(
+    [(name, np.int64) for name in ("parent", "token", "child", "sibling", "state", "beginning", "unpaid")]
+    + [(name, np.float64) for name in ("lm", "blank", "spoken")]
+)
+# A prefix after a frame: its score and its next `blank` and `spoken`.
+REACHED = np.dtype([("node", np.int64), ("score", np.float64), ("blank", np.float64), ("spoken", np.float64)])
 
 
 class PrefixBeam:
@@ -74,124 +43,190 @@ class PrefixBeam:
     ) -> None:
         self.tree = PrefixTree(pieces, lm, words)
         self.blank = blank
-        self.min_prob = min_prob
+        self.least = math.log(min_prob) if min_prob else -sys.float_info.max
+        # So that the search is compiled before processes are forked.
+        self.search(np.zeros((1, len(pieces))), Weights(0.0, beam=1.0))
 
     def search(self, log_probs_TV: np.ndarray, weights: Weights) -> tuple[tuple[int, ...], float]:
         """Return the tokens of the best prefix from log posteriors, and ln of its score.
 
         `weights.beam` prefixes are kept after each frame.
         """
-        nodes, beam = Nodes(self.tree, self.blank, weights), [0]
-        log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
-        for log_blank, candidates in self._frames(log_probs_TV):
-            log_scale += log_blank
-            if not candidates:
-                for node in beam:
-                    nodes.blank[node] += nodes.spoken[node]
-                    nodes.spoken[node] = 0.0
-                continue
-            reached = _stay(nodes, beam, candidates)
-            best = _grow(nodes, beam, candidates, reached)
-            beam, scale = _keep(nodes, beam, reached, best)
-            log_scale += math.log(scale)
-        scores = [
-            math.log(nodes.blank[node] + nodes.spoken[node])
-            + log_scale
-            + nodes.lm[node]
-            + self.tree.end(nodes.known[node], weights)
-            for node in beam
-        ]
-        highest = max(scores)
-        return nodes.tokens(beam[scores.index(highest)]), highest
-
-    def _frames(self, log_probs_TV: np.ndarray) -> list[tuple[float, Candidates]]:
-        """Return ln p(blank) and the candidates of each frame."""
-        log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
-        least = np.float64(math.log(self.min_prob) if self.min_prob else -sys.float_info.max)
-        keep_TV = log_probs_TV >= least
-        keep_TV[:, self.blank] = False
-        frames, tokens = np.nonzero(keep_TV)
-        log_probs = log_probs_TV[frames, tokens].astype(np.float64)
-        order = np.lexsort((-log_probs, frames))
-        ratios = np.exp(log_probs[order] - log_blank_T[frames])
-        candidates = list(zip(tokens[order].tolist(), ratios.tolist(), strict=True))
-        first_T = np.searchsorted(frames, np.arange(len(log_probs_TV) + 1)).tolist()
-        some_T = [candidates[begin:end][:MAX_TOKENS] for begin, end in itertools.pairwise(first_T)]
-        return list(zip(log_blank_T.tolist(), some_T, strict=True))
+        rows_TV = np.require(log_probs_TV, np.float32, ["C", "A", "W"])
+        weights = Weights(*map(float, weights))
+        tokens, score = compiled(_search)(self.tree.language, self.tree.start, rows_TV, self.blank, self.least, weights)
+        return tuple(tokens.tolist()), score
 
 
-def _stay(nodes: Nodes, beam: list[int], candidates: Candidates) -> Reached:
-    """Return the prefixes of the beam after a frame, without longer ones."""
-    blank, spoken, ratio_of = nodes.blank, nodes.spoken, dict(candidates)
-    reached = []
+# Functions that numba compiles
+
+
+def _search(
+    language: Language, start: Known, log_probs_TV: np.ndarray, blank: int, least: float, weights: Weights
+) -> tuple[np.ndarray, float]:
+    """Return the tokens of the best prefix, and ln of its score."""
+    num_rows, num_tokens = log_probs_TV.shape
+    nodes: Any = np.zeros(FIRST_NODES, NODE)
+    nodes[0].token, nodes[0].blank = blank, 1.0
+    nodes[0].state, nodes[0].beginning, nodes[0].unpaid = start
+    beam: Any = np.zeros(1, np.int64)
+    num_nodes = len(beam)
+    best = np.empty(int(weights.beam))
+    reached: Any = np.empty(len(best) * (1 + MAX_TOKENS), REACHED)
+    candidates, ratio_V = np.empty(MAX_TOKENS, np.int64), np.empty(num_tokens)
+    log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
+    for log_probs_V in log_probs_TV:
+        log_blank = max(float(log_probs_V[blank]), -80.0)  # the ratios must stay finite
+        log_scale += log_blank
+        num = _find_candidates(log_probs_V, blank, least, candidates)
+        if num == 0:
+            for node in beam:
+                nodes[node].blank += nodes[node].spoken
+                nodes[node].spoken = 0.0
+            continue
+        ratio_V[:] = 0.0
+        for token in candidates[:num]:
+            ratio_V[token] = math.exp(log_probs_V[token] - log_blank)
+        most = num_nodes + num * len(beam)
+        if most > len(nodes):
+            more = np.zeros(2 * most, NODE)
+            for node in range(num_nodes):
+                more[node] = nodes[node]
+            nodes = more
+        _stay(nodes, beam, ratio_V, reached, best)
+        num_reached, num_nodes = _grow(
+            language, weights, nodes, num_nodes, beam, candidates[:num], ratio_V, reached, best
+        )
+        beam, scale = _keep(nodes, beam, reached[:num_reached], best)
+        log_scale += math.log(scale)
+    highest, found = -math.inf, 0
     for node in beam:
-        total, said = blank[node] + spoken[node], 0.0
-        if ratio := ratio_of.get(nodes.token[node]):
+        last = nodes[node]
+        known = last.state, last.beginning, last.unpaid
+        end = weights.lm_weight * end_sentence(language, known, weights.word_penalty)
+        score = math.log(last.blank + last.spoken) + log_scale + last.lm + end
+        if score > highest:
+            highest, found = score, node
+    tokens, begin = np.empty(num_rows, np.int64), num_rows
+    while found > 0:
+        begin -= 1
+        tokens[begin] = nodes[found].token
+        found = nodes[found].parent
+    return tokens[begin:], highest
+
+
+def _find_candidates(log_probs_V: np.ndarray, blank: int, least: float, candidates: np.ndarray) -> int:
+    """Write the most probable tokens of a frame, in falling order; return how many."""
+    num = 0
+    for token, log_prob in enumerate(log_probs_V):
+        if token != blank and log_prob >= least:
+            at = num
+            while at > 0 and log_probs_V[candidates[at - 1]] < log_prob:
+                if at < MAX_TOKENS:
+                    candidates[at] = candidates[at - 1]
+                at -= 1
+            if at < MAX_TOKENS:
+                candidates[at] = token
+                num = min(num + 1, MAX_TOKENS)
+    return num
+
+
+def _stay(nodes: Any, beam: np.ndarray, ratio_V: np.ndarray, reached: Any, best: np.ndarray) -> None:
+    """Write the prefixes of the beam after a frame, and a heap of their scores."""
+    best[:] = -math.inf
+    for i, number in enumerate(beam):
+        node, after = nodes[number], reached[i]
+        total, said, ratio = node.blank + node.spoken, 0.0, ratio_V[node.token]
+        if ratio > 0.0:
             # The same token twice in a row is one token unless a blank is between.
-            before = nodes.parent[node]
-            said = spoken[node] * ratio
-            is_repeat = nodes.token[before] == nodes.token[node]
-            said += ratio * (blank[before] if is_repeat else blank[before] + spoken[before])
-        reached.append((math.log(total + said) + nodes.lm[node], node, total, said))
-    return reached
+            before = nodes[node.parent]
+            said = node.spoken * ratio
+            said += ratio * (before.blank if before.token == node.token else before.blank + before.spoken)
+        after.node, after.score, after.blank, after.spoken = number, math.log(total + said) + node.lm, total, said
+        _replace_least(best, after.score)
 
 
-def _grow(nodes: Nodes, beam: list[int], candidates: Candidates, reached: Reached) -> list[float]:
+def _grow(
+    language: Language, weights: Weights, nodes: Any, num_nodes: int, beam: np.ndarray, candidates: np.ndarray,
+    ratio_V: np.ndarray, reached: Any, best: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
     """Add the prefixes that are one token longer and may stay.
 
-    Returns a heap of the highest scores, as many as the beam keeps.
+    `best` is a heap of the highest scores, as many as the beam keeps. Returns how many prefixes are reached, and how
+    many nodes there are.
     """
-    blank, spoken, weights = nodes.blank, nodes.spoken, nodes.weights
-    beam_size = int(weights.beam)
     gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # by one closed word, with a negative penalty
-    best = [score for score, *_ in reached]
-    heapq.heapify(best)
-    for node in beam:
-        total = blank[node] + spoken[node]
+    num_reached = len(beam)
+    for number in beam:
+        node = nodes[number]
+        total = node.blank + node.spoken
         # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
         # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
-        least = 0.0
-        if len(best) == beam_size:
-            least = math.exp(min(best[0] - gain - nodes.lm[node], 700.0))
-        for token, ratio in candidates:
-            if ratio * total < least:
+        least = math.exp(min(best[0] - gain - node.lm, 700.0))
+        for token in candidates:
+            if ratio_V[token] * total < least:
                 break
-            said = ratio * (blank[node] if token == nodes.token[node] else total)
+            said = ratio_V[token] * (node.blank if token == node.token else total)
             if said < least or said == 0.0:
                 continue
-            child = nodes.child(node, token)
-            if blank[child] + spoken[child] > 0.0:
+            place = node.child
+            while place > 0 and nodes[place].token != token:
+                place = nodes[place].sibling
+            child = nodes[place or num_nodes]
+            if place == 0:
+                known = node.state, node.beginning, node.unpaid
+                log_prob, known = read_token(language, known, token, weights.word_penalty)
+                child.parent, child.token, child.sibling = number, token, node.child
+                child.state, child.beginning, child.unpaid = known
+                child.lm = node.lm + weights.lm_weight * log_prob
+                node.child = place = num_nodes
+                num_nodes += 1
+            if child.blank + child.spoken > 0.0:
                 continue  # it is in the beam
-            score = math.log(said) + nodes.lm[child]
-            if len(best) < beam_size:
-                heapq.heappush(best, score)
-            elif score > best[0]:
-                heapq.heapreplace(best, score)
-            elif score < best[0]:
-                continue
-            reached.append((score, child, 0.0, said))
-    return best
+            score = math.log(said) + child.lm
+            if score >= best[0]:
+                after = reached[num_reached]
+                after.node, after.score, after.blank, after.spoken = place, score, 0.0, said
+                num_reached += 1
+                _replace_least(best, score)
+    return num_reached, num_nodes
 
 
-def _keep(nodes: Nodes, beam: list[int], reached: Reached, best: list[float]) -> tuple[list[int], float]:
+def _replace_least(heap: np.ndarray, value: float) -> None:
+    """Put `value` in place of the least value of a heap."""
+    at, child = 0, 1
+    while child < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at, child = child, 2 * child + 1
+    heap[at] = value
+
+
+def _keep(nodes: Any, beam: np.ndarray, reached: Any, best: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the next beam, and the scale factor of its probabilities."""
-    for node in beam:
-        nodes.blank[node] = nodes.spoken[node] = 0.0
-    worst = best[0]
-    ties = best.count(worst)
-    kept, scale = [], 0.0
-    for score, node, blank, spoken in reached:
-        if score == worst:
-            ties -= 1
-        if score > worst or (score == worst and ties >= 0):
-            kept.append((node, blank, spoken))
-            scale = max(scale, blank + spoken)
-    after = []
-    for node, blank, spoken in kept:
-        if blank / scale + spoken / scale > VANISHED:
-            nodes.blank[node], nodes.spoken[node] = blank / scale, spoken / scale
-            after.append(node)
-    return after, scale
+    for number in beam:
+        nodes[number].blank = nodes[number].spoken = 0.0
+    ties = 0  # that may stay, the first ones
+    for score in best:
+        ties += score == best[0]
+    num, scale = 0, 0.0
+    for after in reached:
+        ties -= after.score == best[0]
+        if after.score > best[0] or (after.score == best[0] and ties >= 0):
+            scale = max(scale, after.blank + after.spoken)
+            reached[num] = after
+            num += 1
+    kept, num_kept = np.empty(num, np.int64), 0
+    for after in reached[:num]:
+        node = nodes[after.node]
+        if after.blank / scale + after.spoken / scale > VANISHED:
+            node.blank, node.spoken = after.blank / scale, after.spoken / scale
+            kept[num_kept] = after.node
+            num_kept += 1
+    return kept[:num_kept], scale
 
 
 def prefix_axes(settings: Any) -> Sequence[Axis]:

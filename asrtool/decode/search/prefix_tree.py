@@ -12,13 +12,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from asrtool.decode.parameters import Weights
 from asrtool.decode.words import opens_word, written
-from asrtool.lang.ngram.model import NgramLm, find_key
+from asrtool.lang.ngram.model import NgramLm, NgramTables, find_key, score_word
 from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
 
@@ -68,14 +68,63 @@ class Placed(Prefix):
 Node = TypeVar("Node", bound=Prefix)
 
 
+class Language(NamedTuple):
+    """N-grams, beginnings of words and marks of tokens, as searches read them.
+
+    By token: whether it opens a word. By beginning: the number, in the n-gram, of the word that it is if it ends
+    there, and whether it is one of the vocabulary; NO_BEGINNING comes last.
+    """
+
+    ngrams: NgramTables
+    opens: np.ndarray
+    keys: np.ndarray  # rising: beginning * number of tokens + token, where
+    longer: np.ndarray  # this beginning follows
+    word: np.ndarray
+    is_word: np.ndarray
+    log_piece: float  # of a uniform draw
+    end: int  # number of the end of a sentence
+
+
+def read_token(language: Language, known: Known, token: int, word_penalty: float) -> tuple[float, Known]:
+    """Return the gain of ln p by a token, and what is known after it."""
+    log_prob, (state, beginning, unpaid) = 0.0, known
+    if language.opens[token]:
+        log_prob, state = close_word(language, known, word_penalty)
+        beginning, unpaid = 0, 0
+    unpaid += 1
+    if beginning != NO_BEGINNING:
+        at = find_key(language.keys, beginning * len(language.opens) + token)
+        beginning = int(language.longer[at]) if at >= 0 else NO_BEGINNING
+    if beginning == NO_BEGINNING:
+        log_prob += unpaid * language.log_piece
+        unpaid = 0
+    return log_prob, (state, beginning, unpaid)
+
+
+def close_word(language: Language, known: Known, word_penalty: float) -> tuple[float, int]:
+    """Return ln p of the open word minus its penalty, and the state after it."""
+    state, beginning, unpaid = known
+    if beginning == 0:
+        return 0.0, state
+    log_prob, state = score_word(language.ngrams, state, language.word[beginning])
+    log_prob -= word_penalty
+    if not language.is_word[beginning]:
+        log_prob += unpaid * language.log_piece
+    return log_prob, state
+
+
+def end_sentence(language: Language, known: Known, word_penalty: float) -> float:
+    """Return ln p of the open word minus its penalty, and of the end."""
+    log_prob, state = close_word(language, known, word_penalty)
+    return log_prob + score_word(language.ngrams, state, language.end)[0]
+
+
 class PrefixTree:
     """Token sequences of `pieces` with scores of the n-gram `lm` of `words`."""
 
     def __init__(self, pieces: Sequence[str], lm: NgramLm, words: Iterable[str]) -> None:
-        self.lm = lm
         self.start: Known = lm.start(), 0, 0
-        self._log_piece = -math.log(len(pieces))  # of a uniform draw
-        self._opens = [opens_word(piece) for piece in pieces]
+        opens = np.array([opens_word(piece) for piece in pieces])
         encoded = {word.encode() for word in words}
         beginnings = sorted({b"", *(word[:length] for word in encoded for length in range(len(word) + 1))})
         number = {text: i for i, text in enumerate(beginnings)}
@@ -88,14 +137,20 @@ class PrefixTree:
             for i, text in enumerate(beginnings)
             for cut in range(max(0, len(text) - longest), len(text) + 1)
             for token in tokens_of.get(text[cut:], ())
-            if not (cut and self._opens[token])
+            if not (cut and opens[token])
         }
-        self._keys = np.array(sorted(longer), np.int64)  # beginning * number of tokens + token, where
-        self._longer = np.array([longer[key] for key in sorted(longer)], np.int64)  # this beginning follows
-        # By beginning: the number, in the n-gram, of the word that it is if it ends there, and whether it is one.
-        self._word = [*(lm.number(text.decode(errors="replace")) for text in beginnings), lm.number("")]
-        self._is_word = [*(text in encoded for text in beginnings), False]
-        self.read = functools.lru_cache(MAX_REMEMBERED)(self._read)
+        words_of = [*(lm.number(text.decode(errors="replace")) for text in beginnings), lm.number("")]
+        self.language = Language(
+            lm.tables,
+            opens,
+            np.array(sorted(longer), np.int64),
+            np.array([longer[key] for key in sorted(longer)], np.int64),
+            np.array(words_of),
+            np.array([*(text in encoded for text in beginnings), False]),
+            -math.log(len(pieces)),
+            lm.number(EOS),
+        )
+        self.read = functools.lru_cache(MAX_REMEMBERED)(functools.partial(read_token, self.language))
 
     def add(self, prefix: Node, token: int, weights: Weights) -> Node:
         """A new child of `prefix`."""
@@ -106,31 +161,4 @@ class PrefixTree:
 
     def end(self, known: Known, weights: Weights) -> float:
         """Return the score of the last word and the end of the sentence."""
-        log_prob, state = self._close_word(known, weights.word_penalty)
-        return weights.lm_weight * (log_prob + self.lm.score(state, self.lm.number(EOS))[0])
-
-    def _read(self, known: Known, token: int, word_penalty: float) -> tuple[float, Known]:
-        """Return the gain of ln p by a token, and what is known after it."""
-        log_prob, (state, beginning, unpaid) = 0.0, known
-        if self._opens[token]:
-            log_prob, state = self._close_word(known, word_penalty)
-            beginning, unpaid = 0, 0
-        unpaid += 1
-        if beginning != NO_BEGINNING:
-            at = find_key(self._keys, beginning * len(self._opens) + token)
-            beginning = int(self._longer[at]) if at >= 0 else NO_BEGINNING
-        if beginning == NO_BEGINNING:
-            log_prob += unpaid * self._log_piece
-            unpaid = 0
-        return log_prob, (state, beginning, unpaid)
-
-    def _close_word(self, known: Known, word_penalty: float) -> tuple[float, int]:
-        """Return ln p of the open word minus its penalty, and the state after it."""
-        state, beginning, unpaid = known
-        if beginning == 0:
-            return 0.0, state
-        log_prob, state = self.lm.score(state, self._word[beginning])
-        log_prob -= word_penalty
-        if not self._is_word[beginning]:
-            log_prob += unpaid * self._log_piece
-        return log_prob, state
+        return weights.lm_weight * end_sentence(self.language, known, weights.word_penalty)

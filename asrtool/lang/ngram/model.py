@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,8 +107,42 @@ def empty_ngrams(words: list[str]) -> Ngrams:
 
 def find_key(keys: Ints, key: int) -> int:
     """Return the position of `key` in rising `keys`, -1 if it is not there."""
-    at = int(np.searchsorted(keys, key))
+    at, end = 0, len(keys)
+    while at < end:
+        middle = (at + end) // 2
+        if keys[middle] < key:
+            at = middle + 1
+        else:
+            end = middle
     return at if at < len(keys) and keys[at] == key else -1
+
+
+class NgramTables(NamedTuple):
+    """Columns of a model that scoring reads, a value a node."""
+
+    keys: Ints
+    suffix: Ints
+    history: Ints
+    log10_prob: Floats
+    log10_backoff: Floats
+    num_words: int
+
+
+def score_word(ngrams: NgramTables, state: int, word: int) -> tuple[float, int]:
+    """Return ln p of a word after a state, and the state after it.
+
+    `word` is its number, -1 for a word that even ``<unk>`` does not stand for.
+    """
+    if word < 0:
+        return LOG10_NEVER * math.log(10), 0
+    log10_prob = 0.0
+    node = find_key(ngrams.keys, state * ngrams.num_words + word)
+    while node < 0 and state > 0:
+        log10_prob += ngrams.log10_backoff[state]
+        state = int(ngrams.suffix[state])
+        node = find_key(ngrams.keys, state * ngrams.num_words + word)
+    node = max(node, 0)
+    return float(log10_prob + ngrams.log10_prob[node]) * math.log(10), int(ngrams.history[node])
 
 
 class NgramLm:
@@ -117,8 +152,8 @@ class NgramLm:
     """
 
     def __init__(self, model: Ngrams) -> None:
-        self._keys, self._suffix, self._history = model.keys, model.suffix, model.history
-        self._log10_prob, self._log10_backoff = model.log10_prob, model.log10_backoff
+        columns = model.keys, model.suffix, model.history, model.log10_prob, model.log10_backoff
+        self.tables = NgramTables(*columns, len(model.words))
         self._ids = {word: number for number, word in enumerate(model.words)}
         self._steps: dict[tuple[int, str], tuple[float, int]] = {}
 
@@ -130,23 +165,7 @@ class NgramLm:
         """The state before the first word of a sentence."""
         if BOS not in self._ids:
             return 0
-        return int(self._history[max(find_key(self._keys, self._ids[BOS]), 0)])
-
-    def score(self, state: int, word: int) -> tuple[float, int]:
-        """Return ln p of a word after a state, and the state after it.
-
-        `word` is its number, -1 for a word that even ``<unk>`` does not stand for.
-        """
-        if word < 0:
-            return LOG10_NEVER * math.log(10), 0
-        log10_prob = 0.0
-        node = find_key(self._keys, state * len(self._ids) + word)
-        while node < 0 and state > 0:
-            log10_prob += self._log10_backoff[state]
-            state = int(self._suffix[state])
-            node = find_key(self._keys, state * len(self._ids) + word)
-        node = max(node, 0)
-        return float(log10_prob + self._log10_prob[node]) * math.log(10), int(self._history[node])
+        return int(self.tables.history[max(find_key(self.tables.keys, self._ids[BOS]), 0)])
 
     def step(self, state: int, word: str) -> tuple[float, int]:
         """Natural log probability of `word` after `state`, and the state after `word`.
@@ -157,7 +176,7 @@ class NgramLm:
         if result is None:
             if len(self._steps) >= MAX_REMEMBERED:
                 self._steps.clear()
-            result = self._steps[state, word] = self.score(state, self.number(word))
+            result = self._steps[state, word] = score_word(self.tables, state, self.number(word))
         return result
 
     def log_prob(self, sentence: str | Sequence[str]) -> float:

@@ -11,8 +11,8 @@ At the end of a step a unit may send a message to another one or to the servers:
 A link takes one message at a time each way, in order; so do the answering thread of a unit and a server. Events of
 the same instant are in the order in which they were found, so a scenario gives the same twice.
 
-The functions of events run as Python, or compiled by numba (extra `simulate`), to the same bits. Compiled functions
-have WATCHED false: no log, losses and joins. Shapes: L learners, U units, K steps.
+The functions of events run as Python, or compiled by numba, to the same bits. Compiled functions have WATCHED false:
+no log, losses and joins. Shapes: L learners, U units, K steps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-import importlib.util
 import math
 import threading
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -32,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asrtool.compiled import compiled
 from asrtool.distributed.work.work_queue import stop_of_others
 from asrtool.predict.simulate.clients import NONE, Partners, Setup, make_partners, make_setup, node_of
 from asrtool.predict.simulate.cluster import PERIOD, Cluster
@@ -115,7 +114,7 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
     partners = make_partners(strategy, settings, setup.num_units, job.seed)
     outcome = Outcome(strategy, cluster.num_learners, cluster.num_batches * job.num_epochs, cluster.batch)
     is_plain = not (emit or faults.lost or faults.mtbf_h or faults.join_h)
-    if is_plain and setup.num_rounds >= MIN_ROUNDS and importlib.util.find_spec("numba"):
+    if is_plain and setup.num_rounds >= MIN_ROUNDS:
         free_U: Any = _run_compiled(setup, cluster, partners, outcome)
     else:
         free_U = Watch(setup, cluster, partners, outcome, emit).run(settings)
@@ -286,7 +285,7 @@ def _run_compiled(setup: Setup, cluster: Cluster, partners: Partners, outcome: O
     partners_KU = np.array([partners(len(units), step + 1) for step in range(min(PERIOD, setup.num_rounds))])
     out_N, in_N = np.zeros((2, 1 + units[-1].node))
     with COMPILING:
-        run = _compiled()
+        run = compiled(_run_whole, WATCHED=False)
     run(setup, partners_KU, units_U, counts, out_N, in_N, sums_L)
     for name in SUMS:
         setattr(outcome, name, np.array(sums_L[name]))
@@ -301,24 +300,6 @@ def _structured(values: Sequence[Any]) -> Any:
 
 
 # Events, in Python that numba compiles
-
-
-@functools.cache
-def _compiled() -> Callable[..., None]:
-    """Compile the functions below; compiled code is kept in __pycache__."""
-    import numba
-
-    names = {**globals(), "WATCHED": False, "stop_of_others": numba.njit(stop_of_others, cache=True)}
-    functions = (
-        _at, _draw, _add_between, _skip, _begin_step, _begin, _transmit, _send, _count_step, _end_step, _have_gradients,
-        _serve, _answer, _take, _run, _run_whole,
-    )  # fmt: skip
-    for function in functions:
-        code = types.FunctionType(function.__code__, names, function.__name__)
-        code.__module__, code.__qualname__ = __name__, function.__qualname__
-        names[function.__name__] = numba.njit(code, cache=True, nogil=True)
-    compiled: Callable[..., None] = names["_run_whole"]
-    return compiled
 
 
 def _run_whole(setup, partners, units, counts, out_s, in_s, sums) -> None:  # type: ignore[no-untyped-def]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import draw_bigrams
+from numba.core.event import install_recorder
 
 from asrtool.decode.parameters import Weights
 from asrtool.decode.search.beam import PrefixBeam
@@ -155,6 +156,16 @@ def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
         without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), weights)
     assert with_silence[0] == without[0]
     assert with_silence[1] == pytest.approx(without[1] + 15 * math.log(1 - 3e-6), abs=1e-6)
+
+
+def test_processes_compile_nothing() -> None:
+    beam = PrefixBeam(PIECES, draw_bigrams(WORDS, 1), WORDS)
+    rows_TV = np.asfortranarray(np.log(np.full((3, len(PIECES)), 0.25)))
+    rows_TV.flags.writeable = False
+    with install_recorder("numba:compile") as compiled:
+        for rows in (rows_TV, rows_TV[::2].astype(np.float32)):
+            beam.search(rows, Weights(1, 0, 2))
+    assert not compiled.buffer
 
 
 def test_the_blank_may_be_any_column() -> None:

@@ -231,7 +231,6 @@ def test_each_batch_is_trained_once_and_times_add_up(name: str, trouble: tuple[s
 
 @pytest.mark.parametrize("name", [*ALL, "h-adpsgd by adpsgd-d1"])
 def test_compiled_events_have_the_bits_of_python(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
     monkeypatch.setattr(asynchronous, "MIN_ROUNDS", 0)
     name, _, outer = name.partition(" by ")
     for seed, num_learners in enumerate((1, 2, 4, 6)):
