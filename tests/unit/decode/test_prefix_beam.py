@@ -160,12 +160,19 @@ def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
 
 def test_processes_compile_nothing() -> None:
     beam = PrefixBeam(PIECES, draw_bigrams(WORDS, 1), WORDS)
-    rows_TV = np.asfortranarray(np.log(np.full((3, len(PIECES)), 0.25)))
+    rows_TV = np.log(np.full((4, len(PIECES)), 0.25, np.float32))
     rows_TV.flags.writeable = False
     with install_recorder("numba:compile") as compiled:
-        for rows in (rows_TV, rows_TV[::2].astype(np.float32)):
+        for rows in (rows_TV, np.asfortranarray(rows_TV), rows_TV[::2], rows_TV.astype(np.float64)):
             beam.search(rows, Weights(1, 0, 2))
     assert not compiled.buffer
+
+
+def test_of_equals_at_the_end_of_the_beam_the_first_stays() -> None:
+    rows_TV = np.log(np.array([[0.15, 0.4, 0.05, 0.4], [0.05, 0.05, 0.05, 0.85]]))
+    beam = PrefixBeam(PIECES, draw_bigrams(WORDS, 1), WORDS)
+    found = [beam.search(rows_TV, weigh(0.0, beam_size=size))[0] for size in (1, 2)]
+    assert found == [(1, 3), (3,)]
 
 
 def test_the_blank_may_be_any_column() -> None:
