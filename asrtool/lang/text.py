@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ BOS = "<s>"
 EOS = "</s>"
 BACKOFF = "#0"  # the disambiguation symbol on back-off arcs
 RESERVED = (EPSILON, UNK, BOS, EOS, BACKOFF)
+BLOCK_BYTES = 2**20  # of text read at a time
 
 
 def read_sentences(path: Path) -> Iterator[list[str]]:
@@ -27,36 +27,33 @@ def read_sentences(path: Path) -> Iterator[list[str]]:
 
 def number_sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, words) as read_sentences."""
-    empty = True
-    for number, line in enumerate(_read_lines(path), 1):
-        words = line.split()
-        if words:
-            empty = False
-            yield number, words
-    if empty:
-        raise AsrtoolError(f"{path}: holds no words, expected one sentence a line", "check what wrote the file")
+    for first, block in read_blocks(path):
+        for number, line in enumerate(block.split("\n"), first):
+            words = line.split()
+            if words:
+                yield number, words
 
 
-def count_sentences(path: Path) -> int | None:
-    """Count the lines with words; None for a pipe or an unreadable file."""
-    if not path.is_file():
-        return None
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return sum(1 for line in file if not line.isspace())
-    return None
+def read_blocks(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number of the first line, lines) by the megabyte.
 
-
-def _read_lines(path: Path) -> Iterator[str]:
-    number = 0
+    Raises AsrtoolError as read_sentences.
+    """
+    number, empty = 1, True
     try:
-        with path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")  # without a byte-order mark in front
+        with path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES) + file.readline():
+                text = block.decode("utf-8-sig" if number == 1 else "utf-8")  # without a byte-order mark in front
+                empty = empty and not text.strip()
+                yield number, text
+                number += block.count(b"\n")
     except UnicodeDecodeError as error:
+        number += error.object[: error.start].count(b"\n")
         raise AsrtoolError(f"{path}:{number}: not UTF-8 text, {error.reason}", "convert the file to UTF-8") from error
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "give one sentence a line") from error
+    if empty:
+        raise AsrtoolError(f"{path}: holds no words, expected one sentence a line", "check what wrote the file")
 
 
 def extra_files(folder: Path, names: Sequence[str]) -> list[Path]:

@@ -52,14 +52,12 @@ class Lm:
     mix: bool = True  # one model a text, mixed by weights tuned on held-out text; false takes all texts as one
     prune: float = 0.0  # an n-gram that alone raises the perplexity by a smaller fraction is left out, for example 1e-8
     large: bool = False  # whether the model is also kept as it was before pruning, to rescore with
-    memory_gib: float = 0.5  # held at most, beside the words; the rest lies beside the output until it is done
 
     def __post_init__(self) -> None:
         between("lm.order", self.order, 1, 6)
         if not self.min_counts or min(self.min_counts) < 1 or list(self.min_counts) != sorted(self.min_counts):
             raise ValueError(f"lm.min_counts is {self.min_counts}, expected counts of 1 or more that do not fall")
         between("lm.prune", self.prune, 0, 1)
-        between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
         """Check that no text occurs twice and no training corpus is an extra text."""

@@ -17,6 +17,7 @@ REMOVED: dict[str, tuple[Any, str]] = {
     "augment.codecs": (None, _UNUSED),
     "data.min_pause_s": (0.2, _UNUSED),
     "features.speaker_vector": (0, "i-vectors raised the errors"),
+    "lm.memory_gib": (None, "n-grams are counted in memory"),
     "lm.weights": ((), "held-out text tunes the weights"),
     "model.lf-mmi.ngram_order": (4, _UNUSED),
     "model.lf-mmi.tolerance_rows": (2, _UNUSED),

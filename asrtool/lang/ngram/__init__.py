@@ -1,7 +1,6 @@
-"""N-gram language models, in bounded memory.
+"""N-gram language models.
 
-- disk_arrays: arrays on disk; trie: a model on disk, and pruning
-- kneser_ney: counting and estimation; mixture: mixing
-- model: in memory; arpa: as a file
+- kneser_ney: counting and estimation; mixture: mixing; trie: a model by orders, and pruning
+- model: a model that scores words; arpa: as a file
 - estimate: the command
 """

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
-from asrtool.lang.ngram.disk_arrays import gather
-from asrtool.lang.ngram.model import Ints, Ngrams, empty_ngrams
+from asrtool.lang.ngram.model import Floats, Ints, Ngrams, empty_ngrams
 from asrtool.lang.ngram.trie import Trie
 
-CHUNK = 100_000  # n-grams formatted at a time
+CHUNK = 20_000  # n-grams formatted at a time
+PAD = b"\xff"  # is not in UTF-8, and neither is 0xfe
+WIDEST = 40  # bytes of a word
 LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
 LARGEST_WEIGHT = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
@@ -29,39 +32,58 @@ def write_arpa(path: Path, model: Trie) -> None:
 
     Raises AsrtoolError when the disk is full.
     """
-    with write_beside(path) as temporary, temporary.open("w", encoding="utf-8") as out:
-        out.write("\n\\data\\\n")
+    with write_beside(path) as temporary, temporary.open("wb") as out:
+        counts = (f"ngram {order}={len(level.word)}\n" for order, level in enumerate(model.levels, 1))
+        out.write(f"\n\\data\\\n{''.join(counts)}".encode())
+        writer = _Writer(model)
         for order, level in enumerate(model.levels, 1):
-            out.write(f"ngram {order}={len(level.key)}\n")
-        for order, level in enumerate(model.levels, 1):
-            out.write(f"\n\\{order}-grams:\n")
-            for start in range(0, len(level.key), CHUNK):
-                _write_ngrams(out, model, order, slice(start, start + CHUNK))
-        out.write("\n\\end\\\n")
+            out.write(f"\n\\{order}-grams:\n".encode())
+            for start in range(0, len(level.word), CHUNK):
+                out.write(writer.lines(order, slice(start, start + CHUNK)))
+        out.write(b"\n\\end\\\n")
 
 
-def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
-    level = model.levels[order - 1]
-    texts = _ngram_texts(model, order, level.key[rows])
-    prob = level.prob[rows]
-    log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO)).tolist()
-    log10_weights = np.log10(level.backoff[rows]).tolist()
-    out.writelines(
-        f"{log10_prob:.6f}\t{text}\t{log10_weight:.6f}\n" if log10_weight else f"{log10_prob:.6f}\t{text}\n"
-        for text, log10_prob, log10_weight in zip(texts, log10_probs, log10_weights, strict=True)
-    )
+class _Writer:
+    """Formats n-grams as columns of bytes of equal width, then removes PAD."""
+
+    def __init__(self, model: Trie) -> None:
+        self._levels = model.levels
+        words = [word.encode() for word in model.words]
+        # Long ones would widen the columns of all: their numbers stand in their place first.
+        self._long = {number: word for number, word in enumerate(words) if len(word) > WIDEST}
+        self._words = _padded(b"\xfe%d\xfe" % i if i in self._long else word for i, word in enumerate(words))
+        self._whole = _padded(b"%s%d." % (sign, number) for sign in (b"", b"-") for number in range(1000))
+        self._digits = _padded(b"%03d" % number for number in range(1000))
+
+    def lines(self, order: int, rows: slice) -> bytes:
+        """Format the n-grams `rows` of `order`."""
+        level = self._levels[order - 1]
+        prob, at = level.prob[rows], level.parent[rows]
+        log10_weights = np.log10(level.backoff[rows])
+        words = [self._words[level.word[rows]]]
+        for lower in reversed(self._levels[: order - 1]):
+            words[:0] = self._words[lower.word[at]], np.full(len(at), b" ")
+            at = lower.parent[at]
+        weights = [np.full(len(at), b"\t"), *self._decimals(log10_weights)]
+        for column in weights:
+            column[log10_weights == 0] = PAD * column.itemsize
+        log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO))
+        tabs, ends = np.full(len(at), b"\t"), np.full(len(at), b"\n")
+        columns = [*self._decimals(log10_probs), tabs, *words, *weights, ends]
+        lines = np.rec.fromarrays(columns).tobytes().translate(None, PAD)
+        return re.sub(rb"\xfe(\d+)\xfe", lambda found: self._long[int(found[1])], lines) if self._long else lines
+
+    def _decimals(self, values: Floats) -> list[NDArray[np.bytes_]]:
+        """Return `values` with six decimals as columns."""
+        thousands, last = np.divmod(np.rint(np.abs(values) * 1e6).astype(np.int64), 1000)
+        whole, first = np.divmod(thousands, 1000)
+        return [self._whole[whole + 1000 * np.signbit(values)], self._digits[first], self._digits[last]]
 
 
-def _ngram_texts(model: Trie, order: int, keys: Ints) -> list[str]:
-    """Return n-grams as text by their rising keys; a history is joined once."""
-    history, word = np.divmod(keys, len(model.words))
-    last = [model.words[i] for i in word.tolist()]
-    if order == 1:
-        return last
-    is_new = np.diff(history, prepend=-1) != 0
-    histories = _ngram_texts(model, order - 1, gather(model.levels[order - 2].key, history[is_new], model.block))
-    at = (np.cumsum(is_new) - 1).tolist()
-    return [f"{histories[i]} {word}" for i, word in zip(at, last, strict=True)]
+def _padded(texts: Iterable[bytes]) -> NDArray[np.bytes_]:
+    found = [*texts]
+    width = max(map(len, found))
+    return np.array([text.ljust(width, PAD) for text in found])
 
 
 def read_arpa(path: Path) -> Ngrams:

@@ -6,16 +6,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_file_name, make_folder_of
 from asrtool.lang.ngram.arpa import write_arpa
-from asrtool.lang.ngram.disk_arrays import Scratch
-from asrtool.lang.ngram.kneser_ney import estimate, number_words, read_text
+from asrtool.lang.ngram.kneser_ney import count_ngrams, estimate, number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
-from asrtool.lang.ngram.model import Ints
-from asrtool.lang.ngram.trie import Trie, prune
+from asrtool.lang.ngram.trie import Rows, Trie, prune
 from asrtool.lang.text import read_symbols
 from asrtool.settings.lang import Lm
 
@@ -41,14 +37,14 @@ def build_lm(
     mixes = settings.mix and len(files) > 1 and held_out is not None
     corpora = [[file] for file in files] if mixes else [files]
     make_folder_of(arpa)
-    scratch = Scratch.of_size(arpa.parent, settings.memory_gib * 2**30)
     ids = number_words(read_symbols(words, "lang") if words else None)
-    numbered = [read_text(corpus, ids, scratch, grow=words is None) for corpus in corpora]
-    held = read_text([held_out], ids, scratch)[:].astype(np.int64) if held_out else None
+    numbered = [read_text(corpus, ids, grow=words is None) for corpus in corpora]
+    held = read_text([held_out], ids) if held_out else None
     models = []
-    for corpus, text in zip(corpora, numbered, strict=True):
+    for corpus in corpora:
         logging.info("model of %s", ", ".join(map(str, corpus)))
-        models.append(estimate(text, list(ids), settings.order, settings.min_counts, scratch))
+        counts = count_ngrams(numbered.pop(0), len(ids), settings.order)
+        models.append(estimate(counts, list(ids), settings.min_counts))
     model = _mix(models, files, held) if mixes and held is not None else models[0]
     if settings.large:
         write_arpa(arpa.with_name(LARGE), model)
@@ -76,7 +72,7 @@ def _check_place(out: Path, read: Sequence[Path]) -> None:
             raise AsrtoolError(f"{out}: is read as {path} and would be overwritten", "choose another file for --arpa")
 
 
-def _mix(models: Sequence[Trie], files: Sequence[Path], held: Ints) -> Trie:
+def _mix(models: Sequence[Trie], files: Sequence[Path], held: Rows) -> Trie:
     """Mix the models of `files` with weights tuned on the held-out text."""
     probs = [word_probs(model, held) for model in models]
     weights = find_weights(probs)

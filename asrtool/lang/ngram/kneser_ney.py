@@ -1,7 +1,5 @@
 """Count n-grams and estimate modified Kneser-Ney models (Chen and Goodman 1998).
 
-Blocks of text are sorted and merged; counts do not depend on the size of the blocks.
-
 Estimation is interpolated, by equations 23 to 26 of section 3.2. The count a(g) of an n-gram of the highest order, or
 of one that begins with ``<s>``, is how often it was seen; of any other, the number of different words seen in front
 of it. With a(h) the sum of a(h w) over all words w,
@@ -14,8 +12,9 @@ is the remainder of the first term. An n-gram seen too seldom is left out: all i
 
 from __future__ import annotations
 
+import itertools
 import logging
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.ngram.disk_arrays import Column, Scratch, gather, merge, tally
-from asrtool.lang.ngram.model import Ints
-from asrtool.lang.ngram.trie import (
-    BOS_ID,
-    EOS_ID,
-    UNK_ID,
-    Family,
-    Level,
-    Trie,
-    append_ones,
-    block_rows,
-    families,
-    select,
-)
-from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, count_sentences, number_sentences
-from asrtool.log import progress
+from asrtool.lang.ngram.model import Floats, Ints
+from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, LARGEST, UNK_ID, Level, Rows, Trie, find, keys_of, order_of, select
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
 FALLBACK = (0.5, 1.0, 1.5)  # discounts where the text is too small or too artificial to estimate them
@@ -47,240 +33,171 @@ Discounts = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Counts:
-    """N-grams of one order, with `key` and `suffix` as in a `Level`, and counts.
+    """N-grams of one order, as in a `Level`, and how often each was seen.
 
-    `from_bos` are the rows that begin with ``<s>``.
+    Rows `from_bos` begin with ``<s>``.
     """
 
-    key: Column
-    suffix: Column
-    count: Column
+    parent: Rows
+    word: Rows
+    suffix: Rows
+    count: Ints
     from_bos: slice
 
 
 def number_words(words: Sequence[str] | None) -> dict[str, int]:
-    """The vocabulary with the number of each word; None is one without words so far."""
-    ids = {UNK: UNK_ID, BOS: BOS_ID, EOS: EOS_ID}
+    """Return the vocabulary, word to number, which numbers keys that it lacks.
+
+    None is one without words so far.
+    """
+    ids: defaultdict[str, int] = defaultdict(None, {UNK: UNK_ID, BOS: BOS_ID, EOS: EOS_ID})
+    ids.default_factory = ids.__len__
     for word in words or ():
         if word not in (EPSILON, BACKOFF):
             ids.setdefault(word, len(ids))
     return ids
 
 
-def read_text(files: Iterable[Path], ids: dict[str, int], scratch: Scratch, grow: bool = False) -> Column:
-    """All sentences as one column of word ids, each as ``<s> ... </s>``.
+def read_text(files: Iterable[Path], ids: dict[str, int], grow: bool = False) -> Rows:
+    """Read all sentences as one array of word numbers, each as ``<s> ... </s>``.
 
-    Words that `ids` lacks become ``<unk>``, or with `grow` are added to it. Raises AsrtoolError for a file that cannot
-    be read and for one of NO_WORDS in the text, with its line.
+    Words that `ids`, of number_words, lacks become ``<unk>``, or with `grow` are added. Raises AsrtoolError for a file
+    that cannot be read and for one of NO_WORDS in the text, with its line.
     """
-    text = scratch.column(np.int32)
-    buffer = array("i")
-    number_of = _Numbers(ids, grow).__getitem__
+    parts = []
     for file in files:
-        for line, sentence in progress(number_sentences(file), str(file), count_sentences(file), "sentence"):
-            try:
-                numbers = [*map(number_of, sentence)]
-            except ValueError as error:
-                raise AsrtoolError(f"{file}:{line}: {error}", "remove it, every line is a sentence") from error
-            buffer.append(BOS_ID)
-            buffer.extend(numbers)
-            buffer.append(EOS_ID)
-            if len(buffer) >= scratch.block:
-                text.append(np.array(buffer))
-                del buffer[:]
-    text.append(np.array(buffer))
-    return text
+        num_sentences = 0
+        for first, block in read_blocks(file):
+            if any(symbol in block for symbol in NO_WORDS):
+                _check_words(file, first, block)
+            words = f"{block.rstrip()}\n".replace("\n", f" {EOS} ").split()
+            found = map(ids.__getitem__, words) if grow else map(ids.get, words, itertools.repeat(UNK_ID))
+            numbers = np.fromiter(found, np.int32, len(words))
+            numbers = numbers[(numbers != EOS_ID) | np.append(False, numbers[:-1] != EOS_ID)]  # without empty lines
+            starts = np.append(0, np.flatnonzero(numbers == EOS_ID) + 1)[:-1]
+            parts.append(np.insert(numbers, starts, BOS_ID))
+            num_sentences += len(starts)
+        logging.info("%s: %d sentences", file, num_sentences)
+    return np.concatenate(parts)
 
 
-class _Numbers(dict[str, int]):
-    """Numbers of the words `ids`; new words become ``<unk>``, or grow `ids`."""
+def _check_words(file: Path, first: int, block: str) -> None:
+    """Raise AsrtoolError if one of NO_WORDS is a word of `block`.
 
-    def __init__(self, ids: dict[str, int], grow: bool) -> None:
-        super().__init__((word, number) for word, number in ids.items() if word not in NO_WORDS)
-        self._ids = ids
-        self._grow = grow
-
-    def __missing__(self, word: str) -> int:
-        """Raise ValueError for one of NO_WORDS."""
-        if word in NO_WORDS:
-            raise ValueError(f"holds {word} as a word")
-        if not self._grow:
-            return UNK_ID
-        self[word] = number = self._ids.setdefault(word, len(self._ids))
-        return number
+    Its first line has the number `first`.
+    """
+    for number, line in enumerate(block.split("\n"), first):
+        for symbol in NO_WORDS.intersection(line.split()):
+            raise AsrtoolError(f"{file}:{number}: holds {symbol} as a word", "remove it, every line is a sentence")
 
 
-def count_ngrams(text: Column, num_words: int, order: int, scratch: Scratch) -> list[Counts]:
+def count_ngrams(text: Rows, num_words: int, order: int) -> list[Counts]:
     """Count the n-grams of length 1 to `order` in `text` (as `read_text` returns it).
 
     Every word of the vocabulary is a unigram, seen or not. Orders that no sentence is long enough for are missing.
     """
-    counts = [_count_words(text, num_words, scratch)]
-    rows_at = text  # for each position of `text` the row of the n-gram that begins there, -1 for none
-    for length in range(2, order + 1):
-        runs = _Runs(scratch, num_words)
-        for start in range(0, len(text), scratch.block):
-            stop = min(start + scratch.block, len(text))
-            runs.add(rows_at[start : stop + 1].astype(np.int64), text[start : stop + length - 1], stop - start, length)
-        if not len(runs.key):
+    words, none = np.arange(num_words, dtype=np.int32), np.zeros(num_words, np.int32)
+    levels = [Counts(none, words, none, np.bincount(text, minlength=num_words), slice(BOS_ID, BOS_ID + 1))]
+    columns, times = _distinct(text, num_words, order)
+    del text  # it takes as much memory as the n-grams
+    row = columns[0]  # of the n-gram, so far, in its level
+    while len(columns) > 1:
+        longer = columns[0] != EOS_ID  # the sentence continues
+        row, times, columns = row[longer], times[longer], [column[longer] for column in columns[1:]]
+        if not len(row):
             break
-        counts.append(runs.merge(counts[-1].from_bos))
-        rows_at = runs.rows_at()
-    return counts
+        is_new = _starts(row) | _starts(columns[0])
+        first, lower = np.flatnonzero(is_new), levels[-1]
+        parent, word = row[first], columns[0][first]
+        shorter = keys_of(lower.parent, lower.word, num_words)
+        suffix = find(shorter, keys_of(lower.suffix[parent], word, num_words))
+        start, stop = np.searchsorted(parent, [lower.from_bos.start, lower.from_bos.stop]).tolist()
+        levels.append(Counts(parent, word, suffix, np.add.reduceat(times, first), slice(start, stop)))
+        row = (np.cumsum(is_new) - 1).astype(np.int32)
+    return levels
 
 
-def _count_words(text: Column, num_words: int, scratch: Scratch) -> Counts:
-    count = np.zeros(num_words, np.int64)
-    for _, words in text.blocks(scratch.block):
-        count += np.bincount(words, minlength=num_words)
-    key = scratch.column(values=np.arange(num_words))
-    suffix = scratch.column(values=np.zeros(num_words, np.int64))
-    return Counts(key, suffix, scratch.column(values=count), slice(BOS_ID, BOS_ID + 1))
+def _distinct(text: Rows, num_words: int, order: int) -> tuple[list[Rows], Rows]:
+    """Return the distinct n-grams of length `order`, and their counts.
+
+    They are sorted, and have a column for each word. One begins at each position; after ``</s>`` it has zeros.
+    """
+    codes, num_codes = text.astype(np.int64), num_words  # an n-gram as one number
+    ranked: dict[int, Ints] = {}  # by length, codes that were replaced by their ranks, to leave room for more words
+    goes_on, word = text != EOS_ID, np.empty_like(text)
+    for length in range(1, order):
+        if length > 1 and num_codes * num_words ** (order - length) > LARGEST:
+            by_code = order_of(codes)
+            is_new = _starts(codes[by_code])
+            ranked[length] = codes[by_code[is_new]]
+            codes[by_code] = np.cumsum(is_new) - 1
+            num_codes = len(ranked[length])
+        np.concatenate([text[length:], text[:length]], out=word)
+        word *= goes_on
+        goes_on &= word != EOS_ID
+        codes *= num_words
+        codes += word
+        num_codes *= num_words
+    del word
+    codes.sort()
+    first = np.flatnonzero(_starts(codes))
+    times, codes = np.diff(first, append=len(codes)).astype(np.int32), codes[first]
+    columns: list[Rows] = []
+    for length in range(order - 1, 0, -1):
+        codes, word = np.divmod(codes, num_words)
+        columns.insert(0, word.astype(np.int32))
+        codes = ranked[length][codes] if length in ranked else codes
+    return [codes.astype(np.int32), *columns], times
 
 
-class _Runs:
-    """Sorted n-grams of one order, one run a block of text, one after another."""
-
-    def __init__(self, scratch: Scratch, num_words: int) -> None:
-        self._scratch = scratch
-        self._num_words = num_words
-        self._bounds = [0]
-        self.key = scratch.column()
-        self._suffix = scratch.column()
-        self._count = scratch.column()
-        self._row = scratch.column()  # of each n-gram of a run in the merged order
-        self._where = scratch.column(np.int32)  # for each position of the text the n-gram of its run, -1 for none
-
-    def add(self, rows: Ints, words: Ints, num: int, length: int) -> None:
-        """Count the n-grams that begin at the first `num` positions of a block.
-
-        `rows` are the n-grams one word shorter at these positions and the next, -1 for none; `words` is the text from
-        the first position to the end of the last n-gram.
-        """
-        begin = np.flatnonzero(rows[:num] >= 0)
-        begin = begin[words[begin + length - 2] != EOS_ID]  # the sentence continues
-        key = rows[begin] * self._num_words + words[begin + length - 1]
-        by_key = np.argsort(key)
-        key, begin = key[by_key], begin[by_key]
-        is_new = np.diff(key, prepend=-1) != 0
-        first = np.flatnonzero(is_new)
-        where = np.full(num, -1, np.int32)
-        where[begin] = np.cumsum(is_new) - 1
-        self.key.append(key[first])
-        self._suffix.append(rows[begin[first] + 1])
-        self._count.append(np.diff(first, append=len(key)))
-        self._where.append(where)
-        self._bounds.append(len(self.key))
-
-    def merge(self, shorter_from_bos: slice) -> Counts:
-        """The n-grams of all runs."""
-        scratch = self._scratch
-        key, suffix, count = scratch.column(), scratch.column(), scratch.column()
-        bos_keys = np.array([shorter_from_bos.start, shorter_from_bos.stop]) * self._num_words
-        from_bos = np.zeros(2, np.int64)
-        for keys, parts in merge(self.key, self._bounds, scratch.block):
-            suffixes, counts = np.empty_like(keys), np.zeros_like(keys)
-            for part, at in parts:
-                suffixes[at] = self._suffix[part]
-                counts[at] += self._count[part]
-                self._row.put(part.start, len(key) + at)
-            from_bos += np.searchsorted(keys, bos_keys)
-            key.append(keys)
-            suffix.append(suffixes)
-            count.append(counts)
-        return Counts(key, suffix, count, slice(int(from_bos[0]), int(from_bos[1])))
-
-    def rows_at(self) -> Column:
-        """Return the merged row of the n-gram at each position of the text, or -1."""
-        rows_at = self._scratch.column()
-        for run, (_, where) in enumerate(self._where.blocks(self._scratch.block)):
-            row = np.append(self._row[self._bounds[run] : self._bounds[run + 1]], -1)
-            rows_at.append(row[where])  # -1 is the last one
-        return rows_at
+def _starts(values: Ints | Rows) -> np.ndarray:
+    """Mark each value that differs from the one before."""
+    return np.append(True, values[1:] != values[:-1])
 
 
-def estimate(text: Column, words: list[str], order: int, min_counts: Sequence[int], scratch: Scratch) -> Trie:
-    """The model of `text`, as `read_text` returns it, over the vocabulary `words`.
+def estimate(counts: Sequence[Counts], words: list[str], min_counts: Sequence[int]) -> Trie:
+    """Return the model of `counts`, of count_ngrams, over the vocabulary `words`.
 
     An n-gram of order k seen less than ``min_counts[k - 1]`` times is left out (the last value holds for higher
-    orders); values must not fall. Raises AsrtoolError when the disk is full.
+    orders); values must not fall.
     """
-    estimator = _Estimator(words, scratch)
-    counts = count_ngrams(text, len(words), order, scratch)
+    below = np.full(1, 1 / (len(words) - 1))  # every word but <s>
+    probs, weights, keep = [], [], []
     for k, ngrams in enumerate(counts):
-        estimator.add(ngrams, counts[k + 1] if k + 1 < len(counts) else None, min_counts[min(k, len(min_counts) - 1)])
-    return estimator.model(counts)
-
-
-class _Estimator:
-    """Probabilities, back-off weights of the order below, and kept rows, by order."""
-
-    def __init__(self, words: list[str], scratch: Scratch) -> None:
-        self._words = words
-        self._scratch = scratch
-        self._block = block_rows(scratch, len(words))
-        uniform = np.full(1, 1 / (len(words) - 1))  # every word but <s>
-        self._probs = [scratch.column(np.float64, uniform)]
-        self._weights: list[Column] = []
-        self._keep: list[Column] = []
-
-    def add(self, ngrams: Counts, longer: Counts | None, min_count: int) -> None:
-        """Estimate the n-grams of the next order; `longer` is the order after it."""
-        order = len(self._probs)
-        adjusted, num_seen = self._adjust(ngrams, longer)
-        discounts = find_discounts(num_seen)
-        lower = self._probs[-1]
-        weights, probs = self._scratch.column(np.float64), self._scratch.column(np.float64)
-        keep = self._scratch.column(np.bool_)
-        num_kept = 0
-        for family in families(ngrams.key, len(lower), len(self._words), self._block):
-            kept = ngrams.count[family.rows] >= min_count
-            below = gather(lower, ngrams.suffix[family.rows], self._block)
-            weight, prob = _interpolate(family, adjusted[family.rows], kept, discounts, below)
-            weights.append(weight)
-            probs.append(prob)
-            keep.append(kept | (order == 1))  # a rare word stays, with the probability of a word never seen
-            num_kept += int(kept.sum())
-        if order == 1:
-            probs.put(BOS_ID, np.zeros(1))  # given, not predicted
-        logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", order, num_kept, *discounts[1:])
-        self._probs.append(probs)
-        self._weights.append(weights)
-        self._keep.append(keep)
-
-    def _adjust(self, ngrams: Counts, longer: Counts | None) -> tuple[Column, Ints]:
-        """a(g) of each n-gram, and how many have 0, 1, ... and 5 or more."""
-        adjusted = self._scratch.column()
-        num_seen = np.zeros(6, np.int64)
-        for start, seen in ngrams.count.blocks(self._block):
-            if longer is not None:
-                rows = np.arange(start, start + len(seen))
-                from_bos = (rows >= ngrams.from_bos.start) & (rows < ngrams.from_bos.stop)
-                seen = np.where(from_bos, seen, tally(longer.suffix, start, start + len(seen), self._block))
-            if len(self._probs) == 1 and start == 0:
-                seen[BOS_ID] = 0
-            num_seen += np.bincount(np.minimum(seen, 5), minlength=6)
-            adjusted.append(seen)
-        return adjusted, num_seen
-
-    def model(self, counts: Sequence[Counts]) -> Trie:
-        """The n-grams kept."""
-        highest = self._scratch.column(np.float64)
-        append_ones(highest, len(self._probs[-1]), self._block)
-        columns = zip(counts, self._probs[1:], [*self._weights[1:], highest], strict=True)
-        levels = [Level(ngrams.key, ngrams.suffix, prob, weights) for ngrams, prob, weights in columns]
-        return select(Trie(self._words, levels, self._scratch), self._keep)
+        adjusted = ngrams.count
+        if k + 1 < len(counts):
+            adjusted = np.bincount(counts[k + 1].suffix, minlength=len(ngrams.word))
+            adjusted[ngrams.from_bos] = ngrams.count[ngrams.from_bos]
+        if k == 0:
+            adjusted[BOS_ID] = 0
+        kept = ngrams.count >= min_counts[min(k, len(min_counts) - 1)]
+        discounts = find_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6))
+        logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", k + 1, kept.sum(), *discounts[1:])
+        weight, below = _interpolate(ngrams, adjusted, kept, discounts, below)
+        if k == 0:
+            below[BOS_ID] = 0  # given, not predicted
+            kept[:] = True  # a rare word stays, with the probability of a word never seen
+        probs.append(below)
+        weights.append(weight)
+        keep.append(kept)
+    weights.append(np.broadcast_to(1.0, len(below)))
+    parts = zip(counts, probs, weights[1:], strict=True)
+    return select(Trie(words, [Level(each.parent, each.word, each.suffix, *of) for each, *of in parts]), keep)
 
 
 def _interpolate(
-    family: Family, adjusted: Ints, kept: np.ndarray, discounts: Discounts, below: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    ngrams: Counts, adjusted: Ints, kept: np.ndarray, discounts: Discounts, below: Floats
+) -> tuple[Floats, Floats]:
     """Return gamma of each history (1 without n-grams) and all probabilities."""
-    taken = np.where(kept, np.asarray(discounts)[np.minimum(adjusted, 3)], adjusted)
-    total = family.total(adjusted)
+    taken = np.asarray(discounts)[np.minimum(adjusted, 3)]
+    taken[~kept] = adjusted[~kept]
+    total = np.bincount(ngrams.parent, adjusted, minlength=len(below))
     some = np.where(total > 0, total, 1)
-    gamma = np.where(total > 0, family.total(taken) / some, 1)
-    return gamma, (adjusted - taken) / some[family.parent] + gamma[family.parent] * below
+    gamma = np.where(total > 0, np.bincount(ngrams.parent, taken, minlength=len(below)) / some, 1)
+    probs = np.subtract(adjusted, taken, out=taken)  # in place: these arrays are the largest of all
+    probs /= some[ngrams.parent]
+    probs += gamma[ngrams.parent] * below[ngrams.suffix]
+    return gamma, probs
 
 
 def find_discounts(num_seen: Ints) -> Discounts:

@@ -1,8 +1,7 @@
-"""N-gram model larger than memory: sorted keys in columns on disk, and pruning.
+"""N-gram model by orders, as it is estimated, mixed and pruned.
 
-A row of a level is an n-gram; its key is the row of its history in the level below times the number of words, plus
-its last word. Keys rise, so the n-grams of a history are adjacent, and a level can be read beside the one below.
-Every history of an n-gram, and every n-gram without its first word, is an n-gram of the model.
+A row of a level is an n-gram; its history is a row of the level below. Rows are sorted by history and last word. Every
+history of an n-gram, and every n-gram without its first word, is an n-gram of the model.
 
 `prune` leaves out the n-grams that change a model least (Stolcke 1998). Without the n-gram (h, w) the words after h
 are predicted by p' in place of p: w by back-off, and the back-off weight of h changes. The relative entropy between
@@ -17,31 +16,37 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from asrtool.lang.ngram.disk_arrays import Array, Column, Scratch, gather, tally
 from asrtool.lang.ngram.model import Floats, Ints
+
+Rows = NDArray[np.int32]
+Mask = NDArray[np.bool_]
 
 UNK_ID, BOS_ID, EOS_ID = 0, 1, 2  # the first words of every vocabulary
 ROUNDING = 1e-9  # a probability below it is taken for what sums in float64 leave of nothing
 NEVER = 1e-99  # least back-off weight: it has a logarithm
+LARGEST = 2**63 - 1  # of int64
+FOUND_AT_ONCE = 2**18  # keys
 
 
 @dataclass(frozen=True)
 class Level:
-    """N-grams of one order; unigrams are all words in order, their key is the word.
+    """N-grams of one order; unigrams are all words in order.
 
-    `suffix` is the row, in the level below, of the n-gram without its first word. `prob` is p(last word | history),
-    and `backoff` the factor of unknown words after this n-gram: 1 if all are unknown.
+    `parent` is the row, in the level below, of the history, and `suffix` the row of the n-gram without its first word.
+    `prob` is p(last word | history), and `backoff` the factor of unknown words after this n-gram: 1 if all are unknown.
     """
 
-    key: Column
-    suffix: Column
-    prob: Column
-    backoff: Column
+    parent: Rows
+    word: Rows
+    suffix: Rows
+    prob: Floats
+    backoff: Floats
 
 
 @dataclass(frozen=True)
@@ -50,109 +55,75 @@ class Trie:
 
     words: list[str]
     levels: list[Level]
-    scratch: Scratch
-
-    @property
-    def block(self) -> int:
-        """Rows read at a time."""
-        return block_rows(self.scratch, len(self.words))
 
 
-def block_rows(scratch: Scratch, num_words: int) -> int:
-    """Return the rows of a block, at least the n-grams of one history."""
-    return max(scratch.block, num_words + 1)
+def keys_of(parent: Rows, word: Rows, num_words: int) -> Ints:
+    """Return a number for each n-gram, which rises with the rows of a level."""
+    return parent.astype(np.int64) * num_words + word
 
 
-@dataclass(frozen=True)
-class Family:
-    """N-grams `rows` of a level with all of the histories `histories`."""
-
-    histories: slice
-    rows: slice
-    parent: Ints  # the history of each n-gram, counted from the first of `histories`
-    word: Ints
-
-    def total(self, values: Array) -> Floats:
-        """The sum of `values`, one an n-gram, over the n-grams of each history."""
-        sums = np.bincount(self.parent, values, minlength=self.histories.stop - self.histories.start)
-        return sums.astype(np.float64, copy=False)
+def find(keys: Ints, wanted: Ints) -> Rows:
+    """Return the row of each of `wanted` in rising `keys`, -1 where it is missing."""
+    rows = np.empty(len(wanted), np.int32)
+    for start in range(0, len(wanted), FOUND_AT_ONCE):
+        part = wanted[start : start + FOUND_AT_ONCE]
+        by_key = order_of(part)  # sorted, so that searches read the cache
+        part = part[by_key]
+        at = np.minimum(np.searchsorted(keys, part), len(keys) - 1)
+        rows[start + by_key] = np.where(keys[at] == part, at, -1)
+    return rows
 
 
-def families(key: Column, num_histories: int, num_words: int, block: int) -> Iterator[Family]:
-    """Yield all n-grams of a level in order, up to `block` at a time.
+def order_of(keys: Ints) -> Ints:
+    """Return np.argsort(keys), many times as fast if the keys are not too large.
 
-    All histories are in them, with or without n-grams.
+    Then key and position are one number, and numbers are sorted.
     """
-    history, row = 0, 0
-    while history < num_histories:
-        parent, word = np.divmod(key[row : row + block], num_words)
-        end = min(history + block, num_histories)
-        if row + len(parent) < len(key):
-            end = min(end, int(parent[-1]))  # of the last one there may be more
-        num = int(np.searchsorted(parent, end))
-        yield Family(slice(history, end), slice(row, row + num), parent[:num] - history, word[:num])
-        history, row = end, row + num
+    num = len(keys)
+    if num * (int(keys.max(initial=0)) + 1) > LARGEST:
+        return np.argsort(keys)
+    packed = keys * num + np.arange(num)
+    packed.sort()
+    packed %= num
+    return packed
+
+
+def sums(level: Level, values: Floats, num: int) -> Floats:
+    """Sum `values`, one an n-gram, over the n-grams of each of `num` histories."""
+    return np.bincount(level.parent, values, minlength=num).astype(np.float64, copy=False)
 
 
 def with_weights(model: Trie) -> Trie:
     """Return `model` with back-off weights for its probabilities."""
-    return dataclasses.replace(
-        model,
-        levels=[
-            dataclasses.replace(level, backoff=_backoff_weights(model, order))
-            for order, level in enumerate(model.levels, 1)
-        ],
-    )
+    levels = []
+    for lower, level in zip(model.levels, [*model.levels[1:], None], strict=True):
+        weights = np.ones(len(lower.word))
+        if level is not None:
+            left = 1 - sums(level, level.prob, len(weights))
+            left_below = 1 - sums(level, lower.prob[level.suffix], len(weights))
+            # Where every word is known nothing is left to distribute, and any weight will do.
+            some = (np.bincount(level.parent, minlength=len(weights)) > 0) & (left_below > ROUNDING)
+            weights[some] = np.maximum(left[some], NEVER) / left_below[some]
+        levels.append(dataclasses.replace(lower, backoff=weights))
+    return Trie(model.words, levels)
 
 
-def _backoff_weights(model: Trie, order: int) -> Column:
-    """Back-off weights for the n-grams of `order`."""
-    lower = model.levels[order - 1]
-    weights = model.scratch.column(np.float64)
-    if order == len(model.levels):
-        append_ones(weights, len(lower.key), model.block)
-        return weights
-    level = model.levels[order]
-    for family in families(level.key, len(lower.key), len(model.words), model.block):
-        left = 1 - family.total(level.prob[family.rows])
-        left_below = 1 - family.total(gather(lower.prob, level.suffix[family.rows], model.block))
-        has_any = family.total(np.ones(len(family.parent))) > 0
-        # Where every word is known nothing is left to distribute, and any weight will do.
-        has_rest = has_any & (left_below > ROUNDING)
-        weights.append(np.where(has_rest, np.maximum(left, NEVER) / np.where(has_rest, left_below, 1), 1))
-    return weights
-
-
-def append_ones(column: Column, num: int, block: int) -> None:
-    """Add `num` rows of one."""
-    for start in range(0, num, block):
-        column.append(np.ones(min(block, num - start)))
-
-
-def select(model: Trie, keep: Sequence[Column]) -> Trie:
-    """Return `model` without the n-grams whose `keep`, a column an order, is false.
+def select(model: Trie, keep: Sequence[Mask]) -> Trie:
+    """Return `model` without the n-grams whose `keep`, a mask an order, is false.
 
     Weights stay. Every unigram must be kept, and with an n-gram its history and suffix.
     """
-    scratch, num_words = model.scratch, len(model.words)
+    if all(kept.all() for kept in keep):
+        return model
     levels = []
-    lower_rows = scratch.column(values=np.zeros(1, np.int64))  # the new row of each row of the level below
+    rows = np.zeros(1, np.int32)  # the new row of each row of the level below
     for level, kept in zip(model.levels, keep, strict=True):
-        new = Level(scratch.column(), scratch.column(), scratch.column(np.float64), scratch.column(np.float64))
-        rows = scratch.column()
-        for start, mask in kept.blocks(model.block):
-            span = slice(start, start + len(mask))
-            rows.append(len(new.key) + np.cumsum(mask) - 1)
-            parent, word = np.divmod(level.key[span][mask], num_words)
-            new.key.append(gather(lower_rows, parent, model.block) * num_words + word)
-            new.suffix.append(gather(lower_rows, level.suffix[span][mask], model.block))
-            new.prob.append(level.prob[span][mask])
-            new.backoff.append(level.backoff[span][mask])
-        levels.append(new)
-        lower_rows = rows
-    while not len(levels[-1].key):
-        levels.pop()
-    return Trie(model.words, levels, scratch)
+        if not kept.any():
+            break
+        parent, suffix = rows[level.parent[kept]], rows[level.suffix[kept]]
+        levels.append(Level(parent, level.word[kept], suffix, level.prob[kept], level.backoff[kept]))
+        rows = np.cumsum(kept, dtype=np.int32) - 1
+    return Trie(model.words, levels)
 
 
 def prune(model: Trie, threshold: float) -> Trie:
@@ -160,60 +131,44 @@ def prune(model: Trie, threshold: float) -> Trie:
 
     `threshold` is a fraction. Unigrams stay, and so do histories and suffixes of n-grams that stay.
     """
-    keep: list[Column] = []
-    used = model.scratch.column()  # histories and suffixes of the n-grams kept of the order above
+    joint = joint_probs(model)
+    used = np.zeros(len(joint[-1]), np.bool_)  # histories and suffixes of the n-grams kept of the order above
+    keep: list[Mask] = []
     for order in range(len(model.levels), 1, -1):
-        kept, used = _prune_order(model, order, threshold, used)
+        lower, level = model.levels[order - 2 : order]
+        kept = used | (perplexity_rise(level, lower.prob[level.suffix], joint[order - 2]) >= threshold)
+        used = np.zeros(len(lower.word), np.bool_)
+        used[level.parent[kept]] = True
+        used[level.suffix[kept]] = True
         keep.insert(0, kept)
-    keep.insert(0, model.scratch.column(np.bool_, np.ones(len(model.words), np.bool_)))
-    return with_weights(select(model, keep))
+        logging.info("%d-grams: %d of %d kept", order, kept.sum(), len(kept))
+    return with_weights(select(model, [np.ones(len(model.words), np.bool_), *keep]))
 
 
-def _prune_order(model: Trie, order: int, threshold: float, used: Column) -> tuple[Column, Column]:
-    """Return which n-grams of `order` are kept, given those `used`, and what they use."""
-    lower, level = model.levels[order - 2], model.levels[order - 1]
-    history_probs = joint_probs(model, order - 1)
-    keep, uses = model.scratch.column(np.bool_), model.scratch.column()
-    num_kept = 0
-    for family in families(level.key, len(lower.key), len(model.words), model.block):
-        suffix = level.suffix[family.rows]
-        rise = perplexity_rise(
-            family, level.prob[family.rows], gather(lower.prob, suffix, model.block), history_probs[family.histories]
-        )
-        kept = (rise >= threshold) | (tally(used, family.rows.start, family.rows.stop, model.block) > 0)
-        keep.append(kept)
-        uses.append(family.histories.start + family.parent[kept])
-        uses.append(suffix[kept])
-        num_kept += int(kept.sum())
-    logging.info("%d-grams: %d of %d kept", order, num_kept, len(level.key))
-    return keep, uses
-
-
-def joint_probs(model: Trie, order: int) -> Column:
-    """Return p(g) of each n-gram of `order`, by the chain rule.
+def joint_probs(model: Trie) -> list[Floats]:
+    """Return p(g) of each n-gram of each order, by the chain rule.
 
     ``<s>`` is as likely as ``</s>``, with which it comes.
     """
-    first = model.levels[0].prob[:]
+    first = model.levels[0].prob.copy()
     first[BOS_ID] = first[EOS_ID]
-    joint = model.scratch.column(np.float64, first)
-    for level in model.levels[1:order]:
-        histories, joint = joint, model.scratch.column(np.float64)
-        for family in families(level.key, len(histories), len(model.words), model.block):
-            joint.append(histories[family.histories][family.parent] * level.prob[family.rows])
+    joint = [first]
+    for level in model.levels[1:]:
+        joint.append(joint[-1][level.parent] * level.prob)
     return joint
 
 
-def perplexity_rise(family: Family, prob: Floats, lower_prob: Floats, history_prob: Floats) -> Floats:
-    """Return exp(D) - 1 of each n-gram of `family`.
+def perplexity_rise(level: Level, lower_prob: Floats, history_prob: Floats) -> Floats:
+    """Return exp(D) - 1 of each n-gram of `level`.
 
     `lower_prob` is p(w|h') of each n-gram, `history_prob` p(h) of each history. If all words are known after h,
     nothing is left to back off to: the n-gram alone then gets its former probability.
     """
-    left, left_below = (np.maximum(1 - family.total(known), 0)[family.parent] for known in (prob, lower_prob))
+    prob, num = level.prob, len(history_prob)
+    left, left_below = (np.maximum(1 - sums(level, known, num), 0)[level.parent] for known in (prob, lower_prob))
     some_left = (left > ROUNDING) & (left_below > ROUNDING)
     log_weight = np.log(np.where(some_left, left, 1) / np.where(some_left, left_below, 1))
     log_new_weight = np.log((left + prob) / (left_below + lower_prob))
     change = prob * (np.log(lower_prob) + log_new_weight - np.log(prob))
     change += np.where(some_left, left * (log_new_weight - log_weight), 0)
-    return np.expm1(-history_prob[family.parent] * change)
+    return np.expm1(-history_prob[level.parent] * change)

@@ -11,7 +11,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from asrtool.lang.ngram import kneser_ney
-from asrtool.lang.ngram.disk_arrays import Scratch
 from asrtool.lang.ngram.model import NgramLm, Ngrams, empty_ngrams
 from asrtool.lang.ngram.trie import Trie
 
@@ -26,13 +25,11 @@ def write_text(path: Path, sentences: list[list[str]]) -> Path:
     return path
 
 
-def estimate(
-    text: Path, words: Sequence[str] | None, order: int, min_counts: Sequence[int], scratch: Scratch | None = None
-) -> Trie:
+def estimate(text: Path, words: Sequence[str] | None, order: int, min_counts: Sequence[int]) -> Trie:
     """The model of the file `text` over the vocabulary `words`, or over all its words."""
-    scratch, ids = scratch or Scratch(), kneser_ney.number_words(words)
-    numbered = kneser_ney.read_text([text], ids, scratch, grow=words is None)
-    return kneser_ney.estimate(numbered, list(ids), order, min_counts, scratch)
+    ids = kneser_ney.number_words(words)
+    numbered = kneser_ney.read_text([text], ids, grow=words is None)
+    return kneser_ney.estimate(kneser_ney.count_ngrams(numbered, len(ids), order), list(ids), min_counts)
 
 
 def make_sentences(num: int, num_words: int, seed: int) -> list[list[str]]:
@@ -55,9 +52,8 @@ def in_memory(model: Trie) -> Ngrams:
     """The model with all its digits, as it would be read from a file."""
     loaded = empty_ngrams(model.words)
     for level in model.levels:
-        parent, word = np.divmod(level.key[:], len(model.words))
-        prob = np.log10(np.maximum(level.prob[:], 1e-99))
-        loaded = loaded.extended(parent + loaded.starts[-2], word, prob, np.log10(level.backoff[:]))
+        parent, prob = level.parent.astype(np.int64) + loaded.starts[-2], np.log10(np.maximum(level.prob, 1e-99))
+        loaded = loaded.extended(parent, level.word.astype(np.int64), prob, np.log10(level.backoff))
     return loaded
 
 
@@ -94,8 +90,8 @@ def same_bits(one: Trie, other: Trie) -> bool:
         one.words == other.words
         and len(one.levels) == len(other.levels)
         and all(
-            np.array_equal(getattr(a, name)[:], getattr(b, name)[:])
+            np.array_equal(getattr(a, name), getattr(b, name))
             for a, b in zip(one.levels, other.levels, strict=True)
-            for name in ("key", "suffix", "prob", "backoff")
+            for name in ("parent", "word", "suffix", "prob", "backoff")
         )
     )

@@ -119,12 +119,6 @@ def test_without_lm_mix_several_texts_are_one(corpora: Path) -> None:
     assert (corpora / "one.arpa").read_bytes() == (corpora / "two.arpa").read_bytes()
 
 
-def test_the_bound_of_memory_changes_nothing(corpora: Path) -> None:
-    for name, gib in (("one.arpa", "1.0"), ("two.arpa", "0.01")):
-        run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", name, "--set", f"lm.memory_gib={gib}")
-    assert (corpora / "one.arpa").read_bytes() == (corpora / "two.arpa").read_bytes()
-
-
 def test_pruning_leaves_out_ngrams_and_keeps_the_large_model_where_asked(corpora: Path) -> None:
     run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "lm/all.arpa")
     run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "lm/few.arpa", "--set", "lm.prune=0.001")
@@ -173,9 +167,7 @@ def test_neither_does_the_model_before_pruning(corpora: Path) -> None:
         run(lm, "--text", "large.arpa", "--arpa", "G.arpa", "--set", "lm.large=true", "--set", "lm.prune=1e-8")
 
 
-@pytest.mark.parametrize(
-    "value", ["lm.prune=-1", "lm.memory_gib=0", "lm.min_counts=0", "lm.min_counts=2,1", "lm.min_counts=[]"]
-)
+@pytest.mark.parametrize("value", ["lm.prune=-1", "lm.min_counts=0", "lm.min_counts=2,1", "lm.min_counts=[]"])
 def test_settings_that_make_no_sense_are_an_error(work: Path, value: str) -> None:
     with pytest.raises(AsrtoolError, match=value.split("=")[0]):
         run(lm, "--text", "sentences.txt", "--arpa", "G.arpa", "--set", value)

@@ -19,15 +19,11 @@ from ngram_oracle import (
     estimate,
     histories,
     in_memory,
-    make_sentences,
     ngrams,
     prob,
-    same_bits,
     write_text,
 )
 
-from asrtool.lang.ngram.arpa import write_arpa
-from asrtool.lang.ngram.disk_arrays import Column, Scratch
 from asrtool.lang.ngram.kneser_ney import number_words, read_text
 from asrtool.lang.ngram.mixture import find_weights, mix, perplexity, word_probs
 from asrtool.lang.ngram.model import NgramLm
@@ -37,9 +33,9 @@ SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], ma
 WEIGHTS = st.floats(0.05, 0.95)
 
 
-def estimate_each(folder: Path, texts: list[list[list[str]]], orders: list[int], scratch: Scratch) -> list[Trie]:
+def estimate_each(folder: Path, texts: list[list[list[str]]], orders: list[int]) -> list[Trie]:
     paths = [write_text(folder / f"text{i}", text) for i, text in enumerate(texts)]
-    return [estimate(path, VOCABULARY, order, (1, 2), scratch) for path, order in zip(paths, orders, strict=True)]
+    return [estimate(path, VOCABULARY, order, (1, 2)) for path, order in zip(paths, orders, strict=True)]
 
 
 class WrittenOut:
@@ -68,7 +64,7 @@ class WrittenOut:
 def test_every_probability_is_that_of_the_mixture(
     tmp_path: Path, texts: list[list[list[str]]], orders: list[int], weight: float
 ) -> None:
-    models = estimate_each(tmp_path, texts, orders[: len(texts)], Scratch())
+    models = estimate_each(tmp_path, texts, orders[: len(texts)])
     weights = [weight, 1 - weight] if len(texts) == 2 else [weight / 2, weight / 2, 1 - weight]
     oracle, mixed = WrittenOut(models, weights), in_memory(mix(models, weights))
     assert ngrams(mixed) == oracle.known
@@ -80,24 +76,12 @@ def test_every_probability_is_that_of_the_mixture(
 
 
 @SMALL
-@given(TEXT, TEXT, st.integers(1, 20))
-def test_mixing_in_blocks_of_any_size_gives_the_same_bits(
-    tmp_path: Path, one: list[list[str]], other: list[list[str]], block: int
-) -> None:
-    whole, in_blocks = (
-        mix(estimate_each(tmp_path, [one, other], [3, 4], scratch), [0.3, 0.7])
-        for scratch in (Scratch(), Scratch(tmp_path, block))
-    )
-    assert same_bits(whole, in_blocks)
-
-
-@SMALL
-@given(TEXT, TEXT, st.integers(1, 4), st.integers(1, 20))
+@given(TEXT, TEXT, st.integers(1, 4))
 def test_word_probabilities_of_a_text_are_those_of_the_scorer(
-    tmp_path: Path, sentences: list[list[str]], held_out: list[list[str]], order: int, block: int
+    tmp_path: Path, sentences: list[list[str]], held_out: list[list[str]], order: int
 ) -> None:
-    (model,) = estimate_each(tmp_path, [sentences], [order], Scratch(tmp_path, block))
-    text = read_text([write_text(tmp_path / "dev", held_out)], number_words(VOCABULARY), Scratch())
+    (model,) = estimate_each(tmp_path, [sentences], [order])
+    text = read_text([write_text(tmp_path / "dev", held_out)], number_words(VOCABULARY))
     lm = NgramLm(in_memory(model))
     expected = []
     for words in held_out:
@@ -105,7 +89,7 @@ def test_word_probabilities_of_a_text_are_those_of_the_scorer(
         for word in (*words, "</s>"):
             log_prob, state = lm.step(state, word)
             expected += [math.exp(log_prob)] if word != "e" else []
-    assert word_probs(model, text[:].astype(np.int64)) == pytest.approx(expected)
+    assert word_probs(model, text) == pytest.approx(expected)
 
 
 def test_tuned_weights_are_better_than_all_of_a_grid() -> None:
@@ -123,8 +107,8 @@ def test_tuned_weights_are_better_than_all_of_a_grid() -> None:
 THRESHOLD = st.sampled_from([1e-6, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
 
 
-def estimate_small(folder: Path, sentences: list[list[str]], order: int, scratch: Scratch | None = None) -> Trie:
-    return estimate(write_text(folder / "text", sentences), VOCABULARY, order, (1,), scratch)
+def estimate_small(folder: Path, sentences: list[list[str]], order: int) -> Trie:
+    return estimate(write_text(folder / "text", sentences), VOCABULARY, order, (1,))
 
 
 class Without:
@@ -186,38 +170,3 @@ def test_a_pruned_model_sums_to_one_and_keeps_the_probabilities_of_its_ngrams(
         assert sum(prob(after, word, history) for word in PREDICTED) == pytest.approx(1, abs=1e-8)
     for gram in ngrams(pruned) - {("<s>",)}:
         assert prob(after, gram[-1], gram[:-1]) == pytest.approx(prob(before, gram[-1], gram[:-1]))
-
-
-@SMALL
-@given(TEXT, THRESHOLD, st.integers(1, 20))
-def test_pruning_in_blocks_of_any_size_gives_the_same_bits(
-    tmp_path: Path, sentences: list[list[str]], threshold: float, block: int
-) -> None:
-    whole = prune(estimate_small(tmp_path, sentences, 4), threshold)
-    in_blocks = prune(estimate_small(tmp_path, sentences, 4, Scratch(tmp_path, block)), threshold)
-    assert same_bits(whole, in_blocks)
-
-
-def test_no_step_holds_more_rows_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[int] = []
-    read, put = Column.__getitem__, Column.put
-
-    def noted_read(column: Column, rows: slice) -> np.ndarray:
-        values = read(column, rows)
-        lengths.append(len(values))
-        return values
-
-    def noted_put(column: Column, start: int, values: np.ndarray) -> None:
-        lengths.append(len(values))
-        put(column, start, values)
-
-    monkeypatch.setattr(Column, "__getitem__", noted_read)
-    monkeypatch.setattr(Column, "put", noted_put)
-    monkeypatch.setattr("asrtool.lang.ngram.arpa.CHUNK", 500)
-    scratch = Scratch(tmp_path, 500)
-    vocabulary = [f"w{i}" for i in range(300)]
-    texts = [write_text(tmp_path / str(seed), make_sentences(1000, 300, seed)) for seed in (1, 2)]
-    mixed = mix([estimate(text, vocabulary, 4, (1,), scratch) for text in texts], [0.5, 0.5])
-    assert len(mixed.levels[3].key) > 8 * 500
-    write_arpa(tmp_path / "G.arpa", prune(mixed, 1e-6))
-    assert max(lengths) <= 500 + 14  # whole sentences are written, which have up to 14 words with their marks
