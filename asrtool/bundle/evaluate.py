@@ -22,7 +22,7 @@ from asrtool.score.result import Result
 from asrtool.settings.data import Data
 from asrtool.settings.toml_files import load_section
 
-SIGN = "decode/decode.json"  # by which a folder that is written again is known
+SIGN = "decode/decode.json"  # a folder with this file may be overwritten
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
             with logged_as(folder, str(out)):
                 prepare(manifests, config.data)
         except AsrtoolError as error:
-            if rejected(manifests).is_file():  # it would go with the folder
+            if rejected(manifests).is_file():  # else it is removed with the folder
                 shutil.move(rejected(manifests), rejected(out))
                 error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
             raise

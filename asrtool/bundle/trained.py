@@ -30,7 +30,7 @@ EXPECTED = f"name the --work of an `asrtool run` that has decoded, a bundle of `
 
 @dataclass(frozen=True)
 class Trained:
-    """A recogniser in `folder`, which was read from `origin`."""
+    """Recogniser in `folder`, opened from `origin`."""
 
     origin: Path
     folder: Path
@@ -57,7 +57,7 @@ class Trained:
         return {name: self.folder / name if (self.folder / name).is_dir() else None for name in SEARCHED}
 
     def best_method(self) -> str:
-        """Search method with the fewest errors on dev; of equal ones the last."""
+        """Return the search method with the fewest errors on dev; in ties the last."""
         errors = dev_errors(self.folder)
         known = [method.name for method in self.config.decode.methods]
         tuned = [name for name in reversed(known) if name in errors]
@@ -68,7 +68,7 @@ class Trained:
 def open_trained(path: Path) -> Iterator[Trained]:
     """Open a work folder or bundle; a bundle is unpacked while it is open.
 
-    Raises AsrtoolError if it is neither, damaged, not finished, or there is no room to unpack it.
+    Raises AsrtoolError if it is neither, damaged, not finished, or the disk is full.
     """
     path = find_trained(path)
     if path.is_dir():
@@ -92,8 +92,8 @@ def open_trained(path: Path) -> Iterator[Trained]:
 def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager[Path]], place: Path) -> Path:
     """Return `part` (average or tokenizer) of a work folder or bundle, else `path`.
 
-    For average this is the model file. A bundle is unpacked to the folder that `unpacked` opens, which is `place`
-    later. Raises AsrtoolError if the bundle is damaged or lacks that part.
+    For average this is the model file. A bundle is unpacked to the folder that `unpacked` opens, `place` after
+    closing. Raises AsrtoolError if the bundle is damaged or lacks that part.
     """
     if is_archive(path):
         archive = open_archive(path)

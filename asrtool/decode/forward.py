@@ -1,4 +1,4 @@
-"""Apply the acoustic model in batches of like length; yield scores by utterance.
+"""Apply the acoustic model in batches of similar length; yield scores.
 
 Letters in names: N utterances, T rows, V columns of the scores, F features of a frame.
 """
@@ -40,7 +40,7 @@ PREFETCH = 4  # batches that are read ahead
 
 @dataclass(frozen=True)
 class AcousticModel:
-    """The model, and the file it came from with what that says of it."""
+    """Model with its file and the file's info."""
 
     path: Path
     model: AcousticModule
@@ -79,7 +79,7 @@ def load_searched_model(path: Path, settings: Decode) -> AcousticModel:
 
 
 def load_acoustic_model(path: Path) -> AcousticModel:
-    """Load `path`; AsrtoolError when it is missing or broken."""
+    """Load `path`; AsrtoolError if it is missing or broken."""
     if not path.exists():
         raise AsrtoolError(f"{path}: no acoustic model", "run the stages train and average first")
     return AcousticModel(path, *load_model(path))
@@ -93,7 +93,7 @@ def open_features(
     Features are read once and not kept. Raises AsrtoolError if the model expects other features.
     """
     cmvn = acoustic.info["features"]["cmvn"]
-    # torch has the threads of a search here, and one where features are computed, as it has on a worker.
+    # Decoder processes compute features with one torch thread, as workers do; here torch has more threads.
     open_one = functools.partial(FeatureReader, directory, cmvn, 0, index)
     decoders = Decoders(1, open_one) if reads_audio(directory) and not on_worker else None
     reader = FeatureReader(directory, cmvn, 0, index, decoders)
@@ -130,10 +130,10 @@ class Scored:
 
 @contextlib.contextmanager
 def torch_threads(num_threads: int) -> Iterator[None]:
-    """Give torch so many threads inside the block.
+    """Give torch `num_threads` threads inside the context.
 
-    Threads that share their cores with other work wait for each other in busy loops: two threads of the model beside
-    two searches on two cores took six times as long as one.
+    Torch's threads wait for each other in busy loops, which is slow on shared cores: beside two searches on two cores,
+    two threads took six times as long as one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
@@ -191,7 +191,7 @@ def check_scores(scores_TV: np.ndarray, name: str) -> None:
     """Raise AsrtoolError naming the utterance if scores are NaN."""
     if np.isnan(scores_TV).any():
         raise AsrtoolError(
-            f"utterance {name}: the model gives scores that are not numbers",
+            f"utterance {name}: the model gives scores that are NaN",
             "look at the losses of its training; average other checkpoints, or train again with a lower rate",
         )
 
@@ -201,7 +201,7 @@ def apply_model(
 ) -> tuple[np.ndarray, list[int]]:
     """Return scores (N, T, V) on the host, and the rows of each utterance.
 
-    A batch that does not fit memory is computed in halves. Raises AsrtoolError where a single utterance does not.
+    A batch that does not fit memory is computed in halves. Raises AsrtoolError if a single utterance does not fit.
     """
     try:
         with torch.inference_mode():
@@ -213,9 +213,7 @@ def apply_model(
         num, num_frames = feats_NTF.shape[:2]
         if num == 1:
             what = f"an utterance of {num_frames} frames does not fit memory"
-            raise AsrtoolError(
-                what, "free some, or hide the GPU with CUDA_VISIBLE_DEVICES= where there is one"
-            ) from error
+            raise AsrtoolError(what, "free some, or hide a GPU with CUDA_VISIBLE_DEVICES=") from error
     free_unused()
     logging.warning("%d utterances do not fit memory: computing them in halves (decode.batch_s)", num)
     halves = [
@@ -231,11 +229,11 @@ class ScoreFile:
     """Scores of a set in an open file: recorded as they arrive, then read again."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.is_whole = False  # whether all are there
+        self.is_whole = False  # whether all are recorded
         self._file = file
 
     def record(self, scored: Iterable[Scored]) -> Iterator[Scored]:
-        """Pass `scored` through, writing them down. Raises OSError when the disk is full."""
+        """Write `scored` and pass them through; OSError if the disk is full."""
         for item in scored:
             pickle.dump(dataclasses.replace(item, cpu_s=0.0), self._file)
             yield item

@@ -1,7 +1,7 @@
 """Build the decoding graph HLG: from scores to words, weighted by the n-gram.
 
     LG  = det(L o G)     lexicon and grammar, with disambiguation symbols; kaldifst minimises it as well
-    HLG = H o LG         those symbols turned to epsilon first; H comes from the objective's topology
+    HLG = H o LG         those symbols become epsilon first; H comes from the objective's topology
 
 Input label i + 1 reads column i of the scores, 0 is epsilon; output labels number ``words.txt``. Weights are negative
 natural logarithms. Writes ``HLG.fst`` (OpenFst), ``words.txt`` and ``tokens.txt``.
@@ -34,7 +34,7 @@ from asrtool.lang.tokenizer import NO_TOKEN
 EPSILON_LABEL = 0
 FINAL_LABEL = -1  # of k2's arcs into its one final state
 CHUNK_LINES = 2**16
-DELTA = 1e-5  # weights closer than this are the same; the usual 1/1024 changes scores and saves 0.2 % of the states
+DELTA = 1e-5  # weights closer than this are equal; the default 1/1024 changes scores and saves 0.2 % of the states
 Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H, as text
 
 
@@ -44,8 +44,8 @@ def build_graph(
     """Compose the lexicon in `lang` with the n-gram `arpa` into the folder `out`.
 
     `transducer` makes H from the files `kept`, which are copied. The graph accepts words of the lexicon only.
-    `backend` is kaldifst or k2. Raises AsrtoolError for a missing or malformed file, for files that do not belong
-    together, and if k2 is asked for and missing.
+    `backend` is kaldifst or k2. Raises AsrtoolError for a missing or malformed file, for files that do not fit
+    together, and if k2 is needed and missing.
     """
     if backend == "k2":
         require_k2("graph.backend = k2")
@@ -61,7 +61,7 @@ def build_graph(
             f"{arpa}: predicts no word of {lang / 'lexicon.txt'}", "run `asrtool lm` with this words.txt"
         )
     automata = make_automata(lexicon, model, tokens, words, transducer)
-    del model  # hundreds of MB where there are millions of n-grams
+    del model  # hundreds of MB for millions of n-grams
     hlg = _compose_by_k2(automata) if backend == "k2" else _compose_by_kaldifst(automata)
     if hlg.num_states == 0:
         raise AsrtoolError(f"{arpa}: gives no sentence a probability", "estimate it on sentences with `asrtool lm`")
@@ -87,7 +87,7 @@ class Automata:
     topology: str
     lexicon: str
     grammar: str
-    tokens: tuple[int, ...]  # those that words consist of
+    tokens: tuple[int, ...]  # of the words
     disambig: tuple[int, ...]  # disambiguation symbols
 
 
@@ -192,7 +192,7 @@ def _compose_by_kaldifst(automata: Automata) -> kaldifst.StdVectorFst:
     kept = [f"0 0 {label} {label}" for label in automata.tokens]
     to_epsilon = [f"0 0 {EPSILON_LABEL} {label}" for label in automata.disambig]
     lg = _compose(_compile("\n".join([*kept, *to_epsilon, "0\n"])), lg)
-    hlg = _compose(_compile(automata.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
+    hlg = _compose(_compile(automata.topology), lg)  # not deterministic: the disambiguation symbols are gone
     del lg
     _log_fst("HoLG", hlg)
     kaldifst.minimize_encoded(hlg, delta=DELTA)
@@ -218,7 +218,7 @@ def _log_fst(name: str, fst: kaldifst.StdVectorFst) -> None:
 def _compose_by_k2(automata: Automata) -> kaldifst.StdVectorFst:
     """Return HLG in the steps of icefall's recipes.
 
-    k2 has no minimisation, and its searches follow no epsilons, so back-off arcs are removed before H is composed.
+    k2 cannot minimise, and its searches do not follow epsilons, so back-off arcs are removed before composing H.
     """
     import k2
     import torch

@@ -1,9 +1,9 @@
-"""Digests of file contents, known after one read by size, times and inode.
+"""Digests of file contents, cached by size, times and inode.
 
 The known digests are in ``{work}/.stages/contents.npy``, 40 bytes a file. The key hashes name, size, times and inode:
-with a million known files, a changed file meets a known key once in 10^13 times. It includes the change time of the
-inode, which no program can set back: a byte that is changed in place is noticed even if size and modification time are
-as before.
+with a million known files, a changed file has a known key once in 10^13 times. It includes the change time of the
+inode, which no program can set back, so a byte changed in place is noticed even if size and modification time are the
+same.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from asrtool.recipe.stage import lies_in
 
 CACHE = ".stages/contents.npy"
 ROW = [("key", "u8"), ("digest", "V32")]
-YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
+YOUNG_NS = 2 * 10**9  # a file this young may change again within one clock tick of its file system
 AT_ONCE = 1024  # files that are looked up at once
-SILENT_S = 5.0  # of reading without a line of log
+SILENT_S = 5.0  # of reading without progress
 NOTHING = "nothing"  # digest of a link to nowhere, and of a file that is gone or cannot be read
 
 
@@ -45,7 +45,7 @@ class Contents:
         self._known = _load(work / CACHE)
 
     def digest(self, path: str) -> str:
-        """Digest names and contents of files at or below `path`.
+        """Return a digest of names and contents of files at or below `path`.
 
         Links are followed; a link to a file of the work directory counts as the name of that file.
         """
@@ -87,7 +87,7 @@ class Contents:
                 if time.monotonic() > end_s:
                     text = f"{what}: read {len(files):,} files for changes"
                     yield from progress(digests, text, len(files) - done, "file")
-        finally:  # what an interrupted command has read is not read again
+        finally:  # an interrupted command keeps its digests
             if new:
                 self._save(new)
 
@@ -106,7 +106,7 @@ class Contents:
     def _look_up(self, path: str) -> tuple[str, ...]:
         """Return the digest of a file if known, else '', its path and name in the cache."""
         folder, base = os.path.split(path)
-        real = os.path.join(_real(folder), base)  # by whatever link it is found, it is read once
+        real = os.path.join(_real(folder), base)  # read once, even if found by several links
         name = self._place_inside(real) or real
         if os.path.islink(path) and (target := self._place_inside(os.path.realpath(path))):
             return (f"link to {target}",)
@@ -129,12 +129,12 @@ class Contents:
         rows["key"] = list(self._known)
         rows["digest"] = np.frombuffer(b"".join(self._known.values()), "V32")
         with contextlib.suppress(AsrtoolError, OSError), write_beside(self._work / CACHE) as temporary:
-            np.save(temporary, rows)  # not where another person's work is only looked at
+            np.save(temporary, rows)  # fails for a read-only work folder
 
 
 def _load(path: Path) -> dict[int, bytes]:
-    """Return key -> digest of the cache file; of a missing or broken one nothing."""
-    if not path.exists():  # `asrtool run --list` looks at a new work directory without NumPy
+    """Return key -> digest from the cache file; empty if it is missing or broken."""
+    if not path.exists():  # lets `asrtool run --list` skip importing NumPy
         return {}
     import numpy as np
 
@@ -149,14 +149,14 @@ def _below(folder: str) -> Iterator[str]:
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in os.scandir(folder))
-    for name in names:  # a folder with its slash is where its files belong among those of the same beginning
+    for name in names:  # folders sort with their slash, as the paths of their files do
         yield from _below(f"{folder}/{name[:-1]}") if name.endswith("/") else [f"{folder}/{name}"]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # links in a circle
+    except OSError:  # circular links
         return False
 
 

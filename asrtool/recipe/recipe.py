@@ -1,8 +1,8 @@
-"""Finding and loading a recipe and its settings.
+"""Find and load a recipe and its settings.
 
-A recipe is a folder: ``recipe.py`` (CONFIG and STAGES, as data), ``conf/*.toml`` (one file an experiment) and, where a
-site wants one, ``paths.toml`` (where its corpora lie; not under version control). The recipes of this project lie in
-``recipes/`` of a checkout; a wheel installs them inside the package.
+A recipe is a folder: ``recipe.py`` (CONFIG and STAGES, as data), ``conf/*.toml`` (one file an experiment) and
+optionally ``paths.toml`` (the folders of a site's corpora; not under version control). The recipes of this project are
+in ``recipes/`` of a checkout; a wheel installs them inside the package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGE = Path(asrtool.__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Recipe:
-    """A loaded recipe; `default_config` names a file of its conf folder."""
+    """Loaded recipe; `default_config` names a file of its conf folder."""
 
     folder: Path
     default_config: str
@@ -57,7 +57,7 @@ class Recipe:
         return self.folder.is_relative_to(PACKAGE)
 
     def configs(self) -> list[Path]:
-        """Configuration files of the recipe; those in folders change parts of others."""
+        """Return configuration files; those in folders change parts of others."""
         conf = self.folder / "conf"
         return [*sorted(conf.glob("*.toml")), *sorted(conf.glob("*/*.toml"))]
 
@@ -109,7 +109,7 @@ def _load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a recipe is a person's own file: whatever it raises is reported in one line
+    except Exception as error:  # a custom recipe may raise anything, reported in one line
         raise AsrtoolError(f"{path}: line {_line(error, path)}: {_text(error)}", "fix the recipe") from error
     return module
 
@@ -157,9 +157,9 @@ def build_settings(given: Given) -> Config:
 
 
 def _config_file(recipe: Recipe, config: str) -> Path:
-    named = recipe.folder / "conf" / f"{config}.toml"
-    if named.is_file():
-        return named
+    path = recipe.folder / "conf" / f"{config}.toml"
+    if path.is_file():
+        return path
     if Path(config).is_file():
         return Path(config).resolve()
     names = [file.relative_to(recipe.folder / "conf").with_suffix("").as_posix() for file in recipe.configs()]

@@ -26,7 +26,7 @@ ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool",)
 FRAME = frozenset(
     {f"asrtool.settings.{name}" for name in ("config", "toml_files", "values", "registry", "removed", "schema")}
-    | {f"asrtool.settings.{room}" for room in ("data", "lang", "models", "train", "distributed", "decode")}
+    | {f"asrtool.settings.{name}" for name in ("data", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
     | {"asrtool.cli.command", "asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}
 )
@@ -36,8 +36,8 @@ def code_digests(entries: Iterable[str], modules: Iterable[str] = ()) -> dict[st
     """Return source file -> digest of all that commands and components can import.
 
     `entries` are functions of commands, ``package.module:function``; of their modules only what the functions refer to
-    counts. `modules` belong to components chosen by name, which no import statement shows; of a custom one, imports of
-    its own package are followed. Raises AsrtoolError for an import of a module that does not exist.
+    counts. `modules` belong to components chosen by name, which no import statement shows; imports of a custom module
+    are followed in its own package. Raises AsrtoolError for an import of a module that does not exist.
     """
     digests: dict[str, str] = {}
     waiting = list(modules)
@@ -51,7 +51,7 @@ def code_digests(entries: Iterable[str], modules: Iterable[str] = ()) -> dict[st
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()
-        if module in seen:  # of hundreds of imports most name a module once more, and to look for its file takes long
+        if module in seen:  # most of hundreds of imports repeat a module, and finding its file is slow
             continue
         seen.add(module)
         name = _file_name(module)
@@ -110,7 +110,7 @@ def _file_name(module: str) -> str:
 def _find(module: str) -> str | None:
     """Return the file of `module` relative to ROOT, or the whole path if custom."""
     if module.split(".")[0] not in PACKAGES:
-        with contextlib.suppress(ModuleNotFoundError):  # what should hold it is no package
+        with contextlib.suppress(ModuleNotFoundError):  # its parent is no package
             found = importlib.util.find_spec(module)
             return found.origin if found else None
         return None

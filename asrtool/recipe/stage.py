@@ -32,12 +32,12 @@ class Stage:
     makes: tuple[str, ...]
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
-    audio_of: tuple[str, ...] = ()  # folders of manifests whose audio it reads, wherever that lies
-    settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
-    resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
-    optional: bool = False  # on only where a component that the settings choose needs it
+    audio_of: tuple[str, ...] = ()  # manifest folders whose audio it reads, in any place
+    settings: tuple[str, ...] = ()  # its dependencies: sections of the configuration, or section.key
+    resumes: bool = False  # continues from existing outputs, so --force removes them first
+    optional: bool = False  # on only if a chosen component needs it
     aside: bool = False  # numbered by a letter after the previous stage's number, so that other numbers stay
-    when: str = ""  # a setting, section.key: where it is false or empty the stage is off, and so is what it makes
+    when: str = ""  # a setting, section.key: if false or empty, the stage and its outputs are off
 
     @property
     def is_lettered(self) -> bool:

@@ -1,4 +1,4 @@
-"""The counts of an installed SCTK for the same files, to check ours against."""
+"""Check our counts against an installed SCTK."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
     theirs = {key: Counts(1, *map(int, counts)) for key, _, *counts in segments}
     _compare("segment", ours, theirs)
     *speakers, (_, *overall) = rows
-    spoken = {speaker: part.overall for speaker, part in result.speakers.items()}
-    _compare("speaker", spoken, {key: Counts(*map(int, counts)) for key, *counts in speakers})
+    ours_by_speaker = {speaker: part.overall for speaker, part in result.speakers.items()}
+    _compare("speaker", ours_by_speaker, {key: Counts(*map(int, counts)) for key, *counts in speakers})
     _compare("all", {"segments": result.overall}, {"segments": Counts(*map(int, overall))})
     labels: dict[str, list[Counts]] = {}
     for key, names, *_ in segments:

@@ -20,7 +20,7 @@ from asrtool.score.result import Alignment, Pair, Result, Segment
 FILE = "segments.jsonl"
 
 
-_pair = functools.lru_cache(1 << 16)(Pair)  # many are alike
+_pair = functools.lru_cache(1 << 16)(Pair)  # many are equal
 
 
 def format_segments(result: Result) -> str:
@@ -80,7 +80,7 @@ def _parse(
     ref: Sequence[str] | None = None,
     hyp: Sequence[str] | None = None,
 ) -> Segment:
-    """Raises ValueError or TypeError for what is no segment.
+    """Parse a segment; ValueError or TypeError if it is malformed.
 
     Older files end after `outcomes`.
     """

@@ -167,7 +167,7 @@ class Spectrogram:
 class Features:
     """Features of audio, and their storage."""
 
-    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
+    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that do not change the outputs of a stage
 
     type: Choice = choice("features", "fbank")  # what a frame holds
     sampling_rate_hz: int = 8000  # of all audio; 0 takes that of most hours of training recordings

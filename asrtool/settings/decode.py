@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 # Least and greatest. Posteriors are divided by the language-model weight, which must leave them their accuracy.
 BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0.001, 1000), (0, 100), (-20, 20)
 CTC_WEIGHTS = (0, 1)
-MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
+MOST_ACTIVE = 2**31 - 1  # largest int32, the type of both back ends
 
 
 @dataclass(frozen=True)
 class Decode:
     """Search."""
 
-    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
+    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that do not change the outputs of a stage
 
     methods: tuple[Choice, ...] = choices("search", "greedy", "beam", "graph")  # search methods, in the order reported
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
@@ -83,7 +83,7 @@ def _known() -> list[Choice]:
 
 
 def _fault(method: Choice, objective: Choice, unit: str) -> str:
-    """Why `method` does not suit `objective` and tokens of `unit`; '' if it does."""
+    """Return why `method` does not suit `objective` and `unit`, or ''."""
     searches: Sequence[str] | None = getattr(objective.settings, "searches", None)
     searches = getattr(objective.load(), "searches", ()) if searches is None else searches
     if objective.name not in getattr(method.settings, "objectives", ()) and method.name not in searches:
@@ -208,7 +208,7 @@ class Rescore:
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
-    uses: ClassVar[tuple[str, ...]] = ("lm.large", "nnlm.enabled")  # switches of what is made for it alone
+    uses: ClassVar[tuple[str, ...]] = ("lm.large", "nnlm.enabled")  # switches of inputs that only this method uses
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the n-gram
     word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
@@ -223,7 +223,7 @@ class Rescore:
         at_least(1, "decode.rescore", self, "num_paths")
 
     def check(self, config: Config) -> None:
-        """It starts from what the graph search finds."""
+        """Check that the graph search, which makes the lattices, is chosen."""
         if "graph" not in [method.name for method in config.decode.methods]:
             raise ValueError("decode.methods has rescore without graph, whose lattices it rescores: add graph")
 

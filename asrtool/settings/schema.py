@@ -16,7 +16,7 @@ from typing import Any
 from asrtool.settings import registry
 
 DASK = "dask:"  # before the address of a scheduler
-# The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
+# Folders that search methods read, named for the commands that write them; options of `tune` and `decode`.
 SEARCHED = ("tokenizer", "lang", "lm", "graph", "nnlm")
 
 
@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def table(self) -> str:
-        """The name of the table of its settings."""
+        """Name of the table of its settings."""
         return table_name(self.name)
 
 
@@ -76,7 +76,7 @@ def field_types(settings: Any) -> dict[str, Any]:
 
 
 def kinds_of(settings: Any) -> dict[str, str]:
-    """Field -> kind of the components that it chooses."""
+    """Return field -> kind of its components."""
     return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
 
 
@@ -129,7 +129,7 @@ def releases_of(corpus: str) -> set[str]:
 
 
 def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Return the first key that `now` and `before` have with other values, or ''.
+    """Return the first key with different values in `before` and `now`, or ''.
 
     A key that `before` lacks had its default, so a new setting changes nothing. A key that `now` lacks belongs to a
     component that is no longer chosen or known.

@@ -30,7 +30,7 @@ class SpecAugment:
         between("specaugment.max_time_fraction", self.max_time_fraction, 0, 1)
 
     def check(self, config: Config) -> None:
-        """A mask must fit into a frame."""
+        """Check that masks fit into a frame."""
         if self.max_freq_bins > config.features.num_features:
             raise ValueError(
                 f"specaugment.max_freq_bins is {self.max_freq_bins} but a frame has {config.features.num_features}"
@@ -194,7 +194,7 @@ class Average:
         at_least(1, "average", self, "num")
 
     def check(self, config: Config) -> None:
-        """So many must be kept."""
+        """Check that enough checkpoints are kept."""
         kept = {"last": config.train.keep_last, "best": config.train.keep_best}[self.by]
         if self.num > kept:
             raise ValueError(f"average.num is {self.num} but train.keep_{self.by} is {kept}")

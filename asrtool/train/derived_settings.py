@@ -15,16 +15,16 @@ from asrtool.data.storage.index_columns import open_index_columns
 from asrtool.settings.config import Config
 from asrtool.settings.schema import Choice
 
-LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # fewer hours than these, and as many layers
+LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # (hours, layers): as many layers below so many hours
 MOST_LAYERS = 6
-STEPS_AN_EPOCH = 120  # where batches of such a size are neither too small nor too large
+STEPS_AN_EPOCH = 120  # if the resulting batch is within BATCH_S
 BATCH_S = (20.0, 200.0)  # seconds of speech
-STEPS = 2000  # of a training, where that takes neither too few epochs nor too many
+STEPS = 2000  # of a training, if the resulting number of epochs is within EPOCHS
 EPOCHS = (15, 40)
 
 
 def with_sizes(config: Config, features: Path) -> Config:
-    """Fit `config` to the training set of `features` where a setting is 0; log why.
+    """Choose settings that are 0 by the training set of `features`; log why.
 
     Raises AsrtoolError as open_index_columns.
     """
@@ -81,10 +81,7 @@ def hybrid_settings(config: Config) -> Config:
 
 
 def last_settings(config: Config) -> Config:
-    """Return the settings of the final model: `[train]` with its objective's own.
-
-    These are epochs and rate.
-    """
+    """Return the settings of the final model, with its objective's epochs and rate."""
     settings, train = config.model.objective.settings, config.train
     if not getattr(settings, "parameters_of", ""):
         return config

@@ -58,21 +58,21 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
     Raises AsrtoolError if the list is missing or too much of it cannot be used.
     """
     drops: list[Drop] = []
-    places = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}
+    paths = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}
     texts = _read_texts(corpus / "etc" / f"{published}.transcription")
-    drops += [Drop(id_, "no audio", f"{id_} is not in {published}.fileids") for id_ in texts if id_ not in places]
-    drops += [Drop(id_, "no transcript", f"{id_} is not in {published}.transcription") for id_ in places.keys() - texts]
+    drops += [Drop(id_, "no audio", f"{id_} is not in {published}.fileids") for id_ in texts if id_ not in paths]
+    drops += [Drop(id_, "no transcript", f"{id_} is not in {published}.transcription") for id_ in paths.keys() - texts]
     files = {}
-    for id_, place in places.items():
+    for id_, place in paths.items():
         path = _find_audio(corpus / "wav" / place, out / "audio")
         if path is None:
             drops.append(Drop(id_, "no audio", f"no {place} with {', '.join(SUFFIXES)} or .raw in {corpus / 'wav'}"))
         elif id_ in texts:
             files[id_] = path
     sounds = usable_audio(files, SAMPLING_RATE_HZ, 1, out, drops)
-    spoken = [[_utterance(id_, sounds[id_].duration_s, texts[id_], places[id_])] for id_ in sorted(sounds)]
+    utterances = [[_utterance(id_, sounds[id_].duration_s, texts[id_], paths[id_])] for id_ in sorted(sounds)]
     rule = functools.partial(normalise, rules=RULES)
-    write_utterances(out, entries_of(sounds), spoken, drops, data, lambda _: "an4", rule)
+    write_utterances(out, entries_of(sounds), utterances, drops, data, lambda _: "an4", rule)
 
 
 def _utterance(id_: str, duration_s: float, text: str, place: str) -> Entry:

@@ -65,7 +65,7 @@ class _ReadByLhotse(Corpus):
         sets: dict[str, _Set] = {}
         (release,) = self.releases
         try:
-            # lhotse draws its progress bars on standard error, be that a terminal or a log.
+            # lhotse draws progress bars on standard error, even into a log.
             with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
                 for name, role, manifests in self.read(corpus, stage):
                     found = sets.setdefault(role, _Set())
@@ -83,14 +83,14 @@ class _ReadByLhotse(Corpus):
                 f"compare the folder with the layout in docs/guide/corpora.md, and check paths.{release.key}",
             ) from error
         for role in (role for role in self.roles if role in sets):
-            spoken = by_recording(sets[role].segments)
-            write_utterances(out / role, sets[role].recordings, spoken, [], data, sets[role].part_of.__getitem__)
+            utterances = by_recording(sets[role].segments)
+            write_utterances(out / role, sets[role].recordings, utterances, [], data, sets[role].part_of.__getitem__)
 
 
 class LibriSpeech(_ReadByLhotse):
     """LibriSpeech and mini LibriSpeech: read books at 16 kHz.
 
-    Whichever parts are there are read.
+    All parts in the folder are read.
     """
 
     name = "librispeech"
@@ -101,7 +101,7 @@ class LibriSpeech(_ReadByLhotse):
     labels = (("test-clean", "clean"), ("test-other", "other"))
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield the parts that are there."""
+        """Yield the parts in the folder."""
         from lhotse.recipes import prepare_librispeech
 
         release = corpus / LIBRISPEECH.name
@@ -147,20 +147,20 @@ class TedLium(_ReadByLhotse):
     train_hours = 452.0
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield the sets that are there."""
+        """Yield the sets in the folder."""
         from lhotse.recipes import prepare_tedlium
 
         root = find_file(corpus, TEDLIUM, TEDLIUM.holds[0]).parents[3]
-        there = [role for role in self.roles if (root / "legacy" / role).is_dir()]
-        # Joins what is apart in the stm: they 're.
-        sets = prepare_tedlium(root, dataset_parts=there, normalize_text="kaldi")
-        yield from ((role, role, sets[role]) for role in there)
+        existing = [role for role in self.roles if (root / "legacy" / role).is_dir()]
+        # Joins words that the stm splits: they 're.
+        sets = prepare_tedlium(root, dataset_parts=existing, normalize_text="kaldi")
+        yield from ((role, role, sets[role]) for role in existing)
 
 
 class PeoplesSpeech(_ReadByLhotse):
     """The People's Speech: speech of many kinds at 16 kHz.
 
-    Speakers are unknown, so a recording is one.
+    Speakers are unknown, so each session counts as one.
     """
 
     name = "peoples_speech"
@@ -169,7 +169,7 @@ class PeoplesSpeech(_ReadByLhotse):
     releases = (PEOPLES_SPEECH,)
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield the parts of train, validation and test that are there."""
+        """Yield the parts of train, validation and test in the folder."""
         from lhotse import Recording, SupervisionSegment
 
         sessions = set()

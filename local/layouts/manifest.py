@@ -1,6 +1,6 @@
 """Custom manifest: a table with a header, or JSON lines, an utterance a line.
 
-It names an audio file and a text, and maybe speaker and times: as NeMo (``audio_filepath``, ``offset``),
+It names an audio file and a text, and optionally speaker and times: as NeMo (``audio_filepath``, ``offset``),
 HuggingFace's audiofolder (``file_name``, ``transcription``), Common Voice (``path``, ``sentence``, ``client_id``),
 deepspeech.pytorch (audio and transcript files), or any table with columns of COLUMNS.
 """
@@ -101,14 +101,14 @@ def _read_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         entry = None
     if isinstance(entry, dict) and "samples" not in entry:
         for line, content in itertools.chain([(begin, first)], lines):
-            yield line, _an_object(f"{path}:{line}", _parse(path, content.removesuffix("\n"), line))
+            yield line, _object(f"{path}:{line}", _parse(path, content.removesuffix("\n"), line))
     elif first:
         whole = _parse(path, "".join(_lines(path, "\n")), 1)
         root = ""
         if isinstance(whole, dict):
             root, whole = str(whole.get("root_path") or ""), whole.get("samples", [whole])
         for number, found in enumerate(whole if isinstance(whole, list) else [whole], start=1):
-            entry = _an_object(f"{path}:{number}", found)
+            entry = _object(f"{path}:{number}", found)
             for key in entry.keys() & {"wav_path", *TRANSCRIPTS} if root else ():
                 entry[key] = os.path.join(root, str(entry[key]))
             yield number, entry
@@ -122,7 +122,7 @@ def _parse(path: Path, content: str, line: int) -> Any:
         raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
 
 
-def _an_object(where: str, found: Any) -> dict[str, Any]:
+def _object(where: str, found: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise AsrtoolError(f"{where}: {json.dumps(found)[:40]!r}", AN_OBJECT)
     return found
@@ -135,7 +135,7 @@ def _read_table(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     reader = csv.reader(
         itertools.chain([heading], lines),
         delimiter=delimiter,
-        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,  # where a mark of quotation is one
+        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,  # TSV has no quoting
         strict=True,
     )
     names: list[str] | None = None
@@ -148,7 +148,7 @@ def _read_table(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 if not _is_pair(fields):
                     continue
                 names = list(PAIR)
-            if not any(field.strip() for field in fields):  # as a spreadsheet has an empty row
+            if not any(field.strip() for field in fields):  # empty row of a spreadsheet
                 continue
             if len(fields) != len(names):
                 raise AsrtoolError(
@@ -180,7 +180,7 @@ def row_of(where: str, entry: Mapping[str, Any]) -> Row:
 
 def _needed(where: str, entry: Mapping[str, Any], what: str) -> str:
     value = _value(entry, what)
-    if isinstance(value, dict):  # of audio, in HuggingFace's datasets
+    if isinstance(value, dict):  # audio in HuggingFace's datasets
         value = value.get("path")
     if value is None and entry.keys().isdisjoint(COLUMNS[what]):
         found = ", ".join(entry)
@@ -203,12 +203,12 @@ def _seconds(where: str, entry: Mapping[str, Any], what: str) -> float | None:
         seconds = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not math.isfinite(seconds):  # of a file, the end may be before the start: one utterance is set aside then
+    if not math.isfinite(seconds):  # a negative length of one utterance is no error: it is dropped later
         raise AsrtoolError(f"{where}: {what} is {value!r}", "expected seconds")
     return seconds
 
 
-CLIPS = "clips"  # where Common Voice has its files, beside its tables
+CLIPS = "clips"  # folder of Common Voice's audio, beside its tables
 
 
 def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
@@ -247,9 +247,9 @@ def _bases(manifest: Path) -> list[Path]:
 
 
 def _find(name: str, bases: Sequence[Path]) -> Path:
-    tried = [place / form for form in forms(name) for base in bases for place in (base, base / CLIPS)]
-    tried += [base / CLIPS / f"{name}.mp3" for base in bases]  # the first releases of Common Voice leave out the suffix
-    return next((path for path in tried if path.is_file()), None) or locate(next(iter(bases), Path()), name)
+    candidates = [place / form for form in forms(name) for base in bases for place in (base, base / CLIPS)]
+    candidates += [base / CLIPS / f"{name}.mp3" for base in bases]  # early Common Voice has no suffix
+    return next((path for path in candidates if path.is_file()), None) or locate(next(iter(bases), Path()), name)
 
 
 def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Path, str]:
@@ -270,15 +270,15 @@ def _segments(
     id_: str, sound: Sound, rows: list[Row], bases: Sequence[Path], drops: list[Drop]
 ) -> Iterator[SupervisionSegment]:
     """Yield utterances of a recording; AsrtoolError if two are the same segment."""
-    places: dict[str, str] = {}
+    rows_of: dict[str, str] = {}
     for row in rows:
         start_s = row.offset_s or 0.0
         length_s = sound.duration_s - start_s if row.duration_s is None else row.duration_s
         is_whole = len(rows) == 1 and not start_s
         name = id_ if is_whole else f"{id_}-{round(1000 * start_s):08d}"
-        other = places.setdefault(name, row.where)
+        other = rows_of.setdefault(name, row.where)
         if other != row.where:
-            what = f"{row.audio} from {start_s:g} s was there before, in {other}"
+            what = f"{row.audio} from {start_s:g} s is repeated, first in {other}"
             raise AsrtoolError(f"{row.where}: {what}", "keep one of the two")
         text: str | None = row.text
         if row.transcript:

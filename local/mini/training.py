@@ -15,7 +15,7 @@ SWBD_QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-
 SWBD_TRANSCRIPTS = "swb_ms98_transcriptions"
 FIRST_NUMBER, FIRST_CALLER = 2001, 1001
 CALLS_PER_DISC = 110
-CALL_S = 75.0  # of speech, about
+CALL_S = 75.0  # of speech, approximately
 FISHER_QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
 FISHER_PARTS = (  # audio package and its folder, transcript package and its folder, first call
     ("LDC2004S13/fisher_eng_tr_sp_d1", "LDC2004T19/fe_03_p1_tran", 1),
@@ -57,8 +57,8 @@ def write_swbd(root: Path, held: Sequence[Conversation], pronunciations: dict[st
         folder.mkdir(parents=True, exist_ok=True)
         for side, segments, caller in zip("AB", item.sides, item.call.speakers, strict=True):
             lines = [
-                f"sw{number}{side}-ms98-a-{place:04d} {s.start_s:.6f} {s.end_s:.6f} {format_ms98(s.tokens)}\n"
-                for place, s in enumerate(_tile(segments, item.duration_s), start=1)
+                f"sw{number}{side}-ms98-a-{count:04d} {s.start_s:.6f} {s.end_s:.6f} {format_ms98(s.tokens)}\n"
+                for count, s in enumerate(_tile(segments, item.duration_s), start=1)
             ]
             (folder / f"sw{number}{side}-ms98-a-trans.text").write_text("".join(lines))
             callers.append(f'{number}, "{side}", {caller}, "555-{caller}", {minutes}, {topic}, "", "Y"\n')

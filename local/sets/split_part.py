@@ -194,8 +194,8 @@ def decide(parts: Sequence[Part], data: Data) -> None:
             Decision.REPEATED: part.number > data.max_duplicates,
             Decision.PLAIN: part.rows["is_plain"],
         }
-        fates = [np.int8(decision) for decision in conditions]
-        part.decision = np.select(list(conditions.values()), fates, np.int8(Decision.TRAINED))
+        codes = [np.int8(decision) for decision in conditions]
+        part.decision = np.select(list(conditions.values()), codes, np.int8(Decision.TRAINED))
 
 
 def unfit(entry: Entry, data: Data) -> Drop:

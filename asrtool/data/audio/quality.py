@@ -22,12 +22,12 @@ from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.log import progress
 
 WINDOW_S = 0.02
-FLOOR_DB = -120.0  # of what is silent to the last bit
+FLOOR_DB = -120.0  # of digital silence
 QUIET, LOUD = 10, 95  # percentiles of the levels of windows: pauses, and speech
-CLIP_RUN = 3  # equal samples in a row at the highest value: a sound reaches it at one or two
-CLIP_LEVEL = 0.1  # of full scale, from which the highest value can be where a line or a converter cuts off
+CLIP_RUN = 3  # equal samples in a row at the peak; unclipped sounds have one or two
+CLIP_LEVEL = 0.1  # of full scale; clipping at a lower peak is not detected
 BANDS = 64  # from 0 Hz to half the sampling rate
-BAND_DB = 50.0  # below the strongest band, at which one is empty
+BAND_DB = 50.0  # below the strongest band: empty
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Measures:
     sampling_rate_hz: int
     characters: int  # of the text, without spaces
     peak_db: float
-    speech_db: float  # level of what is loud in it
-    noise_db: float  # level of what is quiet in it
+    speech_db: float  # level of its loud parts
+    noise_db: float  # level of its quiet parts
     clipped: float  # fraction of the samples
-    bandwidth_hz: float  # beyond which there is nothing
+    bandwidth_hz: float  # above it the spectrum is empty
 
     @property
     def characters_a_s(self) -> float:
@@ -85,8 +85,8 @@ def bandwidth_hz(samples_S: np.ndarray, rate_hz: int) -> float:
         return rate_hz / 2
     windows = samples_S[: len(samples_S) // size * size].reshape(-1, size) * np.hanning(size)
     power = np.square(np.abs(np.fft.rfft(windows)), dtype=np.float64).mean(axis=0)[1:].reshape(BANDS, -1).mean(axis=1)
-    heard = np.flatnonzero(power > power.max() * 10 ** (-BAND_DB / 10))
-    return (int(heard[-1]) + 1) * rate_hz / 2 / BANDS if len(heard) else 0.0
+    used = np.flatnonzero(power > power.max() * 10 ** (-BAND_DB / 10))
+    return (int(used[-1]) + 1) * rate_hz / 2 / BANDS if len(used) else 0.0
 
 
 def _db(power: float) -> float:
@@ -104,7 +104,7 @@ class Unreadable:
     reason: str
 
 
-Spoken = tuple[Entry, list[Entry]]  # a recording, and its utterances
+Transcribed = tuple[Entry, list[Entry]]  # a recording, and its utterances
 
 
 def measure_manifests(manifests: Path, num_jobs: int = 0) -> Iterator[Measures | Unreadable]:
@@ -115,14 +115,14 @@ def measure_manifests(manifests: Path, num_jobs: int = 0) -> Iterator[Measures |
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
     of_recordings = itertools.groupby((entry for entry, _ in lines), lambda entry: str(entry["recording_id"]))
-    spoken = [(by_id[id_], list(segments)) for id_, segments in of_recordings]
-    pieces = [spoken[first : first + PIECE] for first in range(0, len(spoken), PIECE)]
+    transcribed = [(by_id[id_], list(segments)) for id_, segments in of_recordings]
+    pieces = [transcribed[first : first + PIECE] for first in range(0, len(transcribed), PIECE)]
     with process_map(__name__, min(len(pieces), num_jobs or num_cores())) as map_pieces:
         for found in progress(map_pieces(measure_piece, pieces), "listen to", len(pieces), "piece"):
             yield from found
 
 
-def measure_piece(piece: list[Spoken]) -> list[Measures | Unreadable]:
+def measure_piece(piece: list[Transcribed]) -> list[Measures | Unreadable]:
     return [found for recording, segments in piece for found in _measure(recording, segments)]
 
 

@@ -1,6 +1,6 @@
 """Folder of sounds for augmentation: noises, or room impulse responses.
 
-Listing one needs neither lhotse nor torch.
+Listing the files imports neither lhotse nor torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = 2**16  # samples read at a time to find a sample that is not zero
 
 @dataclass(frozen=True)
 class Sound:
-    """A file that is readable and not silent."""
+    """Readable file that is not silent."""
 
     path: Path
     num_samples: int
@@ -37,7 +37,7 @@ class Sound:
         if not missing:
             return samples
         first = _read(self.path, 0, min(missing, self.num_samples))
-        return np.concatenate([samples, np.resize(first, missing)])  # which repeats them
+        return np.concatenate([samples, np.resize(first, missing)])  # repeats them
 
 
 def list_sounds(directory: Path, key: str) -> list[Path]:
@@ -46,7 +46,7 @@ def list_sounds(directory: Path, key: str) -> list[Path]:
     Raises AsrtoolError if there is no such folder or no file in it.
     """
     if not directory.is_dir():
-        what = f"{key}: {directory} is no folder that exists"
+        what = f"{key}: {directory} is no folder"
         raise AsrtoolError(what, "name a folder of recordings, or leave it empty")
     walked = os.walk(directory, followlinks=True)
     found = sorted(

@@ -129,7 +129,7 @@ def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
 
 @dataclass(frozen=True, slots=True)
 class Sounds:
-    """Consecutive utterances of one recording, as processes get them."""
+    """Consecutive utterances of one recording, as sent to processes."""
 
     first: int  # number of the first one
     recording: Entry
@@ -142,7 +142,7 @@ class Sounds:
 
         Unreadable or too short ones are empty.
         """
-        recording = Recording.from_dict({**self.recording})  # it takes the entry apart
+        recording = Recording.from_dict({**self.recording})  # from_dict changes its argument
         ends_s = [round(start_s + s, 8) for start_s, s in zip(self.starts_s, self.durations_s, strict=True)]
         begin_s = min(self.starts_s)
         try:
@@ -173,7 +173,7 @@ class Utterances:
     sets: Sequence[str]
     begins: list[int]  # number of the first utterance of each set, and of all utterances
     recordings: list[Entry]  # of all sets
-    recording: np.ndarray  # int32, its place among them
+    recording: np.ndarray  # int32, index in `recordings`
     channel: np.ndarray  # int32
     start_s: np.ndarray  # float64
     duration_s: np.ndarray  # float64

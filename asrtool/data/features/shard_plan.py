@@ -1,6 +1,6 @@
 """Plan sampling rate and shards of utterances, in one pass over a manifest.
 
-It keeps compressed lines, no object an utterance.
+It keeps compressed lines instead of objects, to save memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def with_rate(features: Features, manifests: Path) -> Features:
-    """Set the rate of most hours in `manifests` (of two the lower) if it is 0.
+    """Set the rate of most hours in `manifests` (in ties the lower) if it is 0.
 
     Raises AsrtoolError for a missing or half-written manifest.
     """
@@ -75,8 +75,8 @@ class ShardJob:
     number: int
     speed: float
     packed: bytes  # recordings with their utterances, as compressed lines
-    utterances_digest: str  # digest of what `made_of` knows of each
-    data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
+    utterances_digest: str  # digest of the utterances' digests in made_of.npy
+    data_of: int  # number of the shard with their data: this one, or that of speed 1
     keeps_audio: bool = False
 
     @property
@@ -121,7 +121,7 @@ def plan_shards(
     groups = grouping.groups
     log_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
     speeds = list(features.speeds)
-    shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
+    shares_audio = features.storage == "flac"  # copies use the audio of the shard at speed 1, which comes first
     if shares_audio:
         speeds.sort(key=lambda speed: speed != 1)
     jobs = []
@@ -139,7 +139,7 @@ class _Grouping:
         self.num_by_rate: Counter[int] = Counter()  # of recordings
         self.groups: list[tuple[bytes, str]] = []  # as ShardJob has them
         self._seen: set[str] = set()  # recordings
-        self._recordings: list[Entry] = []  # of the next group, as what follows
+        self._recordings: list[Entry] = []  # of the next group
         self._utterances: list[Entry] = []
         self._digests: list[int] = []
 

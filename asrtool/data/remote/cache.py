@@ -1,10 +1,10 @@
-"""Files of feature sets on a server, on the disk while they are needed.
+"""Disk cache for the files of feature sets on a server.
 
 A folder that stands for a set has `remote.json` with its URL (features.py). Parts of shard files are fetched into its
 `.fetched`. Processes share it: one of them fetches a file, under a lock, and renames it when it is whole. If the cache
 is larger than allowed, the least recently used files are removed.
 
-Which file was fetched first is kept (`NAME.version`) when the file goes: another one of that name is refused.
+The version that was fetched first is kept (`NAME.version`) after eviction: another version is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from asrtool.url import join
 ABOUT = "remote.json"
 FETCHED = ".fetched"
 VERSION = ".version"
-LOOK_S = 60.0  # at least so long from one look whether the set is still the same to the next
+CHECK_S = 60.0  # least seconds between two checks that the set is unchanged
 
 
 def default_cache() -> Path:
@@ -43,9 +43,9 @@ class CachedSet:
     path: Path
     url: str
     versions: Mapping[str, Version]  # of its small files, by their names
-    cache: Path  # where other sets are as well
-    cache_bytes: int  # of what is fetched of all of them
-    _looked: float = field(default_factory=time.monotonic)
+    cache: Path  # shared by all sets
+    cache_bytes: int  # limit for the fetched files of all sets
+    _checked_s: float = field(default_factory=time.monotonic)
 
     def open(self, name: str, begin: int = 0, end: int | None = None) -> BinaryIO:
         """Open a byte range of a file; fetch it unless it is cached.
@@ -63,23 +63,23 @@ class CachedSet:
             return self._fetch(name, place, begin, end)
 
     def _fetch(self, name: str, place: Path, begin: int, end: int | None) -> BinaryIO:
-        self._look()
-        first = place.with_name(name + VERSION)
-        known = _read_version(first)
+        self._check_versions()
+        record = place.with_name(name + VERSION)
+        known = _read_version(record)
         with self._unchanged(name), write_beside(place) as temporary:
             with temporary.open("wb") as file:
                 version = transfer.fetch(join(self.url, name), file.write, begin, end, known)
             opened = temporary.open("rb")
         if not known:
-            write_text(first, json.dumps(asdict(version)) + "\n")
+            write_text(record, json.dumps(asdict(version)) + "\n")
         evict_files(self.cache, self.cache_bytes, place)
         return opened
 
-    def _look(self) -> None:
+    def _check_versions(self) -> None:
         """Check that the set has not changed since training began."""
-        if time.monotonic() - self._looked < LOOK_S:
+        if time.monotonic() - self._checked_s < CHECK_S:
             return
-        self._looked = time.monotonic()
+        self._checked_s = time.monotonic()
         for name, version in self.versions.items():
             found = transfer.version_of(join(self.url, name))
             with self._unchanged(name):

@@ -35,7 +35,7 @@ def damaged(path: Path | str, kind: str) -> AsrtoolError:
 
 def hint_for(kind: str) -> str:
     """Return the advice for a damaged file of `kind`."""
-    return f"make the {kind} again, or copy it again from where it is whole"
+    return f"make the {kind} again, or copy it again from an undamaged one"
 
 
 SUFFIX = ".safetensors"
@@ -89,7 +89,7 @@ def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        tensors[name] = value.detach().cpu().contiguous().clone()  # those of tied weights would share memory
+        tensors[name] = value.detach().cpu().contiguous().clone()  # else tied weights share memory
         return {TENSOR: name}
     if isinstance(value, Mapping):
         return {key: _plain(item, f"{name}.{key}" if name else key, tensors) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Hybrid model of the papers (Bourlard and Morgan 1994): a classifier of frames.
+"""Hybrid model (Bourlard and Morgan 1994): a classifier of frames.
 
 A search needs p(features | pdf), the posterior divided by the prior up to a common factor. Priors are relative
 frequencies in the targets; the tree in the model file has their counts.
@@ -39,7 +39,7 @@ class FrameCe(Objective):
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss in nats a row, with a target for each row.
 
-        `errors` counts rows whose best pdf is another one.
+        `errors` counts rows with a wrong best pdf.
         """
         row_T = torch.arange(hidden_NTC.shape[1], device=lens_N.device)
         is_row_NT = row_T < lens_N[:, None]

@@ -16,7 +16,7 @@ class Targets:
     """Sequences of targets, concatenated."""
 
     values: np.ndarray  # of all, unsigned integers
-    ends: np.ndarray  # (N + 1,) uint64: where each ends; the first one is 0, where they begin
+    ends: np.ndarray  # (N + 1,) uint64: 0, then the end of each
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Targets:

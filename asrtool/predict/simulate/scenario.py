@@ -1,6 +1,6 @@
 """Scenarios: all settings of a simulation, from files and overrides.
 
-A section of a scenario is a class. The files of `scenarios/` have names; custom ones are named by path.
+Each section is a class. Files of `scenarios/` are given by name, custom ones by path.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Slow:
                 raise ValueError(f"slow.learners has {learner}:{factor:g}, expected a factor of more than 0")
 
     def factors(self) -> dict[int, float]:
-        """Learner -> how many times longer it computes."""
+        """Return learner -> factor of its computing time."""
         return dict(_pair("slow.learners", text, "LEARNER:FACTOR", "0:10") for text in self.learners)
 
 
@@ -197,7 +197,7 @@ class Published:
         self.by_case()
 
     def by_case(self) -> dict[tuple[str, int], float]:
-        """Strategy and number of learners -> hours."""
+        """Return (strategy, number of learners) -> hours."""
         found = {}
         for text in self.hours:
             parts = text.split(":")

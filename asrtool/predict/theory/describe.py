@@ -215,7 +215,7 @@ def _constants(found: TheoryResult) -> Iterator[str]:
     if not measured:
         return
     yield f"  Measured with {measured.num_batches} batches of {measured.num_groups} learners, with intervals of 95 %:"
-    for title, at in (("as training begins", measured.begin), (f"at {measured.model}", measured.trained)):
+    for title, at in (("at the start of training", measured.begin), (f"at {measured.model}", measured.trained)):
         yield f"  {title}"
         for name, interval in vars(at).items():
             yield f"{_row('  ' + name, interval.value)}   {interval.low:.4g} to {interval.high:.4g}"

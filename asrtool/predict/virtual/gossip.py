@@ -1,7 +1,7 @@
 """Gossip strategies of virtual learners, by asrtool.distributed.transport.view.
 
-The weights of a learner stay as they are from a Begin to the update of that step, whatever is exchanged meanwhile. So
-the gradient is computed at the update.
+The weights of a learner do not change from a Begin to the update of that step, even if it exchanges meanwhile. So the
+gradient is computed at the update.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from asrtool.predict.virtual.replica import Replica, Rule, SharedModel
 
 
 class Node:
-    """Learners that average gradients; each exchanges a slice of the weights.
-
-    It is mostly one learner.
-    """
+    """Learners that average gradients, mostly one; each exchanges a slice of weights."""
 
     def __init__(self, shared: SharedModel, members: Sequence[int]) -> None:
         self.replica = Replica(shared, members)
         self.slices = self.replica.weights_P.chunk(len(members))
         self.updated: tuple[Tensor, ...] = ()  # slices after the update of this step, once it is computed
-        self.waiting: set[int] = set()  # members whose slice does not have it yet
+        self.waiting: set[int] = set()  # members whose slice is not updated yet
 
 
 @dataclass
@@ -40,11 +37,11 @@ class Learner:
     message_P: Tensor
     offset: int  # of the slice
     epoch: int = 0  # of its last step
-    answered: int | None = None  # the epoch of the partner, when it gave the answer that is still under way
+    answered: int | None = None  # epoch of the partner when it sent an answer that has not arrived
 
 
 class Gossip(Rule):
-    """Exchanges of `weight`, each of which takes place as events say."""
+    """Exchanges with `weight`, at the times of events."""
 
     def __init__(
         self, shared: SharedModel, num_learners: int, weight: float, message_type: torch.dtype, node_size: int = 1
@@ -111,10 +108,7 @@ class Gossip(Rule):
         node.waiting.remove(learner)
 
     def _compute(self, node: Node) -> None:
-        """Compute the update of a step; several learners keep it beside their weights.
-
-        Each changes its weights at a time of its own.
-        """
+        """Compute the update of a step; several learners apply it later, each at its time."""
         replica = node.replica
         group = [self.steps[member] for member in replica.members]
         replica.compute(group)

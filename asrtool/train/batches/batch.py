@@ -30,10 +30,10 @@ class TrainingBatch:
     targets_NU: Tensor  # int64, padded with zeros
     target_lens_N: Tensor
     normaliser: int  # of the loss of the batch
-    others_NT: np.ndarray | None = None  # second views of the utterances, as `inputs_NT`, where the objective has two
+    others_NT: np.ndarray | None = None  # second views of the utterances, as `inputs_NT`, if the objective needs two
     drawn: float = 0.0  # perf_counter when it was assigned
-    draw_s: float = 0.0  # how long training waited for that
-    wait_s: float = 0.0  # and then for the batch
+    draw_s: float = 0.0  # seconds that training waited for this assignment
+    wait_s: float = 0.0  # seconds that it then waited for the batch
     torch_seed: int = 0  # of dropout in its step
 
     @property
@@ -71,7 +71,7 @@ Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the in
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
     """Draw masks and dropout from the seed and the `number` of the batch.
 
-    So they are the same after a restart, and on any learner.
+    They are the same after a restart, and on any learner.
     """
     random = np.random.default_rng((seed, number))
     batch.torch_seed = int(random.integers(2**63))
@@ -103,9 +103,9 @@ def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, sectio
     if batch.others_NT is not None:
         content["others_NT"] = torch.from_numpy(batch.others_NT)
     write_torch(path, content)
-    named = ", ".join(batch.ids[:NUM_NAMED]) + (", ..." if len(batch.ids) > NUM_NAMED else "")
+    names = ", ".join(batch.ids[:NUM_NAMED]) + (", ..." if len(batch.ids) > NUM_NAMED else "")
     found = "" if np.isfinite(batch.inputs_NT).all() else "; its features are not finite"
     return AsrtoolError(
-        f"step {step}: {what}{found}; the batch of {len(batch.ids)} utterances ({named}) is saved in {path}",
+        f"step {step}: {what}{found}; the batch of {len(batch.ids)} utterances ({names}) is saved in {path}",
         f"remove bad utterances and make the features again, or lower {section}.peak_lr or {section}.clip_norm",
     )

@@ -49,8 +49,8 @@ from asrtool.train.optimisation.optimizer import set_learning_rate
 class Training:
     """Training of a model through its epochs.
 
-    A checkpoint holds `state`, which says how far all learners had come, the consensus weights of all, and
-    `strategy.take_snapshot` of each learner.
+    A checkpoint holds `state`, the progress of all learners; their consensus weights; and `strategy.take_snapshot` of
+    each learner.
     """
 
     def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
@@ -62,7 +62,7 @@ class Training:
         """
         settings = job.optimisation
         self.job, self.components, self.world = job, components, world
-        # Of the whole training, an estimate where the source cannot count.
+        # Of the whole training; an estimate if the source cannot count.
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
         self.checkpointer = Checkpointer(job.out / "checkpoints", components.info, world)
         found: dict[str, Any] | None = None
@@ -103,9 +103,9 @@ class Training:
 
         self.snapshots: Snapshots | None = None  # where learners wait for nobody
         if not lockstep:
-            what = self.strategy, model, self.checkpointer, state
-            beside = settings, self.reports, evaluation.on_this_learner, self.dev_losses
-            self.snapshots = Snapshots(*what, functools.partial(CheckpointMerger, *what, *beside))
+            parts = self.strategy, model, self.checkpointer, state
+            merging = settings, self.reports, evaluation.on_this_learner, self.dev_losses
+            self.snapshots = Snapshots(*parts, functools.partial(CheckpointMerger, *parts, *merging))
         self._coordinate(model, evaluation, lockstep)
 
     def _coordinate(self, model: AcousticModel, evaluation: Evaluation, lockstep: bool) -> None:
@@ -156,7 +156,7 @@ class Training:
         """
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports, self.event_log):
-                # One that joined leaves alone: by its supervisor.
+                # The supervisor stops a learner that joined.
                 if opened and not (self.world.joins and opened is self.stop):
                     stack.enter_context(opened)
             for closed in (self.components.train_set, self.strategy, self.checkpointer, self.snapshots):
@@ -212,7 +212,7 @@ class Training:
     def load(self) -> Generator[tuple[Assignment, TrainingBatch | None], None, None]:
         """Yield assignments with batches, one ahead; None while waiting at the end.
 
-        With other learners the next one is also drawn while this one is trained: their store may be far away.
+        With other learners the next batch is also assigned while this one is trained: the store may be far away.
         """
         todo, alone = self.records.follow(self.queue.assign()), self.world.size == 1
         ahead = load_ahead(self.read, todo, prefetch=1) if alone else one_ahead(map(self.read, todo))
@@ -236,7 +236,7 @@ class Training:
             return assignment, None
         planned, train_set = self.plan.planned(assignment.round.epoch, assignment.batch), self.components.train_set
         if planned.window is not None:
-            # Batches of the other learners, and then its own.
+            # Other learners may read their next batches before this one reads its next.
             num_more = 1 if self.cuts.snapshots is None else self.world.size
             train_set.expect(assignment.batch.epoch, planned.window, num_more, self.job.optimisation.num_epochs)
         batch = train_set.read(planned)

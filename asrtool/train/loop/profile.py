@@ -27,7 +27,7 @@ def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
     written: list[Path] = []
 
     def write(profile: torch.profiler.profile) -> None:
-        num_steps = profile.step_num - SKIPPED - WARM_UP  # fewer where the training ends before
+        num_steps = profile.step_num - SKIPPED - WARM_UP  # fewer if the training ends before
         if not num_steps:
             return
         with write_beside(folder / f"learner-{rank}.json") as path:
@@ -35,7 +35,7 @@ def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
         order = "self_cuda_time_total" if has_gpu else "self_cpu_time_total"
         written.append(folder / f"learner-{rank}.txt")
         write_text(written[0], profile.key_averages().table(sort_by=order, row_limit=NUM_ROWS) + "\n")
-        logging.info("%s: where the time of %d steps went", written[0], num_steps)
+        logging.info("%s: time by operation of %d steps", written[0], num_steps)
 
     with torch.profiler.profile(
         activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if has_gpu else [])],

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher passes on what it gets
+REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher passes its signal on
 
 
 class Stopped(Exception):
@@ -33,7 +33,7 @@ class Stop:
     """
 
     def __init__(self, leaves: bool = False) -> None:
-        """A learner that `leaves` stops alone."""
+        """Stop this learner alone if it `leaves`."""
         self.leaves = leaves
         self._received: int | None = None
         self._logged = False
@@ -42,15 +42,15 @@ class Stop:
 
     def __enter__(self) -> Stop:
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # a shell lets its background jobs ignore Ctrl-C
+            if signal.getsignal(number) is not signal.SIG_IGN:  # a shell makes background jobs ignore Ctrl-C
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        # Logs nothing: the signal may arrive in the middle of a line of the log, whose stream takes no other then.
+        # Logs nothing: the signal may interrupt a log line, and its stream is not reentrant.
         if self._received is not None:
             if time.monotonic() - self._since >= REPEAT_S:
-                os._exit(128 + number)  # an exception could leave a lock held that is waited for as files are closed
+                os._exit(128 + number)  # an exception might leave a lock held, and closing files would wait for it
             return
         self._received, self._since = number, time.monotonic()
 
@@ -71,8 +71,7 @@ class Stop:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        failed = kind is not None and not issubclass(
-            kind, Stopped | Left
-        )  # a launcher stops learners when one has failed
+        # A launcher stops the other learners if one has failed.
+        failed = kind is not None and not issubclass(kind, Stopped | Left)
         if not failed and self.requested and self._received is not None:
             signal.raise_signal(self._received)

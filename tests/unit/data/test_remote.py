@@ -207,7 +207,7 @@ def test_other_features_at_the_same_address_are_not_mixed_with_the_first(
     assert open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev" == first
     open_byte_range(first / "cuts.000000.jsonl.gz")
     shutil.copyfile(web.folder / "shar/test/cmvn.npz", web.folder / "lilcom/dev/cmvn.npz")
-    monkeypatch.setattr(cache, "LOOK_S", 0.0)
+    monkeypatch.setattr(cache, "CHECK_S", 0.0)
     with pytest.raises(AsrtoolError, match=r"/dev/cmvn.npz: changed on the server"):
         open_byte_range(first / "feats.000000.lca")
     second = open_features(Path(f"{web.url}/lilcom"), in_cache(tmp_path)) / "dev"

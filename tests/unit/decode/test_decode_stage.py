@@ -309,7 +309,7 @@ def test_scores_that_are_not_numbers_name_their_utterance(
         return scores_NTV * math.nan, lens_N
 
     monkeypatch.setattr(Echo, "forward", fail)
-    with pytest.raises(AsrtoolError, match=r"utterance dev-\d: the model gives scores that are not numbers"):
+    with pytest.raises(AsrtoolError, match=r"utterance dev-\d: the model gives scores that are NaN"):
         run(work, features, tmp_path / "decode", methods=("greedy", "beam"), num_jobs=num_jobs)
     assert not (tmp_path / "decode").exists()
 

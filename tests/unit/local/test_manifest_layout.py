@@ -178,7 +178,7 @@ def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
     write_wav(tmp_path / "a" / "b.wav")
     write_wav(tmp_path / "a-b.wav")
     twice = [{"path": "a/b.wav", "text": "yes", "offset": 1}, {"path": "./a/b.wav", "text": "no", "offset": 1.0}]
-    with pytest.raises(AsrtoolError, match=r"x.jsonl:2: ./a/b.wav from 1 s was there before, in .*x.jsonl:1; keep one"):
+    with pytest.raises(AsrtoolError, match=r"x.jsonl:2: ./a/b.wav from 1 s is repeated, first in .*x.jsonl:1; keep"):
         prepare_manifest(write_lines(tmp_path / "x.jsonl", *twice), tmp_path / "m", Data(), "own")
     alike = [{"path": "a/b.wav", "text": "yes"}, {"path": "a-b.wav", "text": "no"}]
     with pytest.raises(

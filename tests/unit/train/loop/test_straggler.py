@@ -89,4 +89,4 @@ def test_the_log_counts_the_steps_that_are_in_the_trace(
     trace = json.loads((tmp_path / "learner-0.json").read_text(encoding="utf-8"))["traceEvents"]
     steps = {event["name"] for event in trace if event.get("name", "").startswith("ProfilerStep#")}
     assert len(steps) in (num_seen, num_seen + 1)  # one has begun where the training ends before the tenth
-    assert f"where the time of {num_seen} steps went" in caplog.text
+    assert f"time by operation of {num_seen} steps" in caplog.text
