@@ -11,8 +11,9 @@ import numpy as np
 
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
+from asrtool.data.workers.processes import num_cores
 from asrtool.decode.forward import AcousticModel, Scored, ScoreFile, compute_scores, torch_threads
-from asrtool.decode.parallel import cores_left, num_cores, pieces_of, process_pool
+from asrtool.decode.parallel import cores_left, pieces_of, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word

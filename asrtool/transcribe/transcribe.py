@@ -17,8 +17,9 @@ import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.features.feature_type import frames_of
+from asrtool.data.workers.processes import num_cores
 from asrtool.decode.align.align import align_utterance, tokenize
-from asrtool.decode.parallel import Map, num_cores, process_pool
+from asrtool.decode.parallel import Map, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, make_folder_of, mark_files, write_text

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import logging
 import multiprocessing
 import os
+import pickle
+import queue
 import signal
 import tempfile
 import threading
+import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkContext, ForkServerContext, SpawnContext
 from typing import Any
 
 from asrtool.child_processes import end_with
@@ -23,6 +30,7 @@ from asrtool.files import FULL
 
 MapPieces = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]  # results in the order of the items
 TRIES = 3  # of a piece that fails for a reason that may pass
+POLL_S = 0.2  # how long a killed process is noticed after, at most
 AHEAD = 4  # pieces for each process that are begun before the first of them is finished
 
 
@@ -82,105 +90,157 @@ def process_context(preload: str) -> ForkServerContext | SpawnContext:
     return context
 
 
+_in_pool = False  # whether this process is one of a pool: all cores have one then
+
+
 def num_cores() -> int:
-    """Return the number of cores of this machine."""
-    return os.cpu_count() or 1
+    """Return the cores this process may use; one in a process of a pool."""
+    if _in_pool:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def process_map(module: str, num_jobs: int) -> Iterator[MapPieces]:
     """Yield a MapPieces over up to `num_jobs` processes for functions of `module`.
 
-    One job runs in this process. A killed process costs its piece, which another one computes.
+    One job runs in this process.
     """
     if num_jobs == 1:
         yield lambda function, items: (attempt(function, piece) for piece in numbered(items))
     else:
         context = process_context(module)
-        yield lambda function, items: _Pool(context, num_jobs, function).map(items)
+        yield lambda function, items: _map(context, function, num_jobs, items)
 
 
-class _Pool:
-    """Processes, each with a thread here, so one's death does not affect the others."""
+def _map(
+    context: ForkServerContext | SpawnContext, function: Callable[[Any], Any], num_jobs: int, items: Iterable[Any]
+) -> Iterator[Any]:
+    with contextlib.closing(ProcessPool(context, functools.partial(attempt, function), num_jobs)) as pool:
+        yield from pool.map(numbered(items), AHEAD)
+
+
+class ProcessPool:
+    """Processes that turn pieces into results, each with a thread here.
+
+    A killed process is replaced, and its piece done again. The main thread alone starts processes: the kernel ends
+    one with the thread that forked it.
+    """
 
     def __init__(
-        self, context: ForkServerContext | SpawnContext, num_jobs: int, function: Callable[[Any], Any]
+        self,
+        context: ForkContext | ForkServerContext | SpawnContext,
+        work: Callable[[Piece], Any],
+        num_jobs: int,
+        around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
-        self._context, self._num_jobs, self._function = context, num_jobs, function
-        self._of_thread = threading.local()
-        self._lock = threading.Lock()  # a start looks at all processes, and only one may reap a process
-        self._processes: set[Any] = set()
-        self._is_stopped = False
+        """Start the processes, each of which works inside `around()`."""
+        self._context, self._work, self._around, self._num_jobs = context, work, around, num_jobs
+        self._processes: list[Any] = []
+        self._idle: queue.SimpleQueue[tuple[Any, Connection] | None] = queue.SimpleQueue()  # None at the end
+        self._killed: queue.SimpleQueue[None] = queue.SimpleQueue()  # of processes that are not replaced yet
+        self._lock = threading.Lock()  # a start looks at all processes, and only one thread may reap a process
+        self._is_closed = False
+        for _ in range(num_jobs):
+            self._start()
+        self._threads = futures.ThreadPoolExecutor(num_jobs)
 
-    def map(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results in the order of `items`, which are prefetched."""
-        threads = ThreadPoolExecutor(self._num_jobs)
-        coming = (threads.submit(self._compute, piece) for piece in numbered(items))
-        try:
-            begun = deque(itertools.islice(coming, AHEAD * self._num_jobs))
-            while begun:
-                yield begun.popleft().result()
-                begun.extend(itertools.islice(coming, 1))
-        finally:  # also when the caller wants no more
-            self._end()
-            threads.shutdown(cancel_futures=True)
+    def map(self, pieces: Iterable[Piece], ahead: int) -> Iterator[Any]:
+        """Yield results in order, `ahead` pieces a process begun before the first ends.
 
-    def _end(self) -> None:
-        """End all processes, also those that are at work."""
+        Raises AsrtoolError if TRIES processes are killed with one piece.
+        """
+        begun: deque[futures.Future[Any]] = deque()
+        for piece in pieces:
+            begun.append(self._threads.submit(self._compute, piece))
+            if len(begun) >= ahead * self._num_jobs:
+                yield self._wait_for(begun.popleft())
+        while begun:
+            yield self._wait_for(begun.popleft())
+
+    def close(self) -> None:
+        """End the processes, also those that are at work."""
         with self._lock:
-            self._is_stopped = True
+            self._is_closed = True
             for process in self._processes:
                 process.kill()
             for process in self._processes:
                 process.join()
+        self._idle.put(None)
+        self._threads.shutdown(cancel_futures=True)
+
+    def _start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        parent = os.getpid() if self._context.get_start_method() == "fork" else 0
+        with self._lock, warnings.catch_warnings():
+            # Python 3.12 warns of threads at a fork. A child has one thread, of torch and BLAS as well.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            process = self._context.Process(target=_serve, args=(self._work, self._around, theirs, parent), daemon=True)
+            process.start()
+            self._processes.append(process)
+        theirs.close()  # so that the end of the process is that of the connection
+        self._idle.put((process, ours))
+
+    def _wait_for(self, result: futures.Future[Any]) -> Any:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._killed.get_nowait()
+                    self._start()
+            with contextlib.suppress(futures.TimeoutError):
+                return result.result(POLL_S)
 
     def _compute(self, piece: Piece) -> Any:
-        """Have this thread's process compute a piece; another one if it is killed."""
+        """Have a process compute a piece; another one if it is killed."""
         for _ in range(TRIES):
-            process, connection = getattr(self._of_thread, "process", None) or self._start()
+            idle = self._idle.get()
+            if idle is None:
+                self._idle.put(None)  # for the other threads, and for the next piece of this one
+                return None
+            process, connection = idle
             try:
-                connection.send((self._function, piece))
-                is_good, result = connection.recv()
+                connection.send(piece)
+                result, error, trace = connection.recv()
             except (EOFError, OSError):
                 cause = self._cause_of_death(process)
                 continue
-            if is_good:
-                return result
-            raise result
+            self._idle.put(idle)
+            if error is not None:
+                raise error from RuntimeError(trace)
+            return result
         raise given_up(piece, f"its process was ended {cause}")
 
-    def _start(self) -> tuple[Any, Connection]:
-        ours, theirs = self._context.Pipe()
-        with self._lock:
-            if self._is_stopped:
-                raise InterruptedError
-            process = self._context.Process(target=_work, args=(theirs,), daemon=True)
-            process.start()
-            self._processes.add(process)
-        theirs.close()
-        self._of_thread.process = process, ours
-        return self._of_thread.process
-
     def _cause_of_death(self, process: Any) -> str:
-        self._of_thread.process = None
         with self._lock:
             process.join()
-            self._processes.discard(process)
         code = process.exitcode or 0
-        return f"by signal {-code}, perhaps for want of memory" if code < 0 else f"with code {code}"
+        cause = f"by signal {-code}, perhaps for want of memory" if code < 0 else f"with code {code}"
+        if not self._is_closed:
+            logging.warning("a process was ended %s: its piece is done again", cause)
+            self._killed.put(None)
+        return cause
 
 
-def _work(connection: Connection) -> None:
-    """Run pieces in a process until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one answers it
-    end_with(os.getppid())  # of a server, which ends with the process that started it
-    while True:
-        try:
-            function, piece = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer = True, attempt(function, piece)
-        except Exception as error:
-            answer = False, error
-        connection.send(answer)
+def _serve(
+    work: Callable[[Piece], Any], around: Callable[[], AbstractContextManager[Any]], connection: Connection, parent: int
+) -> None:
+    """Answer pieces with results, or with the error that one raised, in a process.
+
+    `parent` is 0 in a child of a server, which ends with the process that started it.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the piece, not the process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one answers it
+    global _in_pool
+    _in_pool = True
+    end_with(parent or os.getppid())
+    with around(), contextlib.suppress(EOFError):
+        while True:
+            piece = connection.recv()
+            try:
+                answer: tuple[Any, ...] = (work(piece), None, "")
+            except Exception as error:  # passed on
+                answer = (None, error, traceback.format_exc())
+            try:
+                connection.send(answer)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                connection.send((None, RuntimeError(f"cannot be sent: {error}"), answer[2]))

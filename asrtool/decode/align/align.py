@@ -21,6 +21,7 @@ import numpy as np
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.transcripts import is_copy
+from asrtool.data.workers.processes import num_cores
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.forward import (
     AcousticModel,
@@ -30,7 +31,7 @@ from asrtool.decode.forward import (
     open_features,
     torch_threads,
 )
-from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
+from asrtool.decode.parallel import cores_left, one_by_one, process_pool
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder

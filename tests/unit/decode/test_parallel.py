@@ -20,7 +20,7 @@ from asrtool.data.storage.index import Utterance
 from asrtool.decode import decoder
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
 from asrtool.decode.forward import Scored
-from asrtool.decode.parallel import PIECE, UNDER_WAY, one_by_one, process_pool
+from asrtool.decode.parallel import AHEAD, PIECE, one_by_one, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
@@ -40,7 +40,7 @@ def test_items_are_drawn_only_a_few_ahead_of_the_results() -> None:
     items = (drawn.append(i) or i for i in range(100))
     with process_pool(one_by_one(abs), 2) as pool_map:
         for count, _ in enumerate(pool_map(items, 100), 1):
-            assert len(drawn) <= count + PIECE * (2 * UNDER_WAY + 1)
+            assert len(drawn) <= count + PIECE * (2 * AHEAD + 1)
     assert len(drawn) == 100
 
 
@@ -84,7 +84,7 @@ def test_items_that_kill_their_processes_are_one_line_and_no_hang() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return []
 
-    killed = pytest.raises(AsrtoolError, match=r"search process was killed 3 times.*lower decode\.num_jobs")
+    killed = pytest.raises(AsrtoolError, match=r"piece \d failed 3 times.* ended by signal 9.*with fewer processes")
     with killed, process_pool(die, 2) as pool_map:
         list(pool_map(range(4), 4))
 
