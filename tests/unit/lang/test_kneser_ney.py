@@ -182,6 +182,17 @@ def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path: Path) -> None
     assert list(read_sentences(tmp_path / "text")) == [["a", "b"], ["b", "\ufeffc"]]
 
 
+@pytest.mark.parametrize("content", ["\na b\n\n \nb c\n\n", "a b\r\n\r\nb\u3000c"])
+@pytest.mark.parametrize("block_bytes", [1, 2**20])
+def test_only_lines_with_words_are_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr("asrtool.lang.text.BLOCK_BYTES", block_bytes)
+    (tmp_path / "lines").write_bytes(content.encode())
+    text = write_text(tmp_path / "text", [["a", "b"], ["b", "c"]])
+    assert same_bits(estimate(tmp_path / "lines", None, 3, (1,)), estimate(text, None, 3, (1,)))
+
+
 @pytest.mark.skipif(not shutil.which("lmplz"), reason="KenLM's lmplz is not on PATH")
 @pytest.mark.parametrize("prune", [[0, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 1, 1]])
 def test_lmplz_estimates_the_same_model(tmp_path: Path, prune: list[int]) -> None:

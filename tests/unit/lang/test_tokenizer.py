@@ -273,11 +273,21 @@ def test_a_model_without_pieces_or_with_others_than_tokens_txt_is_refused(direct
         Tokenizer.load(copy)
 
 
+@pytest.mark.parametrize("block_bytes", [1, 2**20])
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read"), (b"\n \n", "holds no words"), (b"fine\n\xff\xfe\n", "text:2: not UTF-8")],
+    [
+        (None, "cannot be read"),
+        (b"\n \n", "holds no words"),
+        (b"\xef\xbb\xbf", "holds no words"),
+        (b"fine\n\xff\xfe\n", "text:2: not UTF-8"),
+        (b"\xef\xbb\xbfa\n\n\xff", "text:3: not UTF-8"),
+    ],
 )
-def test_text_that_cannot_be_trained_on_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_text_that_cannot_be_trained_on_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr("asrtool.lang.text.BLOCK_BYTES", block_bytes)
     if content is not None:
         (tmp_path / "text").write_bytes(content)
     with pytest.raises(AsrtoolError, match=message):
