@@ -289,9 +289,12 @@ class CheckpointCoordinator:
                 since = Trained(result.lengths.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
                 progress.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
-        self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
+        place = self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin
+        self._synchronise(place)
         self.check_early_stop()
-        if self.plan.round(num_rounds) is not None:
+        is_whole = not self.state.untrained and self.state.batch == place.batch
+        # The learner that was asked to stop may be lost by now, and batches of others with it.
+        if self.plan.round(num_rounds) is not None or not is_whole:
             raise Stopped
         if last or self.state.epoch < self.settings.num_epochs:
             self.report(self.state.epoch, self.state.step, self.state.samples)

@@ -18,7 +18,7 @@ import crew
 import numpy as np
 import pytest
 import torch
-from crew import KILLED, Attempt, Crew, FaultyStore
+from crew import KILLED, NUM_BATCHES, NUM_EPOCHS, Attempt, Crew, FaultyStore, Killed
 from torch import nn
 from torch.distributed import HashStore
 
@@ -27,7 +27,7 @@ from asrtool.distributed.members.members import LEFT, LostLearner, Members, Trai
 from asrtool.distributed.members.supervisor import why_lost
 from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.distributed.work.work_queue import BatchNumber
+from asrtool.distributed.work.work_queue import COUNTER, CUT, END, BatchNumber
 from asrtool.distributed.world import World
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.checkpoints.checkpoint import State, load_newest
@@ -40,6 +40,7 @@ from asrtool.train.ledger import (
     describe_assigned,
     examine_lost,
     find_missing,
+    read_assigned,
     records_path,
 )
 from asrtool.train.loop import joining
@@ -48,6 +49,7 @@ from asrtool.train.loop.step_records import Records, Step, record_of
 from asrtool.train.loop.stop import Stop
 
 NUM_REQUESTS = 250  # about as many as a learner makes
+NUM_ROUNDS = NUM_EPOCHS * NUM_BATCHES
 
 
 def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]]:
@@ -170,6 +172,51 @@ def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: P
 
     with patch.object(LearnerRequests, "leave", leave), patch.object(Stop, "requested", property(as_if_asked)):
         Crew(tmp_path / "train").train(iter([attempt, again]))
+    assert made[0].final is None
+
+
+def test_a_training_that_was_stopped_by_one_that_is_lost_is_not_taken_for_finished(tmp_path: Path) -> None:
+    """As on a cluster that first asks a node to stop. Learner 1 is lost with the last batch before, learner 0 then."""
+    made: list[Attempt] = []
+    request, waiting = FaultyStore.request, set[int]()
+
+    def drawn() -> int:
+        value = made[0].store.add(COUNTER, 0)
+        return value if value >= END else value % CUT
+
+    def wait_until(happens: Callable[[], bool]) -> None:
+        while not happens():
+            time.sleep(0.001)
+
+    def die(self: FaultyStore, act: Callable[[], Any] = lambda: None, draws: bool = False) -> Any:
+        first = made[0].worlds.get(1)
+        if len(made) == 1 and not draws and first and self is first.store and drawn() >= NUM_ROUNDS:
+            wait_until(lambda: (read_assigned(tmp_path / "train", 1) or {}).get("num_rounds") == NUM_ROUNDS)
+            wait_until(lambda: waiting == {0, 2})  # they take no batches of lost learners before their last draw
+            self.kill()
+        found = request(self, act, draws)
+        if len(made) == 1 and not draws and isinstance(found, int) and found >= END:
+            self.kill()
+            raise Killed
+        return found
+
+    def is_asked(self: Stop) -> bool:
+        rank = next((rank for rank, world in made[0].worlds.items() if world.store.stop is self), 1)
+        if len(made) > 1 or rank == 1 or drawn() < 3:
+            return False
+        waiting.add(rank)
+        wait_until(lambda: drawn() >= NUM_ROUNDS)  # by learner 1, the others drawing nothing
+        if rank == 2:
+            wait_until(lambda: drawn() >= END)
+        return rank == 0
+
+    def attempt(crew: Crew) -> Attempt:
+        made.append(Attempt(crew, 3, {}, stops={0: 10**9}))
+        return made[-1]
+
+    with patch.object(FaultyStore, "request", die), patch.object(Stop, "requested", property(is_asked)):
+        Crew(tmp_path / "train").train(iter([attempt, attempt]))
+    assert made[0].dead == {0, 1}
     assert made[0].final is None
 
 
