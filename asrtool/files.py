@@ -339,7 +339,7 @@ def _replace(temporary: Path, path: Path) -> None:
         temporary.rename(path)
         shutil.rmtree(old)
     elif path.is_symlink() and temporary.is_dir():
-        path.unlink()  # a directory takes the place of the link, never of what the link points to
+        path.unlink()  # a directory replaces the link, never its target
         temporary.rename(path)
     else:
         temporary.replace(path)

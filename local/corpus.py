@@ -20,7 +20,7 @@ from asrtool.settings import registry
 from asrtool.settings.data import Data
 
 ROLES = ("train", "dev", "test")
-TEXT = "text"  # the role of a corpus of which the transcripts alone are read, for lm.extra_text
+TEXT = "text"  # role of a corpus that only gives transcripts, for lm.extra_text
 UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts some words: data.uncertain
 
 
@@ -30,7 +30,7 @@ class Release:
 
     name: str  # of its folder below the corpus folder
     title: str
-    holds: tuple[str, ...] = ()  # patterns, each of which matches a file somewhere under it
+    holds: tuple[str, ...] = ()  # patterns, each matching a file below the release
     roles: tuple[str, ...] = ROLES  # of its corpus, for which it is read
     is_optional: bool = False
     is_one_folder: bool = False  # whose layout begins at its top: not several, no tar file, but perhaps an address

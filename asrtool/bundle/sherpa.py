@@ -250,7 +250,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
     try:
         with np.errstate(all="ignore"):  # of probabilities that are too small for a float
             found, found_lens = graph.run(None, {name: each.numpy() for name, each in inputs.items()})
-    except Exception as error:  # whatever an operator raises for shapes that do not fit
+    except Exception as error:  # operators raise anything for wrong shapes
         return str(error).strip().partition("\n")[0]
     if found.shape != expected.shape or list(found_lens) != list(lens):
         return f"{list(found_lens)} rows instead of {list(lens)}"

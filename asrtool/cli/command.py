@@ -18,7 +18,7 @@ import click
 from asrtool.settings.values import other_name
 from asrtool.url import refuse_address
 
-# Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
+# Options of many commands (asrtool/cli/options.py): settings, and their short forms.
 SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor", "launch")
 OPTIONS = "Options"
 FETCHED = ("model", "features", "data", "directory", "manifests")  # arguments that may be an address

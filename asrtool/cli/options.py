@@ -40,7 +40,7 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return recipe(configs(overrides(command)))
 
 
-# options of a command that stand for keys
+# options that are short forms of keys
 SHORT = {
     "strategy": ("distributed.strategy",),
     "num_learners": ("distributed.num_learners",),

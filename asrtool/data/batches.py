@@ -50,7 +50,7 @@ class Batch:
     """Utterances computed together, as index positions."""
 
     indices: Sequence[int]
-    window: int = 0  # of shards, all of which its utterances are from
+    window: int = 0  # number of the window of shards with its utterances
 
 
 def plan_epoch(

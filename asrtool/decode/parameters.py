@@ -73,7 +73,7 @@ class Axis:
 
     name: str
     values: Sequence[float] = ()
-    start: float | None = None  # while axes before it are tuned; the first value where none is given
+    start: float | None = None  # while earlier axes are tuned; None is the first value
     prefer: Callable[[float], float] = float  # among values with equally many errors the one for which this is lowest
     limits: tuple[float, float] = ANY  # least and greatest value that a tuning.json may have
     whole: bool = False

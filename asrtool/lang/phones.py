@@ -210,7 +210,7 @@ class PhoneTokenizer(Tokenizer):
     """Words to phones by dictionary, else by rules; a tag is one token."""
 
     def __init__(self, dictionary: Dictionary) -> None:
-        super().__init__(TOKENS, " ".join(TOKENS).encode())  # whatever words the dictionary has
+        super().__init__(TOKENS, " ".join(TOKENS).encode())  # for any dictionary
         self._dictionary = dictionary
         self._ids = {token: number for number, token in enumerate(TOKENS)}
 

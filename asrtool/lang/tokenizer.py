@@ -33,7 +33,7 @@ BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
 TOKENS_FILE = "tokens.txt"
 BYTE_COVERAGE = 0.9995  # fraction of the characters of a text that have tokens of their own beside bytes
-# Of a size that is chosen: what a piece beyond the characters needs in the text so that a model can learn it.
+# For a chosen size: text that a piece beyond the characters needs, so that a model can learn it.
 WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
 

@@ -74,7 +74,7 @@ class Loss:
     """Loss of a batch as sums, which are divided once a step or evaluation."""
 
     total: Tensor  # nats, summed over the utterances; a scalar
-    normaliser: int  # what the total is divided by: targets, or rows
+    normaliser: int  # divisor of the total: number of targets, or of rows
     figures: Mapping[str, float] = field(default_factory=dict)  # further sums to report, divided by the same
 
 

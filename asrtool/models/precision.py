@@ -45,7 +45,7 @@ class Precision:
             )
 
     def _onednn_has_lstm(self) -> bool:
-        # By trial, of a training: torch asks oneDNN on any CPU, and only a private function knows what it has.
+        # Found by a training step: torch calls oneDNN on any CPU, and only a private function lists its kernels.
         with torch.random.fork_rng(devices=[]), self.autocast():
             try:
                 nn.LSTM(1, 1)(torch.zeros(1, 1, 1))[0].sum().backward()

@@ -23,7 +23,7 @@ from asrtool.log import is_quiet
 # Modules are not searched in the current directory: a user's own `click.py` there would be taken for the package.
 START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main(is_stage=True)"
 POLL_S = 0.2
-WARNING = re.compile(rb"\S+ \S+ (WARNING|ERROR|CRITICAL) |error: ")  # what a line of these begins with
+WARNING = re.compile(rb"\S+ \S+ (WARNING|ERROR|CRITICAL) |error: ")  # start of a warning or error line
 
 
 def run_logged(words: Sequence[str], log: BinaryIO) -> int:

@@ -82,7 +82,7 @@ def alignment_stage(model: str, name: str, why: str) -> Stage:
     )
 
 
-# With data.cut_long: a model of what is not too long cuts the rest at pauses.
+# With data.cut_long: a model of the shorter utterances cuts long ones at pauses.
 CUTTING = (
     replace(
         auxiliary_model("cutter", "A model that has heard shorter utterances aligns the long ones.", "--aligner"),

@@ -58,7 +58,7 @@ class Run:
         """Return the inputs of `stage`, and files and folders that its settings name."""
         sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
         values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
-        corpora = registry.names("corpus")  # of which the settings give a name, not a place
+        corpora = registry.names("corpus")  # settings name these corpora instead of a folder
         files = [str(Path(path).absolute()) for path in _listed(values) if path not in corpora]
         if "paths" in stage.settings:  # of releases the tar files; links of the corpus folder lead to the others
             keys = used_paths(self.config.data, self.config.lm.extra_text)

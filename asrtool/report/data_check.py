@@ -34,10 +34,10 @@ SILENT_DB = -60.0  # level of the loud part of an utterance in which nobody can 
 QUIET_DB = -45.0
 SNR_DB = 10.0  # between loud and quiet windows, below which noise is as loud as many sounds of speech
 CLIPPED = 0.001  # fraction of the samples that can be heard as a crackle
-NARROW = 0.65  # of half the sampling rate: speech at 8 kHz in a file of 16 kHz has 0.5, and what a filter lets through
+NARROW = 0.65  # of half the sampling rate: 8 kHz speech in a 16 kHz file has 0.5, and slightly more after a filter
 LEAST_S = 1.0  # of an utterance whose characters a second say something
-FEWEST = 20  # utterances of which a usual rate is known
-DEVIATION, LEAST_DEVIATION = 4.0, np.log(1.6)  # from the usual rate: standard deviations, and at least so much
+FEWEST = 20  # utterances needed for a usual rate
+DEVIATION, LEAST_DEVIATION = 4.0, np.log(1.6)  # from the usual rate: standard deviations, and a minimum
 SHORT_S = 0.2
 
 
@@ -182,7 +182,7 @@ def _rate_for(band_hz: float) -> int:
 PAGE = "check.md"
 UTTERANCES = "utterances.tsv"
 BINS = 40
-LISTED = 20  # of what is set aside for a fault
+LISTED = 20  # examples of a fault
 
 
 def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> tuple[str, int]:

@@ -37,7 +37,7 @@ class Statistics:
         return np.asarray(self.num_words[spoken] / self.durations_s[spoken])
 
 
-# name -> title, unit of the axis, what is counted, its values
+# name -> title, unit of the axis, counted things, their values
 HISTOGRAMS: dict[str, tuple[str, str, str, Callable[[Statistics], Floats]]] = {
     "durations": ("Duration of utterances", "seconds", "utterances", lambda found: found.durations_s),
     "words": ("Words in an utterance", "words", "utterances", lambda found: found.num_words),

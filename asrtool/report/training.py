@@ -35,7 +35,7 @@ class TrainingRun:
     settings: dict[str, Any]  # of inputs.json
     summary: dict[str, Any]  # train.json; nothing before the end
     strategy: str
-    emulated: bool  # whether computation was emulated or simulated, so that there are no losses
+    emulated: bool  # whether computation was emulated or simulated, without losses
     simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.predict.simulate)
     finished: bool
     seconds: float

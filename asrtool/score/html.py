@@ -12,7 +12,7 @@ from html import escape
 from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.tables import HEADS, format_rate
 
-# Of words that stand over one another, here and on the page of a report.
+# For aligned words, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;
 padding: 0 .15em; max-width: 100%; overflow-wrap: anywhere; }
 .words i { display: block; font-style: normal; min-height: 1.3em; }

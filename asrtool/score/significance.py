@@ -170,7 +170,7 @@ class Comparison:
     """Word error rates in percent of A and B, and their difference A - B in points."""
 
     num_segments: int
-    unit: str  # what the samples draw: speaker, or segment where there is one speaker
+    unit: str  # drawn by the samples: speaker, or segment if there is one speaker
     num_units: int
     wer_a: float
     wer_b: float

@@ -27,7 +27,7 @@ NO_EFFECT = (
     "bad_fraction",
     "num_jobs",
     "executor",
-)  # on what a frame of an utterance is
+)  # that define frames
 
 
 def init_from(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ NO_EFFECT = {
     "distributed": ("num_learners", "interface", "timeout_s", "on_stop"),
 }
 IF_THERE = tuple(f"{name}/{TRANSCRIPTS}" for name in ("train", "dev"))
-FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
+FEATURES = ("features.json", "dev/index.jsonl")  # of every training; the source names more files of the training set
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Inputs:
     """Settings that affect the weights or their average, and digests of data."""
 
     settings: dict[str, Any]  # section -> key -> value
-    defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one
+    defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> value of a missing key
     sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
 
     def to_json(self, num_learners: int) -> str:

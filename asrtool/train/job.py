@@ -40,11 +40,11 @@ class Job:
     inputs: Inputs
     optimisation: Optimisation
     distributed: Distributed
-    build: Callable[[int], Components]  # for so many learners: the model, drawn from the seed, and its data
+    build: Callable[[int], Components]  # number of learners -> model, drawn from the seed, and its data
     finish: Callable[[State], dict[str, Any]] = lambda _: {}  # at the end, before train.json, which gets the result
     injection: InjectionOptions = field(default_factory=InjectionOptions)
     code: str = ""  # digest of the code that trains
     profiles: bool = False  # whether torch's profiler watches some steps
     logs_events: bool = False  # whether in `out` there is to be in which order weights changed
     num_stages: int = 1  # devices of a learner
-    num_micro_batches: int = 1  # of a batch, where there are several stages
+    num_micro_batches: int = 1  # of a batch, if there are several stages

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asrtool.train.batches.plan import Plan
     from asrtool.train.checkpoints.checkpoint import Span, State
 
-NUM_LAST = 100  # steps of a learner, among which are those of the batches that were assigned to it last
+NUM_LAST = 100  # last steps of a learner, which include the batches assigned to it last
 
 
 class Assigned:
@@ -39,7 +39,7 @@ class Assigned:
         self._path = _path(out, rank)
         self._file: FileIO | None = None
         self._batches: list[tuple[int, int, int]] = []  # epoch, number, and its round
-        self._num_rounds = 0  # up to the last one of which it got a batch
+        self._num_rounds = 0  # up to the last round with a batch for it
         self._lock = threading.Lock()
 
     def open(self) -> None:

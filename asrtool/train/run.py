@@ -121,7 +121,7 @@ def _launch(job: Job, num_learners: int, pod: Pod | None) -> bool:
     if finished:
         logging.info(FINISHED, job.out)
         return False
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch heeds it as it is loaded; a learner then chooses
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; learners set their own later
     if sys.path[:1] == [""]:
         sys.path.pop(0)  # a `local` or `utils` of the user in the current directory would be imported instead of ours
     for name in PRELOADED:

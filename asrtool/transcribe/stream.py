@@ -26,7 +26,7 @@ from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
 from asrtool.transcribe.recogniser import Recogniser, SpeakerNormaliser
 from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Piece, Segment, Segmenter, choose_channels
 
-EDGE_S = 0.05  # frames and resampling of so many last seconds need samples that have not arrived
+EDGE_S = 0.05  # the last frames so close to the end need samples that have not arrived
 
 
 @dataclass(frozen=True)

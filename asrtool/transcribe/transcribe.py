@@ -205,7 +205,7 @@ def find_audio(paths: Iterable[str]) -> list[Audio]:
         if not inside:
             raise AsrtoolError(f"{path}: no audio in it, expected files {', '.join(SUFFIXES)}", "name another folder")
         found += [Audio(str(each), str(each.relative_to(path).with_suffix(""))) for each in inside]
-    nums = Counter(each.name for each in found)  # those that several files share get their suffixes
+    nums = Counter(each.name for each in found)  # names of several files keep their suffixes
     return [replace(each, name=each.name + Path(each.path).suffix) if nums[each.name] > 1 else each for each in found]
 
 

@@ -160,7 +160,7 @@ def channel_name(channel: int) -> str:
     return chr(ord("A") + channel - 1) if channel <= 26 else str(channel)
 
 
-FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffix of a file, and what is written
+FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffix of the file, and its writer
     "text": (".txt", to_text),
     "ctm": (".ctm", to_ctm),
     "srt": (".srt", to_srt),

@@ -44,7 +44,7 @@ LETTERS = {
 
 UNSAID = r"\[[^\[\]]+\]"
 
-# MS-State transcripts of Switchboard-1. Order matters: what is inside brackets may hold brackets again.
+# MS-State transcripts of Switchboard-1. Order matters: brackets may be nested.
 RULES = Rules(
     line=(
         (r"\[silence\]", " "),

@@ -175,7 +175,7 @@ def _write(
     write_set(out, whole, supervisions, drops, data, label)
 
 
-# Values that lhotse does not look at, or looks at later: what is expected, and the test of it.
+# Values that lhotse does not check, or checks later: expectation, and its test.
 TESTS: dict[str, Callable[[Any], bool]] = {
     "a name": lambda value: type(value) in (str, int) and bool(str(value).strip()),
     "a number": lambda value: type(value) in (int, float) and -math.inf < value < math.inf,
@@ -209,7 +209,7 @@ def check(entry: Entry, expected: Mapping[str, str]) -> None:
         if not TESTS[kind](entry[key]):
             raise ValueError(f"{key} is {entry[key]!r}, expected {kind}")
         if kind == "a name":
-            str(entry[key]).encode()  # a half of a surrogate pair is none that can be written
+            str(entry[key]).encode()  # half of a surrogate pair cannot be written
 
 
 def _recording(entry: Entry) -> Recording:

@@ -27,7 +27,7 @@ from asrtool.log import progress
 
 BY_SHELL = ("sh", "-c")
 KEEPS_FLOAT = "2"  # what was kept before had float audio in 16 bits, and is not used
-# Of a command: what is quoted, what a backslash makes plain, and one character.
+# Parts of a command: a quoted text, an escaped character, and any other character.
 _PART = re.compile(
     r"""'[^']*'|"(?:[^"\\$`]|\\[^$`\n])*"|\\[^\n]|(?P<sign>["'\\|&;<>()$`*?\[{\n])|(?P<first>(?<!\S)[~#])|.""",
     re.DOTALL,

@@ -14,7 +14,7 @@ from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, Call, Pool, draw_voic
 from asrtool.local.mini.telephone import LineQuality
 
 CALL_SPEECH_S = 40.0
-GREETING_S = 5.5  # of speech before what is scored begins, about
+GREETING_S = 5.5  # of speech before the scored part, approximately
 TEST_MARKS = tuple(mark for mark in MARKS if mark != "coined")  # a word of no training text would measure nothing
 HUB5_AUDIO = "LDC2002S09/hub5e_00/english"
 HUB5_REFERENCE = "LDC2002T43/2000_hub5_eng_eval_tr/reference"
@@ -41,7 +41,7 @@ HUB5 = (
     Part(3, HUB5_AUDIO, "en", 4101, CALLHOME, LineQuality((-36, -29), (15, 20), (-44, -36), (-58, -48))),
     Part(4, HUB5_AUDIO, "sw", 4601, SWITCHBOARD, LineQuality((-29, -23), (21, 30), (-55, -42), (-65, -55))),
 )
-# Cellular lines, and calls between strangers on any line. The voices are those of Hub5'00, which no training set has.
+# Cellular lines, and calls between strangers on any line. The voices are of Hub5'00, and in no training set.
 RT03 = (
     Part(5, RT03_AUDIO, "sw", 45001, SWITCHBOARD, LineQuality((-33, -24), (14, 22), (-50, -40), (-65, -55))),
     Part(6, RT03_AUDIO, "fsh", 60201, CALLHOME, LineQuality((-31, -23), (17, 30), (-55, -38), (-65, -52))),
@@ -72,7 +72,7 @@ RT03_HEADER = """;; CATEGORY "0" "" ""
 ;; CATEGORY "3" "Dialect" ""
 ;; LABEL "STANDARD" "Standard" ""
 """
-CONTRACTIONS = {  # as written out in the references, and what else they may stand for
+CONTRACTIONS = {  # expansion in the references, and other possible expansions
     "i'm": ("I AM",),
     "it's": ("IT IS", "IT HAS"),
     "that's": ("THAT IS", "THAT HAS"),

@@ -23,9 +23,9 @@ from asrtool.settings.config import Place
 from asrtool.settings.data import Data
 from asrtool.url import as_url
 
-MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
+MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that replace a folder of data
 IN_COLUMNS = (".parquet", ".arrow")  # with audio in them
-CUTS = ".jsonl.gz"  # those of lhotse
+CUTS = ".jsonl.gz"  # of lhotse
 PLACE = "place.url"  # a file in a folder of corpora: the address of what would be linked there
 MakeMini = Callable[[Path, list[str]], None]
 UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
@@ -200,7 +200,7 @@ def unpack(tar: Path, folder: Path) -> Path:
         return out
     folder.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < status.st_size:  # what is compressed needs more; how much shows at its end
+    if free_bytes < status.st_size:  # compressed files need more, known only at the end
         raise AsrtoolError(
             f"{folder}: {free_bytes / 2**30:.1f} GiB free, expected at least {status.st_size / 2**30:.1f} for {tar}",
             "free some space, choose another place with --work, or unpack it elsewhere and name that folder",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take about 107 GB
 # Samples that become FLAC in a second of CPU (docs/decisions/manifests.md).
 RATES_HZ = {"sph2pipe": 5e7, "desphere": 1.2e6}
-FLOAT_BYTES = 4  # of a sample, which those of joined files may need
+FLOAT_BYTES = 4  # of a sample; joined files may need them
 GB = 1e9
 PIECE_BYTES = 2**16
 

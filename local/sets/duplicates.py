@@ -115,7 +115,7 @@ def _write_without(folder: Path, gone: Sequence[UtteranceText], drops: Sequence[
         corpus = path.name.removeprefix("sentences").removesuffix("txt").strip(".")
         removed = [f"{one.text}\n".encode() for one in gone if one.text and corpus in ("", one.corpus)]
         if corpus and next(_lines_without(path, removed), None) is None:
-            path.unlink()  # no text is as no file: a language model weighs those that are there
+            path.unlink()  # an empty file would count: a language model weighs existing files
         else:
             texts[path.name] = _lines_without(path, removed)
     write_sorted(folder, recordings, kept, [*read_drops(folder / DROPPED), *drops], 1.0, texts)

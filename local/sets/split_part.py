@@ -43,7 +43,7 @@ class Decision(enum.IntEnum):
     KNOWN = 3  # by a speaker of dev
     DOUBTED = 4
     REPEATED = 5
-    PLAIN = 6  # trained on, and its line is to be written as it is, with the corpus after it
+    PLAIN = 6  # trained on; its line is copied, with the corpus appended
     TRAINED = 7
 
 
@@ -53,7 +53,7 @@ class Part:
     def __init__(self, folder: Path, name: str, data: Data) -> None:
         self.name, self.folder = name, folder
         self.recordings, batches = read_batches(folder)
-        self.lines = bytearray()  # of text, one an utterance that has some
+        self.lines = bytearray()  # of text, one for each utterance with text
         ids: dict[str, int] = {}
         speakers: dict[str | None, int] = {}
         rows = [np.empty(0, ROW)]
@@ -79,7 +79,7 @@ class Part:
         self.is_fit = (duration_s >= data.min_duration_s) & (duration_s <= data.max_duration_s)
         self.is_dev = np.zeros_like(self.is_fit)  # in a conversation that is held out
         self.is_known = np.zeros_like(self.is_fit)  # in another one, by a speaker of dev
-        self.number = np.zeros(len(self.rows), np.int32)  # of a text in training; 0 for what is not trained on
+        self.number = np.zeros(len(self.rows), np.int32)  # running count of its text in training; 0 if not trained on
         self.decision = np.zeros(len(self.rows), np.int8)
         self.drops: dict[int, list[Drop]] = collections.defaultdict(list)  # by decision
         self.kept: dict[int, list[Entry]] = collections.defaultdict(list)  # in dev, or to be cut

@@ -27,10 +27,10 @@ BACKCHANNELS = {
 }
 HYPHENATED = frozenset({"uh-huh", "uh-uh"})
 
-# A degree of which the first initial has two letters, as an initial for each letter.
+# A degree with two letters in its first initial, as one initial for each letter.
 DOCTORATE = (r"^ph\._?d\.?('?s)?$", r"p._h._d.\1")
 
-# Dates and the like, 24/7 and 9/11, of which a number has two digits; 1/2 would be a fraction.
+# Dates and the like, 24/7 and 9/11, with a number of two digits; 1/2 would be a fraction.
 DATE = (r"(?<![\w\[/])(?=\d?\d/\d\d|\d\d/)(\d\d?)/(\d\d?)(?![\w\]/])", r"\1-\2")
 
 MAX_KNOWN = 2**17  # words whose normalised form is kept: most of a text are among its first few thousand

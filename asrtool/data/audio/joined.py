@@ -33,7 +33,7 @@ class Part:
 
     begin: int
     end: int
-    fault: str = ""  # what is missing; empty where it is whole
+    fault: str = ""  # the missing part; empty if it is whole
 
 
 def parts_of(path: Path) -> list[Part]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lhotse import Recording
 
 NUM_THREADS = 4  # files fetched at a time, by each process
-HEADING = 2**16  # bytes that are fetched at a time to find what a file says of its audio
+HEADING = 2**16  # bytes fetched at a time to read a header
 
 
 def fetched(recording: Recording) -> Recording:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import fft
 from scipy.ndimage import maximum_filter
 
-RATE_HZ = 8000  # that samples have, or a multiple; what is above the telephone's band is not looked at
+RATE_HZ = 8000  # of samples, or a multiple of it; only the telephone band is used
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
@@ -31,14 +31,14 @@ NEAREST_S, FARTHEST_S = 0.08, 1.2  # of the other two peaks of a triplet from it
 FAN = 3  # peaks after the first one that are paired: the highest, which survive codecs
 AHEAD = 64  # peaks after the first one that are candidates
 
-# How finely what is the same at every speed is kept, in cells: the logarithms of both ratios of frequencies, the ratio
+# Cells of features that do not depend on speed: the logarithms of both ratios of frequencies, the ratio
 # of times, the logarithm of the cycles of the first peak's frequency from it to the last one.
 OCTAVE_CELLS, RATIO_CELLS, CYCLE_CELLS = 28, 16, 9
-STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # room for twice 8, 5 and 7 bits: what is in the band, and a cell beside it
-LOWEST = (-128, -128, -1, 0)  # what the first cell of each stands for
+STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # for twice 8, 5 and 7 bits: values in the band, and one cell more
+LOWEST = (-128, -128, -1, 0)  # value of the first cell of each
 PITCH_STEPS, PITCH_BITS = 128, 10  # an octave of the first peak's frequency, which is within a cell the order
 LOWEST_PITCH = 7.0  # octaves: 128 Hz
-LARGEST_CHANGE = 0.17  # octaves of frequency between what is matched: a factor of 1.125
+LARGEST_CHANGE = 0.17  # octaves of frequency between matches: a factor of 1.125
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ SCALES, OFFSETS = 2**4, 2**15  # more than there are cells of a scale, and of an
 MIN_VOTES, CANDIDATES = 8, 4
 MOST_FOUND = 2**12  # triplets that a query may find: what more have, such as a tone, says nothing
 UTTERANCES = 2**32  # more than there are
-COUNTERS = 2**21  # that pairs of utterances share, to leave out at once those that cannot have MIN_VOTES
+COUNTERS = 2**21  # shared by pairs of utterances, to drop pairs early that cannot reach MIN_VOTES
 COLUMNS = tuple(field.name for field in fields(Triplets))  # a file each
 
 

@@ -48,10 +48,10 @@ from asrtool.files import FULL, disk_full, remove_leftovers
 from asrtool.log import progress
 from asrtool.settings.data import Features
 
-LEAST_S = 1.0  # what is shorter has too few peaks to be known again
+LEAST_S = 1.0  # shorter utterances have too few peaks
 SAME = 0.75  # correlation from which on two utterances are one sound
 WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 5 MB an hour
-SEARCHED, SEARCHED_S = 64, 192.0  # utterances, and seconds of them, at once: memory is that of what they find
+SEARCHED, SEARCHED_S = 64, 192.0  # utterances and seconds in one search; memory grows with their matches
 PAIRS = 200  # compared at once by a process
 SHARED_PEAKS = 0.4  # fraction from which on a candidate is read again and compared
 PEAKS, PEAK_BEGINS = "peaks.float32", "peak_begins.npy"  # files beside the index

@@ -135,7 +135,7 @@ def compute_features(
 
 def _remove_others(out: Path, sets: Sets) -> None:
     if out.is_dir():
-        remove_leftovers(out)  # those of `sets` alone would go when these are written
+        remove_leftovers(out)  # of all sets; writing removes only leftovers of `sets`
     kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
     finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(not_own(path.parent)))
     for folder in [*finished, *out.glob(parts_of(out / "*").name)]:

@@ -70,7 +70,7 @@ def _extract(
             original_S = row_S[begin : begin + round(segment.duration * rate_hz)]
             is_copy = job.speed != 1 and len(original_S)
             samples_S = Speed(job.speed)(original_S, rate_hz) if is_copy else original_S
-            # A copy of what is too short would have no audio to be made of on reading.
+            # A copy of a too short utterance would have no audio on reading.
             if min(len(original_S), len(samples_S)) < least:
                 detail = f"{len(samples_S)} samples are less than a frame"
                 drops.append(Drop(copy_id(segment.id, job.speed), "too short", detail))
@@ -114,7 +114,7 @@ def _load_audio(planned: Recording, recording: Recording | OSError, features: Fe
     """
     if isinstance(recording, OSError):
         raise recording
-    # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
+    # libsndfile reads SPHERE; lhotse would call sph2pipe, which few machines have.
     with audio_backend("LibsndfileBackend") as backend:
         for name, file in zip(planned.sources, recording.sources, strict=True):
             if recording.transforms or file.type not in ("file", "memory"):

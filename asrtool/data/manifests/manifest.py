@@ -31,10 +31,10 @@ RECORDINGS = "recordings.jsonl.gz"
 SUPERVISIONS = "supervisions.jsonl.gz"
 DROPPED = "dropped.tsv"
 REPORT = "report.json"
-STM, GLM = "ref.stm", "ref.glm"  # what a test set is scored by
+STM, GLM = "ref.stm", "ref.glm"  # reference and mapping rules of a test set
 HEADING = "id\treason\tdetail"  # of a list of drops
 
-# Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
+# Faults of the data, which data.bad_fraction limits; other drops are on purpose.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
 BAD_UTTERANCE = frozenset(
     {

@@ -17,7 +17,7 @@ from asrtool.settings.data import Data
 
 FILE = "sets.json"
 TRAIN, DEV = "train", "dev"
-LONG = "long"  # beside the sets: what is too long to be trained on before it is cut
+LONG = "long"  # folder beside the sets: utterances that are too long to train on until they are cut
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from asrtool.errors import AsrtoolError
 WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before a request is made again; with the first one these are six
 TIMEOUT_S = 30.0  # without a connection, or without a byte
 BLOCK = 2**20  # bytes at a time
-SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters of a URL as it is given; others, such as blanks, are escaped
+SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters of a URL that stay; others, such as blanks, are escaped
 NUM_KEPT = 4  # blocks of a RemoteFile
 NUM_CONNECTIONS = 16  # to S3
 Result = TypeVar("Result")
@@ -202,7 +202,7 @@ def _get(url: str, begin: int, end: int | None) -> Response:
 
 
 def _request(url: str, method: str, headers: dict[str, str] | None = None) -> Any:
-    identity = {"Accept-Encoding": "identity"}  # or sizes would be those of a compressed file
+    identity = {"Accept-Encoding": "identity"}  # else sizes are of compressed data
     try:
         quoted = quote(url, safe=SAFE)
         request = urllib.request.Request(quoted, headers={**identity, **(headers or {})}, method=method)

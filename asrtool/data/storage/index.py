@@ -59,7 +59,7 @@ class Utterance:
 
 NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
 _NAMES = [each.name for each in dataclasses.fields(Utterance)]
-_DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}  # those of lines that lack them
+_DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}  # values of missing fields
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:

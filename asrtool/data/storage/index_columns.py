@@ -41,7 +41,7 @@ class IndexColumns:
     num_frames: np.ndarray  # (N,) uint32
     durations_s: np.ndarray  # (N,) float64
     corpora: np.ndarray  # (N,) uint16: places in `names`
-    keys: np.ndarray  # (N,) uint64: by what the text of each is found, as key_of
+    keys: np.ndarray  # (N,) uint64: key of the text of each, as key_of
     shards: np.ndarray  # (shards + 1, 4): number, first utterance, first byte, frames; the last row is the end
     names: list[str]  # of corpora
 

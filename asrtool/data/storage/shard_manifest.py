@@ -209,7 +209,7 @@ def split_file(directory: Path, header: Header, keep: Container[int]) -> None:
     """Give the shards `keep` of a file their own files, and remove the others."""
     first = header.numbers[0]
     _, lines = _read(directory, first)
-    # The first one is the last, since its files take the place of those that are split.
+    # The first shard comes last, since its files replace the split ones.
     for entry, line in reversed(list(zip(header.shards, lines, strict=True))):
         if entry.number in keep:
             _write_file(directory, [(first, entry, line)])

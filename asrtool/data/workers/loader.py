@@ -66,7 +66,7 @@ class Decoders:
             errors = [pipe.recv() for pipe in pipes]  # all are taken before the error of one is raised
             feats_TF = map_shared(*shared)
         except (EOFError, OSError) as error:
-            self.close()  # what others answer yet belongs to this call
+            self.close()  # later results belong to this call
             raise AsrtoolError(
                 "a process that loads batches was killed, perhaps for want of memory",
                 "lower train.loader_processes and run the same command again",

@@ -229,7 +229,7 @@ def _serve(
     `parent` is 0 in a child of a server, which ends with the process that started it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the piece, not the process
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one answers it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent handles it
     global _in_pool
     _in_pool = True
     end_with(parent or os.getppid())

@@ -67,7 +67,7 @@ class MaskedBatchNorm(nn.Module):
 
 KERNELS = ((11, 41), (11, 21))  # frames and bins, table 1 there
 STRIDES = ((2, 2), (1, 2))
-MOST = 20.0  # of what a convolution gives, section 3
+MOST = 20.0  # of a convolution's output, section 3
 
 
 class DeepSpeech2(Encoder):

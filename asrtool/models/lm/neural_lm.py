@@ -237,7 +237,7 @@ class WordTree:
     Node 0 is the empty prefix. Nodes of `depth` words are ``starts[depth]`` up to ``starts[depth + 1]``.
     """
 
-    word_R: np.ndarray  # the last word, int64; of the empty beginning what stands before every sentence
+    word_R: np.ndarray  # the last word, int64; of the empty prefix the sentence start
     parent_R: np.ndarray  # the node without the last word, int64; of the empty beginning itself
     starts: list[int]
     last_N: np.ndarray  # the node of each sentence, int64

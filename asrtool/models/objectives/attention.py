@@ -104,7 +104,7 @@ class Attention(Objective):
     def _decode(self, hidden_NTC: Tensor, lens_N: Tensor, before_NU: Tensor) -> Tensor:
         """Return logits (N, U, V) after each of the tokens `before_NU`."""
         is_row_NT = torch.arange(hidden_NTC.shape[1], device=lens_N.device) < lens_N[:, None]
-        hidden_NTC = hidden_NTC.masked_fill(~is_row_NT[:, :, None], 0.0)  # whatever it is, times 0 it is 0
+        hidden_NTC = hidden_NTC.masked_fill(~is_row_NT[:, :, None], 0.0)  # NaN in padding times 0 would be NaN
         keys_NTA = self.energies.key(hidden_NTC)
         drawn_NU = torch.zeros(before_NU.shape, dtype=torch.bool, device=before_NU.device)
         if self.training:  # elsewhere it would take random numbers of a step that another thread computes

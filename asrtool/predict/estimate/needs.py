@@ -105,8 +105,8 @@ class Rates:
         return Need(self.cpu_s / 3600 * part, disk_bytes=self.disk_bytes * part or None, memory_bytes=memory_bytes)
 
 
-PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without what is decoded
-TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher: at most what it takes with its audio
+PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without decoding audio
+TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher, at most as with its audio
 TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # of pieces
 LANG = Rates(cpu_s=4.7, peak_gib=0.23)
 LM = Rates(cpu_s=18.5, peak_gib=0.73)

@@ -27,11 +27,11 @@ from asrtool.settings.train import Nnlm
 from asrtool.train.optimisation.optimizer import build_optimizer
 
 CPU = "CPU"
-LENGTH_S = 2.0  # of a made-up utterance for the encoder: in shorter ones what a step costs at any length weighs a lot
+LENGTH_S = 2.0  # of a synthetic utterance for the encoder; in shorter ones the fixed cost of a step weighs too much
 WARM_S = 0.5  # of one before it, on a CPU
 MOST_S = 48.0  # of speech at once
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LSTM)
-# Of the made-up n-gram of sequence training: tokens that may follow two others, and sentences of so many tokens.
+# Of the synthetic n-gram of sequence training: successors of two tokens, and tokens of a sentence.
 NUM_CHOICES, NUM_SENTENCES, SENTENCE = 20, 3000, 50
 
 

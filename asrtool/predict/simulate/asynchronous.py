@@ -133,7 +133,7 @@ class Watch:
         self.live = list(range(setup.num_units))
         self.left: list[int] = []  # rounds that lost units had drawn
         self.cuts = [(0, 0.0)]  # the rounds before which checkpoints lie, and their seconds
-        self.partners = functools.cache(partners)  # of so many live units after a step
+        self.partners = functools.cache(partners)  # number of live units, step -> partners
         units = [Unit(node=node_of(setup, cluster, number), place=number) for number in self.live]
         num_nodes = 1 + units[-1].node + len(cluster.scenario.faults.join_h)
         out_s, in_s = [0.0] * num_nodes, [0.0] * num_nodes

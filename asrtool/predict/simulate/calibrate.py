@@ -98,7 +98,7 @@ def of_steps(run: TrainingRun) -> dict[str, Any]:
 def of_cores(run: TrainingRun, steps_s: NDArray[np.float64]) -> dict[str, Any]:
     """Return the step time with cores of its own, if learners share a machine."""
     num_threads = max(1, run.summary["num_threads"])
-    num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
+    num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners with `num_threads`
     ms = 1000 * float(steps_s.mean()) / max(1.0, len(run.learners) / num_cores)
     return {
         "compute.ms": ms,
@@ -178,7 +178,7 @@ def awaited_bytes(run: TrainingRun, size: int) -> float:
     if run.strategy in LOCK_STEP:
         sent = run.learners[typical_learner(run)]["bytes"]
         return float(sent[sent > 0].mean()) * size
-    # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for
+    # a super-learner: gradients are summed, slices of the weights gathered; it does not wait for messages to others
     model_bytes, settings = 4 * run.summary["num_parameters"], run.settings["distributed"]["h-adpsgd"]
     gradient_bytes = model_bytes // 2 if settings["message_type"] == "bf16" else model_bytes
     return float((size - 1) * (2 * gradient_bytes + model_bytes))

@@ -82,7 +82,7 @@ class Links:
         return self.ring_allreduce_s(num_bytes, num_learners, 1) / 2
 
 
-LONG = 10  # times the median of what lies between two steps: a pause, as for a checkpoint, that belongs to neither
+LONG = 10  # times the median gap between two steps: a longer one is a pause, as for a checkpoint
 
 
 def read_trace(path: Path) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int
 Floats = NDArray[np.float64]
 PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
 GBIT = 1e9 / 8
-COMPUTE, LOADING, LOSSES = 0, 1, 3  # what is drawn, each from seeds of its own
+COMPUTE, LOADING, LOSSES = 0, 1, 3  # random quantities, each with its own seeds
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Cluster:
     batch: float  # samples of a step of one
     links: Links
     model_bytes: int  # of weights in float32
-    compute_LK: Floats  # seconds, but for those of update_s
+    compute_LK: Floats  # seconds, without update_s
     loading_LK: Floats  # seconds to read a batch
     update_s: float
 

@@ -85,4 +85,4 @@ class End(NamedTuple):
 
 
 Event = Begin | Round | Change | End
-Emit = Callable[[Event], None]  # gets them one after the other
+Emit = Callable[[Event], None]  # receives events in order

@@ -32,8 +32,8 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
     if num_servers > num_learners:
         what = f"distributed.{strategy.name}.num_servers is {num_servers}, and there are {num_learners} learners"
         raise AsrtoolError(what, "choose at most one server a learner")
-    # Those of delay-by-one and of a block drift apart: none waits for the last of the others. Servers of ps-sync answer
-    # one after the other.
+    # Learners of delay-by-one and of a block drift apart, since none waits for the slowest. Servers of ps-sync answer in
+    # turn.
     cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
     is_lock_step = strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
     run = simulate_lock_step if is_lock_step else simulate_asynchronous

@@ -75,7 +75,7 @@ class Gossip(Rule):
     def _answer(self, answers: Learner, asks: Learner) -> None:
         answers.view.answer(asks.message_P, self.weight, answers.view.cut)
         asks.answered = answers.epoch
-        for epoch in range(answers.epoch + 1, asks.epoch + 1):  # of the pull one end has counted what it was before
+        for epoch in range(answers.epoch + 1, asks.epoch + 1):  # one end already counted weights before the pull
             self.means[epoch].add_pull(asks.message_P, -1, asks.offset)
 
     def _receive(self, asks: Learner) -> None:

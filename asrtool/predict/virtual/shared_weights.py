@@ -27,7 +27,7 @@ class Client(Replica):
         self.update = Update(self.parameters, self.optimizer, shared.clip_norm, self._keep)
         self.gradients_P = NOTHING  # clipped; nothing where they are zero or no numbers
         self.num_steps = [0] * num_servers  # of each server when it answered last
-        self.num_others = [0] * num_servers  # of those that others made in this step
+        self.num_others = [0] * num_servers  # of others' updates in this step
         self.epoch = 0  # of its last step
         self.waiting: set[int] = set()  # servers that have not answered in this step
 

@@ -44,7 +44,7 @@ class Result:
     seconds: float  # of virtual time
     dev_losses: list[float]  # after each epoch
     num_steps: int
-    computed_s: float  # what it took here
+    computed_s: float  # seconds of this computation
 
     def __str__(self) -> str:
         losses = ", ".join(f"{loss:.4f}" for loss in self.dev_losses)

@@ -30,7 +30,7 @@ COLOURS = {
     GREY: "var(--grey)",
     DARK: "var(--dark)",
 }
-LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves beside one another, then again as other styles
+LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves in a plot, then repeated with other styles
 # What a step spends its time on, in the order in which it does.
 PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"

@@ -64,7 +64,7 @@ MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
 HEADLINE = ("speech trained on", "parameters", "training", "date")  # facts of a run, for its card
 
 
-Part = dict[str, Any]  # of the page: name in TEMPLATE -> what it shows
+Part = dict[str, Any]  # of the page: name in TEMPLATE -> value
 
 
 def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:

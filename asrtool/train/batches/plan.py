@@ -32,7 +32,7 @@ class Place:
     batch: int  # batches of this epoch before it, or untrained
     step: int  # batches of the training before it, without those untrained
     samples: int  # utterances of the training before it, likewise
-    source: dict[str, Any]  # what the source needs to plan on
+    source: dict[str, Any]  # the source's state, to continue planning
 
 
 class _Part:

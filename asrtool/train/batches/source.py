@@ -30,13 +30,13 @@ NO_STATE: Mapping[str, Any] = {}  # one object for all batches without
 class Planned:
     """A batch of a plan."""
 
-    content: Any  # what the source reads it by
+    content: Any  # description by which the source reads it
     num_samples: int  # utterances
     normaliser: int  # of the loss
     state: Mapping[str, Any] = field(
         default_factory=lambda: NO_STATE
-    )  # what the source needs to plan on: numbers, texts
-    window: int | None = None  # one learner had better read those of the same number, which are neighbours
+    )  # the source's state, to continue planning: numbers, texts
+    window: int | None = None  # batches of one window share shards, so one learner should read them
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Epoch:
     ) -> None:
         self._more = source.plan(number, begin, state or {})
         self._begin = begin
-        self._states: list[Mapping[str, Any]] = [state or {}]  # what the source needs to plan on there
+        self._states: list[Mapping[str, Any]] = [state or {}]  # the source's state at each border
         self._batches: list[Planned] = []
         self._samples = [0]  # of all batches before the first, the second, ...
 

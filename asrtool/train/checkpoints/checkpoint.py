@@ -46,7 +46,7 @@ class Origin:
     epoch: int
     batch: int
     number: int  # batches before it in the plan of the whole training
-    source: dict[str, Any]  # what the source needs to plan on
+    source: dict[str, Any]  # the source's state, to continue planning
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Saved:
 class State:
     """Progress of a training of all learners, in a checkpoint."""
 
-    step: int = 0  # batches trained; those that lost learners left may count on either side of a restart, or on both
+    step: int = 0  # batches trained; batches of lost learners may count before a restart, after it, or twice
     epoch: int = 0  # epochs finished
     batch: int = 0  # batches of this epoch that are trained or among `untrained`
     untrained: list[Span] = field(default_factory=list)  # batches before this place that are not in the weights
@@ -73,10 +73,10 @@ class State:
     seconds: float = 0.0  # in the loop, over all runs
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
-    learners: list[int] = field(default_factory=lambda: [0])  # ranks, without those that were lost
+    learners: list[int] = field(default_factory=lambda: [0])  # ranks of learners that are not lost
     group_size: int = 0  # learners that average their gradients; 0 where it is not known
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
-    source: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on
+    source: dict[str, Any] = field(default_factory=dict)  # the source's state, to continue planning
     code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step

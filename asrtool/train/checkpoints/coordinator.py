@@ -46,7 +46,7 @@ from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records
 from asrtool.train.loop.stop import EndsEarly, Left, Stop, Stopped
 
-SHORTLY = 10  # before the end of an epoch: one so many-th of the steps between two checkpoints
+SHORTLY = 10  # before the end of an epoch: 1/SHORTLY of the steps between two checkpoints
 
 
 class LearnerRequests:

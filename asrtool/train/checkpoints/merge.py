@@ -231,7 +231,7 @@ class MeanOfParts:
         Statistics that learners keep for themselves are averaged; counters are the largest of any.
         """
         mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
-        scale = self.size / len(parts)  # weights are those of a mean over all that began
+        scale = self.size / len(parts)  # weights of a mean over all initial learners
         square = norm_square = 0.0
         for begin in range(0, len(mean_P), CHUNK):
             pieces = list(_pieces(parts, scale, begin, min(begin + CHUNK, len(mean_P))))

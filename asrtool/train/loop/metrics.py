@@ -26,9 +26,9 @@ from asrtool.train.loop.host_rates import HOST, HostRates
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.step_records import Lines, Step
 
-CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
+CORPUS = "corpus/"  # kind of a line on a corpus's share of an epoch, before its name
 NO_CURVES = ("epoch", "samples", "seconds")  # which only grow
-FIRST = ("errors", "loss")  # of dev; its curves are the first, those of train the next
+FIRST = ("errors", "loss")  # dev figures, whose curves come first; train curves follow
 
 
 @dataclass

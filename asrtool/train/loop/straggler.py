@@ -15,7 +15,7 @@ class InjectionOptions:
     """Options of the command that emulate stragglers; not settings."""
 
     slow: Mapping[int, float] = field(default_factory=dict)  # learner -> how many times longer it computes
-    compute_ms: float | None = None  # emulated compute: what a step takes that computes nothing
+    compute_ms: float | None = None  # of a step, if computation is emulated
 
     def as_inputs(self) -> dict[str, float | None]:
         """Return the options that affect the weights."""

@@ -26,7 +26,7 @@ class LearningRates:
 
     settings: Optimisation
     total_samples: int  # of the whole training, an estimate where the source cannot count
-    scale: float = 1.0  # a multiple of the rate of the schedule, where there is no `factor`
+    scale: float = 1.0  # multiple of the schedule's rate, if `factor` is None
     factor: float | None = None  # the batch as a multiple of the schedule's reference batch
 
     @property
