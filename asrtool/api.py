@@ -112,7 +112,7 @@ class Recogniser:
         return features_of(self._opened(), audio, channel)
 
     def close(self) -> None:
-        """Remove what a bundle was unpacked to."""
+        """Remove the folder of an unpacked bundle."""
         self._is_open = False
         self._stack.close()
 

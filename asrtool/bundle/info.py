@@ -13,7 +13,7 @@ from asrtool.models.files.file_info import read_info
 
 
 def describe_file(path: Path, as_json: bool = False) -> str:
-    """Return lines of text, or what the file says of itself as a JSON object.
+    """Return lines of text, or the file's info as a JSON object.
 
     Raises AsrtoolError if the file is neither, or damaged.
     """

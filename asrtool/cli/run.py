@@ -34,7 +34,7 @@ class WorkFolder(click.Path):
     """Folder that exists or can be made."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse an empty text, which would be the current folder, and what is no folder."""
+        """Refuse a file, and an empty text, which would be the current folder."""
         path = Path(value)
         if not str(value):
             raise AsrtoolError("--work is empty, expected a folder", "leave it out for the default, or give --work .")

@@ -41,7 +41,7 @@ Shown = Callable[[Results], Results]  # results passed through while their numbe
 
 @dataclass(frozen=True)
 class Searches:
-    """The methods, which are open: what a search process does for some utterances."""
+    """Open search methods, as a search process applies them to utterances."""
 
     methods: Mapping[str, SearchMethod]
 
@@ -53,7 +53,7 @@ class Searches:
         return passes
 
     def prepare(self, parameters: Tried) -> None:
-        """Have the methods hold what the first passes `parameters` read."""
+        """Load what the first passes `parameters` read."""
         for name, method in self.methods.items():
             if own := [each for each in parameters if each.method == name]:
                 method.prepare(own)

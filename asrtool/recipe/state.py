@@ -172,13 +172,13 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
 
 
 def input_digests(run: Run, stage: Stage) -> dict[str, str]:
-    """Return path -> digest of what `stage` reads, audio of manifests included."""
+    """Return path -> digest of the inputs of `stage`, audio of manifests included."""
     contents = contents_of(run.work)
     return {path: contents.digest(path) for path in run.reads(stage)} | audio_digests(run, stage)
 
 
 def output_digests(run: Run, stage: Stage) -> dict[str, str]:
-    """Return path -> digest of what `stage` has made."""
+    """Return path -> digest of the outputs of `stage`."""
     return {path: contents_of(run.work).digest(path) for path in stage.makes}
 
 

@@ -1,4 +1,4 @@
-"""RESULTS.md: what a run reached, and all that is needed to reach it again."""
+"""RESULTS.md: results of a run, and all that is needed to repeat it."""
 
 from __future__ import annotations
 

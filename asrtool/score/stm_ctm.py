@@ -161,7 +161,7 @@ class Ctm:
 
 
 def read_ctm(path: Path | str) -> Ctm:
-    """Read a ctm; raises AsrtoolError naming file and line of what is malformed."""
+    """Read a ctm; AsrtoolError naming file and line if it is malformed."""
     path, text, fullmatch = Path(path), read_text(path), _CTM_LINE.fullmatch
     lines, has_alternatives = to_lines(text), False
     sides: defaultdict[tuple[str, str, str], list[CtmWord]] = defaultdict(list)  # by file, gap and channel

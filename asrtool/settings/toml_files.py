@@ -107,7 +107,7 @@ def _keys(section: str, table: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
 def build(given: Given) -> Config:
     """Build the settings from `given`; raises AsrtoolError as load_config.
 
-    Where a default does not go with what is set, and one value does, `given` gets that value.
+    If a default does not suit the given values and exactly one other value does, `given` gets that.
     """
     for key in given.values:
         if key[0] not in SECTIONS:

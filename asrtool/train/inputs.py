@@ -80,7 +80,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class ColumnsFolder:
-    """Folder of columns, and digests of what they are made of."""
+    """Folder of columns, and digests of their inputs."""
 
     path: Path
     sha256: Mapping[str, str]  # of files of the features and the tokenizer, as in inputs.json

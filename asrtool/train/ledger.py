@@ -125,7 +125,7 @@ def describe_assigned(out: Path, rank: int) -> str:
 
 
 def examine_lost(out: Path, rank: int, why: str) -> LostLearner:
-    """Return what the lost learner `rank` has left."""
+    """Return the records and untrained batches of the lost learner `rank`."""
     try:
         records = _path(out, rank).with_suffix(".jsonl").read_bytes()
     except OSError:
@@ -278,7 +278,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _without(span: Span, other: Span) -> Iterator[Span]:
-    """Yield what is left of `span` without `other`."""
+    """Yield the parts of `span` outside `other`."""
     epoch, first, end = span
     if epoch != other[0]:
         yield span

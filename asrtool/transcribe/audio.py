@@ -312,12 +312,12 @@ def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Itera
 
 
 def _silenced(title: str, blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Pass new arrays on, with silence in place of what is no sound, and a warning."""
+    """Yield `blocks` with NaN and too large samples set to 0; warn at the end."""
     num_bad = 0
     for block_CS in blocks:
         is_bad = ~(np.abs(block_CS) < LOUDEST)
         num_bad += int(is_bad.sum())
-        block_CS[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
+        block_CS[is_bad] = 0.0  # else their frames and the level of 30 s around would be NaN
         yield block_CS
     if num_bad:
         what = "%s: %d samples are NaN or too large for sound, and were read as silence; see what wrote them"

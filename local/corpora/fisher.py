@@ -119,7 +119,7 @@ def _said(turns: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[str, Path]:
-    """Return call id -> file over the releases, whatever the nesting of their folders."""
+    """Return call id -> file over the releases, in folders of any depth."""
     found = {}
     for release in releases:
         paths = by_stem(corpus / release.name, pattern)

@@ -65,7 +65,7 @@ RULES = Rules(
         (r"(?<=\d)\[[\dx]+\](?:'?s|st|nd|rd|th)-?$", "-"),  # 19[80]s: nineteen
         (r"^([a-z])\[&[^\[\]]*\]-?$", r"\1."),  # r[&d]-: letters are spoken by name
         (r"^([a-z])([a-z])\[&[^\[\]]*\]-?$", r"\1._\2."),
-        # A part of what hyphens join is a word: -[wall-]to-wall, twenty-[five]-, wall-[to]-wall, s[eventy]-five.
+        # A hyphenated part can be a word: -[wall-]to-wall, twenty-[five]-, wall-[to]-wall, s[eventy]-five.
         (r"^-?\[[^\[\]]+-\](?=\w)", ""),
         (rf"(?<=\w)(?:-{UNSAID}|\[-[^\[\]]+\])-?$", ""),
         (rf"(?<=\w)-{UNSAID}(?=-\w)", ""),

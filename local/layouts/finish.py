@@ -57,7 +57,7 @@ ADVICE = "Name them: a column speaker, utt2spk, or a folder for each speaker."
 
 
 class Names:
-    """Names for what has one id but is not the same: the second is called ID-2."""
+    """Unique names for different content with one id: the second gets ID-2."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -66,7 +66,7 @@ class Names:
         self._renamed: list[str] = []
 
     def add(self, id_: str, content: Hashable) -> tuple[str, bool]:
-        """Return the name of what has `id_` and this content, and whether it is new."""
+        """Return the name for `id_` with this content, and whether it is new."""
         key = id_, hash(content)
         if key in self._names:
             return self._names[key], False

@@ -148,7 +148,7 @@ def not_mono(cut: Entry) -> str:
 
 
 def _cut(entry: Entry) -> Entry:
-    """Return a checked cut with its recording, or what it is, and its supervisions."""
+    """Return a checked cut; its recording is a fault if the cut is not mono."""
     cut = {**entry, "id": str(entry["id"]), "recording": not_mono(entry)}
     if not cut["recording"]:
         check(entry, {"start": "a number"})

@@ -95,7 +95,7 @@ def _digest(words: Sequence[str]) -> str:
 
 
 def _run(words: Sequence[str], stem: Path) -> str:
-    """Write what the command writes; what is wrong with it, or an empty text."""
+    """Store the output of the command; return its fault, or an empty text."""
     command = command_line(words)
     with tempfile.TemporaryFile() as output:
         try:

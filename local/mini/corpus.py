@@ -30,8 +30,8 @@ CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one st
 def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: int = 0) -> None:
     """Write the corpus under `out`, replacing it, by `num_jobs` processes (0: all).
 
-    RT-03 is made if it is in `names`. The same settings give the same bytes for each corpus, whatever the processes.
-    Raises AsrtoolError if espeak-ng cannot be loaded or the disk is full.
+    RT-03 is made if it is in `names`. The same settings give the same bytes with any number of processes. Raises
+    AsrtoolError if espeak-ng cannot be loaded or the disk is full.
     """
     train_s, test_s = mini.train_hours * 3600, mini.test_minutes * 60
     plans = {

@@ -1,4 +1,4 @@
-"""Find utterances with the same audio in two sets or one, whatever their text.
+"""Find utterances with the same audio in one or two sets; texts may differ.
 
 Three passes over processes: triplets of all utterances, which become one index; a search of it by each; a comparison
 of candidates. This process keeps columns of the utterances alone; peaks and triplets are in files.

@@ -35,7 +35,7 @@ def stored_bytes(features: Features, hours: float, copies_hours: float) -> float
 def check_disk_space(out: Path, manifests: Path, sets: Sets, features: Features) -> None:
     """Log the disk space that features of `manifests` need, and the free space.
 
-    Raises AsrtoolError if that and what is in `out` already are too little, and for a missing or half-written
+    Raises AsrtoolError if the free space and the files in `out` are too small, and for a missing or half-written
     manifest.
     """
     hours = {name: float(read_report(manifests / name)["speech_hours"]) for name in sets.names}

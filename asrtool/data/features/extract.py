@@ -1,4 +1,4 @@
-"""Audio to features: what one process does for one shard."""
+"""Audio to features, for one shard in one process."""
 
 from __future__ import annotations
 

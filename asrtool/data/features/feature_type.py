@@ -38,7 +38,7 @@ class FeatureType(ABC):
 
     @abstractmethod
     def __init__(self, features: Features) -> None:
-        """Load what it needs."""
+        """Load models or tables."""
 
     @abstractmethod
     def extract(self, samples_S: np.ndarray) -> np.ndarray:

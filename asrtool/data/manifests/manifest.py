@@ -127,7 +127,7 @@ def write_counted(
 def with_supervisions(cut: Any, supervisions: Iterable[Mapping[str, Any]]) -> Any:
     """Return a lhotse cut with these supervisions, as stored, in place of its own.
 
-    Their times count from its start, their channels are rows of its audio. Raises AsrtoolError for what is no cut of
+    Their times count from its start, their channels are rows of its audio. Raises AsrtoolError unless it is a cut of
     one recording.
     """
     from lhotse import SupervisionSegment
@@ -190,7 +190,7 @@ def format_line(entry: Entry) -> tuple[Entry, str]:
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
     """Raise AsrtoolError if nothing is left, or faults exceed the fraction `limit`.
 
-    The numbers count what is left. The list of drops is then written beside `out`.
+    The numbers count remaining ones. The list of drops is then written beside `out`.
     """
     units = (("recordings", BAD_RECORDING, num_recordings), ("utterances", BAD_UTTERANCE, num_utterances))
     for unit, reasons, num_good in units:

@@ -1,4 +1,4 @@
-"""Columns of what training needs of each utterance, beside the index.
+"""Columns of an index that training needs, stored beside it.
 
 Training maps them and parses no line. `columns/` of a set holds a file a column, little-endian and without a header,
 and `about.json`: the digest and size of its `index.jsonl`, and the names of corpora. The features stage writes them

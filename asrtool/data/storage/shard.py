@@ -82,7 +82,7 @@ def write_shard(
 
 @contextmanager
 def _storing(directory: Path, number: int, settings: FeatureSettings, speed: float) -> Iterator[Store]:
-    """Yield a function that stores features, and returns what a cut says of them."""
+    """Yield a function that stores features and returns their fields of a cut."""
 
     def describe(utterance: Utterance, storage_type: str = "", path: str = "", key: str = "") -> Features:
         return Features(

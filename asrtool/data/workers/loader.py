@@ -92,7 +92,7 @@ class Decoders:
 
 
 def _end_all(processes: list[tuple[Any, Connection]]) -> None:
-    """Have processes end, whatever they wait for."""
+    """End processes, even if they wait."""
     while processes:
         process, pipe = processes.pop()
         pipe.close()

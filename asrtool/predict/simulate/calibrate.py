@@ -24,7 +24,7 @@ HALVINGS = 40  # of an interval
 
 
 def settings_of(works: Iterable[Path]) -> list[str]:
-    """Return ``section.key=value`` of what the trainings show; later ones win.
+    """Return ``section.key=value`` measured in the trainings; later ones win.
 
     Raises AsrtoolError if one has no records or is not finished.
     """

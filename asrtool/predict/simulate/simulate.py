@@ -32,8 +32,8 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
     if num_servers > num_learners:
         what = f"distributed.{strategy.name}.num_servers is {num_servers}, and there are {num_learners} learners"
         raise AsrtoolError(what, "choose at most one server a learner")
-    # Learners of delay-by-one and of a block drift apart, since none waits for the slowest. Servers of ps-sync answer in
-    # turn.
+    # Learners of delay-by-one and of a block drift apart, since none waits for the slowest.
+    # Servers of ps-sync answer in turn.
     cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
     is_lock_step = strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
     run = simulate_lock_step if is_lock_step else simulate_asynchronous
@@ -164,7 +164,7 @@ def without_trouble(scenario: Scenario) -> Scenario:
 
 
 def title(scenario: Scenario) -> str:
-    """Describe in two lines what is trained and on which cluster."""
+    """Describe training and cluster in two lines."""
     job, network, learners = scenario.job, scenario.network, scenario.distributed.num_learners
     batch = f"{job.global_batch} of all learners" if job.global_batch else str(job.batch)
     trained = f"{job.parameters_m:g} million parameters, {job.num_epochs} x {job.num_samples:,} samples, batch {batch}"

@@ -140,7 +140,7 @@ def draw_learners(figure: Figure, run: TrainingRun) -> None:
 def draw_timeline(figure: Figure, run: TrainingRun) -> None:
     """Draw steps of each learner at the start and in the middle of the training.
 
-    A record has sums: within a step the parts are drawn in the order of PARTS, whatever it was.
+    Records have sums, so the parts of a step are drawn in the order of PARTS.
     """
     figure.set_figheight(1.6 + 2 * (0.6 + _rows_inches(run)))
     windows = timeline_windows(run)

@@ -242,7 +242,7 @@ class CheckpointCoordinator:
         return state
 
     def _contribution(self) -> dict[str, Any]:
-        """Return what a learner's part adds to the state of a checkpoint."""
+        """Return the learner's part of the state of a checkpoint."""
         return vars(dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes))
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:

@@ -192,7 +192,7 @@ class CheckpointMerger:
         return state
 
     def _recorded(self, rank: int, end: int) -> list[Span]:
-        """Return what a learner has trained since the last checkpoint."""
+        """Return the batches of a learner since the last checkpoint."""
         before = self.trained.get(rank, Trained(0))
         return before.extended(self.out, rank, end, math.inf).trained
 

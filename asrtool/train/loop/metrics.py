@@ -81,7 +81,7 @@ class Logger(Protocol):
         """Take a text, such as the settings."""
 
     def close(self) -> object:
-        """Write what is left."""
+        """Write buffered values."""
 
 
 def tensorboard(settings: object, out: Path, next_step: int | None) -> Logger:

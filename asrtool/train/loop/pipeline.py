@@ -60,7 +60,7 @@ class Pipeline:
         self.turn: contextlib.AbstractContextManager[object] = threading.Lock() if on_host else contextlib.nullcontext()
 
     def loss(self, batch: TrainingBatch) -> Loss:
-        """Return the loss, its total on the first device; raises what a stage raises."""
+        """Return the loss, its total on the first device; raises the error of a stage."""
         batches = list(micro_batches(batch, self.num_micro_batches))
         queues = [SimpleQueue[Any]() for _ in range(len(self.stages) + 1)]
         for micro_batch in batches:
