@@ -138,7 +138,7 @@ def losses_of(learners: VirtualLearners) -> Iterator[float]:
     """Yield the loss on dev of the mean weights after each epoch, until it diverges."""
     distributed, settings = learners.job.distributed, learners.job.optimisation
     num_learners, events = len(learners.epochs), list[Event]()
-    sizes = epoch_sizes(learners.assigned.plan, settings.num_epochs)
+    sizes = epoch_sizes(learners.step_plan.plan, settings.num_epochs)
     round_size = learners.rule.assignment_rule.round_size(num_learners)
     equal = load_scenario([], [f"job.seed={settings.seed}", "network.learners_per_node=0"])
     follow_simulation(equal, distributed.strategy, num_learners, sizes, round_size, events.append)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from asrtool.bundle.trained import Trained
+from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.features.further_sets import write_separate_set
 from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
@@ -26,7 +26,7 @@ SIGN = "decode/decode.json"  # a folder with this file may be overwritten
 
 
 def evaluate(
-    trained: Trained, name: str, prepare: Callable[[Path, Data], None], out: Path
+    trained: TrainedRecogniser, name: str, prepare: Callable[[Path, Data], None], out: Path
 ) -> Mapping[tuple[str, str], Result]:
     """Decode a set `name` with each tuned method and write `out`.
 

@@ -13,7 +13,16 @@ from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
 from asrtool.bundle.info import card
-from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, Trained, dev_errors, open_trained
+from asrtool.bundle.trained import (
+    SAFE_MODEL,
+    SETTINGS,
+    SUMS,
+    TUNED,
+    TUNING,
+    TrainedRecogniser,
+    dev_errors,
+    open_trained,
+)
 from asrtool.data.features.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.resources import Resources
@@ -54,7 +63,7 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
         return write_archive(out, files, about)
 
 
-def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
+def _with_methods(trained: TrainedRecogniser, names: Sequence[str]) -> Config:
     """Return the settings with only the methods `names` and their bases."""
     decode = trained.config.decode
     known = [method.name for method in decode.methods]
@@ -82,7 +91,7 @@ def _needed(config: Config) -> list[str]:
     return list(dict.fromkeys(needs))
 
 
-def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path]:
+def _converted(trained: TrainedRecogniser, config: Config, folder: Path) -> dict[str, Path]:
     """Write the files that a bundle has in another form.
 
     These are weights, settings, and normalisation sums over all speakers.
@@ -99,7 +108,7 @@ def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path
     return files
 
 
-def _describe(trained: Trained, config: Config) -> dict[str, Any]:
+def _describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
     """Describe the origin and the error rates of a recogniser."""
     methods = [method.name for method in config.decode.methods]
     if is_archive(trained.origin):
@@ -127,7 +136,7 @@ def _describe(trained: Trained, config: Config) -> dict[str, Any]:
     }
 
 
-def _licences(trained: Trained) -> dict[str, str]:
+def _licences(trained: TrainedRecogniser) -> dict[str, str]:
     """Return title -> licence of each training corpus; an empty one is not known."""
     linked = trained.folder / "config" / "corpus.toml"
     if linked.exists() and not any(read_toml(linked).get("paths", {}).values()):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.bundle.trained import Trained, open_trained
+from asrtool.bundle.trained import TrainedRecogniser, open_trained
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, MeanStd
 from asrtool.decode.forward import AcousticModel, load_acoustic_model
 from asrtool.errors import AsrtoolError
@@ -139,7 +139,7 @@ def _require_onnx() -> None:
         raise AsrtoolError(what, "pip install 'asrtool[onnx]'") from error
 
 
-def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces: Sequence[str]) -> None:
+def _check(trained: TrainedRecogniser, acoustic: AcousticModel, features: Features, pieces: Sequence[str]) -> None:
     """Raises AsrtoolError where sherpa-onnx cannot do what this recogniser needs."""
     objective = acoustic.objective
     wrong = {

@@ -29,7 +29,7 @@ EXPECTED = f"name the --work of an `asrtool run` that has decoded, a bundle of `
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRecogniser:
     """Recogniser in `folder`, opened from `origin`."""
 
     origin: Path
@@ -65,7 +65,7 @@ class Trained:
 
 
 @contextlib.contextmanager
-def open_trained(path: Path) -> Iterator[Trained]:
+def open_trained(path: Path) -> Iterator[TrainedRecogniser]:
     """Open a work folder or bundle; a bundle is unpacked while it is open.
 
     Raises AsrtoolError if it is neither, damaged, not finished, or the disk is full.
@@ -108,14 +108,14 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
     return model_in(path / part) if part == AVERAGE else path / part
 
 
-def _in_folder(origin: Path, folder: Path) -> Trained:
+def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
     names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (SUMS,)]
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
     config = load_config([folder / SETTINGS], warn=False)
     TuningFile(folder / TUNING)
-    return Trained(origin, folder, config)
+    return TrainedRecogniser(origin, folder, config)
 
 
 def dev_errors(folder: Path) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Ledger of a training: the batches that are in the weights.
 
 - `Assigned`: batches assigned to a learner and not yet trained, in `learners/R.assigned`, read if it is lost
-- `Trained`: step records -> the batches that a learner has trained, or nobody has
+- `TrainedBatches`: step records -> the batches that a learner has trained, or nobody has
 - `Ledger`: trained batches -> the place of a checkpoint, and earlier batches that are not in it, since
   asynchronous learners train the batches of an epoch in no order
 
@@ -139,7 +139,7 @@ def examine_lost(out: Path, rank: int, why: str) -> LostLearner:
 
 
 @dataclass
-class Trained:
+class TrainedBatches:
     """Batches that a learner has trained since training began or resumed."""
 
     record_bytes: int  # of its records
@@ -148,7 +148,7 @@ class Trained:
     padded_frames: int = 0
     trained: list[Span] = field(default_factory=list)  # since the last cut
 
-    def extended(self, out: Path, rank: int, end: int, last_step: float) -> Trained:
+    def extended(self, out: Path, rank: int, end: int, last_step: float) -> TrainedBatches:
         """Return it with the batches of records up to byte `end`, before a cut.
 
         The cut follows `last_step`. A learner reaches a cut with its first step after it, so all earlier lines are
@@ -170,13 +170,15 @@ class Trained:
         self.padded_frames += padded_frames
 
 
-def add_lost(trained: dict[int, Trained], members: Members | None, out: Path, last_step: float, cut: float) -> None:
+def add_lost(
+    trained: dict[int, TrainedBatches], members: Members | None, out: Path, last_step: float, cut: float
+) -> None:
     """Add what lost learners have trained before the `cut` after `last_step`, by rank.
 
     Learners that joined later do not count.
     """
     for rank, loss in members.losses.items() if members else ():
-        before = trained.setdefault(rank, Trained(0))
+        before = trained.setdefault(rank, TrainedBatches(0))
         if members and members.joined.get(rank, 0) < cut:
             trained[rank] = before.extended(out, rank, loss.record_bytes, last_step)
 
@@ -218,7 +220,7 @@ def records_path(out: Path, rank: int) -> Path:
 
 
 class Ledger:
-    """Trained batches, starting from `state`."""
+    """Ledger of trained batches, starting from `state`."""
 
     def __init__(self, state: State) -> None:
         self._epoch, self._end = state.epoch, state.batch  # all before is trained or among the untrained ones

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from asrtool.bundle.trained import Trained
+from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
 from asrtool.data.storage.index import Utterance
@@ -53,9 +53,9 @@ class SpeakerNormaliser:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Model and search of a Trained, with the tuned parameters of one method."""
+    """Model and search of a trained recogniser, with a method and its parameters."""
 
-    origin: Trained
+    origin: TrainedRecogniser
     acoustic: AcousticModel
     features: Features
     decoder: LocalDecoder
@@ -118,7 +118,7 @@ class Recogniser:
         return scores
 
 
-def open_recogniser(trained: Trained, method: str | None = None, num_jobs: int = 0) -> Recogniser:
+def open_recogniser(trained: TrainedRecogniser, method: str | None = None, num_jobs: int = 0) -> Recogniser:
     """Open a recogniser with a search `method`, by default the best one on dev.
 
     `num_jobs` processes search, one a core if 0. Raises AsrtoolError for an unknown method, and if a file is missing

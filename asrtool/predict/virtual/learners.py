@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.theory.system import ONE_COPY
 from asrtool.predict.virtual.gossip import Gossip
-from asrtool.predict.virtual.replica import Assigned, Mean, Rule, SharedModel, Trained
+from asrtool.predict.virtual.replica import Mean, Rule, SharedModel, StepPlan, VirtualStep
 from asrtool.predict.virtual.shared_weights import Hogwild, ServerRule
 from asrtool.predict.virtual.synchronous import Blocks, DelayByOne, SynchronousRule
 from asrtool.settings.schema import Choice
@@ -69,7 +69,7 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
 class Stepped:
     """A step of a learner has ended, with a batch."""
 
-    trained: Trained
+    trained: VirtualStep
     end: End
     rate: float  # the learning rate
 
@@ -114,7 +114,7 @@ class VirtualLearners:
             settings.clip_norm,
         )
         self.rule: Rule = rule_of(job.distributed.strategy, self.shared, num_learners, node_size)
-        self.assigned = self.shared.assigned = Assigned(
+        self.step_plan = self.shared.step_plan = StepPlan(
             settings, components.train_set, components.augment, rates, self.rule.assignment_rule, num_learners
         )
         self.epochs = [0] * num_learners  # that each has entered last
@@ -132,7 +132,7 @@ class VirtualLearners:
         """Yield the results of the next event. Raises Diverged."""
         if isinstance(event, Begin):
             yield from self._enter(event.learner, event.epoch, event.at_s)
-            self.rule.steps[event.learner] = self.assigned.trained(event)
+            self.rule.steps[event.learner] = self.step_plan.trained(event)
             self.rule.begin(event.learner)
         elif isinstance(event, End):
             if (stepped := self._end(event)).trained.batch:
@@ -160,8 +160,8 @@ class VirtualLearners:
         self.mean_P = mean.weights()
         self.shared.flat.move(self.mean_P)
         losses = sum_loss(self.model, self.dev_set, self.dev_set.plan_eval(), self.precision, lambda: None)
-        self.assigned.dev_losses.append(losses.means()["loss"])
-        (place,) = self.assigned.plan.borders(epoch, epoch)
+        self.step_plan.dev_losses.append(losses.means()["loss"])
+        (place,) = self.step_plan.plan.borders(epoch, epoch)
         return Evaluated(at_s, place, losses, mean.consensus())
 
     def _end(self, end: End) -> Stepped:
@@ -171,7 +171,7 @@ class VirtualLearners:
             raise Diverged(
                 f"{what}gradient norm {trained.grad_norm:g}", f"lower {self.job.optimisation.section}.peak_lr"
             )
-        return Stepped(trained, end, self.assigned.rate(trained))
+        return Stepped(trained, end, self.step_plan.rate(trained))
 
 
 def check_virtual(job: Job) -> None:

@@ -27,7 +27,7 @@ from asrtool.train.optimisation.optimizer import set_learning_rate
 
 
 @dataclass
-class Trained:
+class VirtualStep:
     """A step of a virtual learner, as far as it is computed."""
 
     begin: Begin
@@ -41,7 +41,7 @@ class Trained:
 
 
 @dataclass
-class Assigned:
+class StepPlan:
     """Batches of steps and their learning rate, as in asrtool.train.loop.loop."""
 
     settings: Optimisation
@@ -55,23 +55,23 @@ class Assigned:
     def __post_init__(self) -> None:
         self.plan = Plan(self.source, self.settings.num_epochs, self.rule.round_size(self.num_learners), State())
 
-    def trained(self, begin: Begin) -> Trained:
+    def trained(self, begin: Begin) -> VirtualStep:
         """Return the step that a learner begins, before its batch is read."""
         found = self.plan.round(begin.number)
         assert found, f"round {begin.number} is after the last one"
-        return Trained(begin, self.plan.place(found.epoch, found.slots.stop))
+        return VirtualStep(begin, self.plan.place(found.epoch, found.slots.stop))
 
-    def rate(self, trained: Trained) -> float:
+    def rate(self, trained: VirtualStep) -> float:
         """Return the learning rate of a step."""
         return self.rates.after(trained.after.samples, self.dev_losses if self.rates.needs_dev else ())
 
-    def divisor(self, group: Sequence[Trained]) -> float:
+    def divisor(self, group: Sequence[VirtualStep]) -> float:
         """Return the divisor of the loss of each learner of a sync group."""
         begun = [trained.begin for trained in group if trained.begin.position is not None]
         of_group = sum(self.plan.planned(begin.epoch, _number(begin)).normaliser for begin in begun)
         return max(of_group / self.rule.group_size, 1)
 
-    def read(self, trained: Trained) -> None:
+    def read(self, trained: VirtualStep) -> None:
         """Read the batch of a step, with masks and dropout drawn by its place."""
         begin = trained.begin
         if begin.position is None:
@@ -96,7 +96,7 @@ class SharedModel:
     pieces: GradientAccumulation
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float
-    assigned: Assigned = field(init=False)  # to learners by the rule of their strategy
+    step_plan: StepPlan = field(init=False)  # of all learners, by the rule of their strategy
 
     def __post_init__(self) -> None:
         self.start_P = self.flat.weights_P.clone()
@@ -126,16 +126,16 @@ class Replica:
         """Statistics, in `weights_P`."""
         return self.weights_P[self.shared.flat.num_weights :]
 
-    def compute(self, group: Sequence[Trained]) -> None:
+    def compute(self, group: Sequence[VirtualStep]) -> None:
         """Leave the mean gradient of the members' steps at `weights_P` in the model."""
         self.shared.flat.move(self.weights_P)
-        assigned = self.shared.assigned
-        set_learning_rate(self.optimizer, assigned.rate(group[0]))
-        divisor = assigned.divisor(group)
+        step_plan = self.shared.step_plan
+        set_learning_rate(self.optimizer, step_plan.rate(group[0]))
+        divisor = step_plan.divisor(group)
         for own_B in self.statistics if self.share_statistics else ():
             own_B.copy_(self.buffers_B)
         for place, trained in enumerate(group):
-            assigned.read(trained)
+            step_plan.read(trained)
             self._compute_one(place, trained, divisor)
         if len(group) > 1:
             self.buffers_B.copy_(torch.stack(self.statistics).mean(0))
@@ -143,7 +143,7 @@ class Replica:
                 if parameter.grad is not None:
                     parameter.grad /= len(group)
 
-    def _compute_one(self, place: int, trained: Trained, divisor: float) -> None:
+    def _compute_one(self, place: int, trained: VirtualStep, divisor: float) -> None:
         self.buffers_B.copy_(self.statistics[place])
         if trained.batch is not None:
             computed = self.shared.pieces.backward(self, trained.batch, divisor, lambda: None)
@@ -151,7 +151,7 @@ class Replica:
         self.shared.flat.fetch_buffers()
         self.statistics[place].copy_(self.buffers_B)
 
-    def apply(self, group: Sequence[Trained]) -> None:
+    def apply(self, group: Sequence[VirtualStep]) -> None:
         """Update the weights by the gradients in the model."""
         norm = self.update.step()
         for trained in group:
@@ -168,7 +168,7 @@ class Rule(ABC):
     def __init__(self, shared: SharedModel, num_replicas: int, assignment_rule: AssignmentRule) -> None:
         self.shared = shared
         self.assignment_rule = assignment_rule
-        self.steps: dict[int, Trained] = {}
+        self.steps: dict[int, VirtualStep] = {}
         self.means: defaultdict[int, Mean] = defaultdict(
             lambda: Mean(shared.start_P, shared.flat.num_weights, num_replicas)
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.bmuf import BlockFilter
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Event, Round
-from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, Trained, mean_of
+from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, VirtualStep, mean_of
 from asrtool.settings.distributed import Bmuf
 
 
@@ -37,7 +37,7 @@ class SynchronousRule(Rule):
         if learner == replica.members[0]:
             self.means[epoch].add(replica.weights_P)
 
-    def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
+    def _step(self, replica: Replica, group: Sequence[VirtualStep]) -> None:
         replica.compute(group)
         replica.apply(group)
 
@@ -51,7 +51,7 @@ class DelayByOne(SynchronousRule):
         self.mean_P = mean_of(replica.weights_P for replica in self.replicas)
         super().follow(event)
 
-    def _step(self, replica: Replica, group: Sequence[Trained]) -> None:
+    def _step(self, replica: Replica, group: Sequence[VirtualStep]) -> None:
         num_weights = self.shared.flat.num_weights
         before_B = replica.buffers_B.clone()
         replica.compute(group)

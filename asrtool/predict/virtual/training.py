@@ -95,7 +95,7 @@ def train_by_model(
     distributed = dataclasses.replace(config.distributed, strategy=strategy, num_learners=num_learners)
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
-        sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
+        sizes = epoch_sizes(learners.step_plan.plan, learners.job.optimisation.num_epochs)
         round_size = learners.rule.assignment_rule.round_size(num_learners)
         return follow_simulation(scenario, strategy, num_learners, sizes, round_size, take)
 

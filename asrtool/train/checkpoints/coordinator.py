@@ -39,7 +39,7 @@ from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.merge import Cut
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.inputs import TRAINING
-from asrtool.train.ledger import Ledger, Trained, examine_lost
+from asrtool.train.ledger import Ledger, TrainedBatches, examine_lost
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.loss import Sums, with_weights
 from asrtool.train.loop.metrics import Reports
@@ -124,7 +124,7 @@ class LearnerProgress:
     num_cuts: int = 0  # that were asked for, before its last step
     cut: int = 0  # all of them, with those at the ends of epochs
     # Since learners last synchronised; its batches since its last cut.
-    own: Trained = dataclasses.field(default_factory=lambda: Trained(0))
+    own: TrainedBatches = dataclasses.field(default_factory=lambda: TrainedBatches(0))
 
     def __post_init__(self) -> None:
         self.epoch = self.first_epoch
@@ -153,7 +153,7 @@ class CheckpointCoordinator:
     ledger: Ledger  # of what learners had trained when they last synchronised
     progress: LearnerProgress
     lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
-    lost: list[Trained] = dataclasses.field(default_factory=list)  # lost learners' batches since then
+    lost: list[TrainedBatches] = dataclasses.field(default_factory=list)  # lost learners' batches since then
 
     def join(self) -> int:
         """Join the running learners; return the last cut without a part of this one.
@@ -286,7 +286,7 @@ class CheckpointCoordinator:
             self.state.dev_losses = self.dev_losses.found = result.dev_losses
             self.ledger, self.lost = result.ledger, result.lost
             if result.lengths is not None:  # the leader is lost, and the last cuts have no checkpoint
-                since = Trained(result.lengths.get(self.world.rank, 0))
+                since = TrainedBatches(result.lengths.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
                 progress.own.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         place = self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin
@@ -352,7 +352,7 @@ class CheckpointCoordinator:
         self.state.padded_frames += sum(one.padded_frames for one in everyone)
         self.state.rounds = self.requests.first + self.progress.num_rounds
         self._note_lengths(zip(self.state.learners, (one.record_bytes for one in of_all), strict=True))
-        self.progress.own = Trained(0)
+        self.progress.own = TrainedBatches(0)
         consensus = self.strategy.synchronise()
         if self.strategy.ema:
             self.strategy.ema.synchronise(self.world)

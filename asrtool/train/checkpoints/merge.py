@@ -36,7 +36,7 @@ from asrtool.train.checkpoints.checkpoint import (
     to_keep,
 )
 from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer
-from asrtool.train.ledger import Ledger, Trained, add_lost
+from asrtool.train.ledger import Ledger, TrainedBatches, add_lost
 from asrtool.train.loop.evaluation import FAR, DevLosses, EpochLoss
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports
@@ -63,7 +63,7 @@ class Result:
     unevaluated: list[int]  # steps of checkpoints without a dev loss
     dev_losses: list[EpochLoss]
     ledger: Ledger  # of the last one
-    lost: list[Trained]  # what lost learners have trained
+    lost: list[TrainedBatches]  # what lost learners have trained
     lengths: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
 
 
@@ -89,7 +89,8 @@ class CheckpointMerger:
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
         self.skipped = False  # whether there was a cut without a checkpoint
-        self.trained = {rank: Trained(length) for rank, length in enumerate(self.state.record_bytes)}  # by learner
+        lengths = self.state.record_bytes  # by rank
+        self.trained = {rank: TrainedBatches(length) for rank, length in enumerate(lengths)}
 
     def take_over(self, newest: State) -> None:
         """Continue from the checkpoint of the state `newest`, made by another learner."""
@@ -97,7 +98,7 @@ class CheckpointMerger:
         self.ledger = Ledger(newest)
         self.dev_losses.known(FAR)
         for rank, length in enumerate(newest.record_bytes):
-            begin = self.trained.get(rank, Trained(0))
+            begin = self.trained.get(rank, TrainedBatches(0))
             self.trained[rank] = begin.extended(self.out, rank, length, math.inf)
             self.trained[rank].trained = []
         self.before = ((), 0)
@@ -167,14 +168,14 @@ class CheckpointMerger:
     def _state(self, cut: Cut, parts: Mapping[int, dict[str, Any]], mark: str) -> State:
         for rank, part in parts.items():
             spans = self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]
-            self.trained[rank] = Trained(
+            self.trained[rank] = TrainedBatches(
                 part["record_bytes"], part["samples"], part["frames"], part["padded_frames"], spans
             )
         self.skipped = False
         add_lost(self.trained, self.world.members, self.out, cut.state.step, cut.number)
         of_all = self.trained.values()
         spans = itertools.chain(*(one.trained for one in of_all))
-        lengths = [self.trained.get(rank, Trained(0)).record_bytes for rank in range(max(self.trained) + 1)]
+        lengths = [self.trained.get(rank, TrainedBatches(0)).record_bytes for rank in range(max(self.trained) + 1)]
         state = dataclasses.replace(
             self.ledger.reach(cut.state, spans),
             samples=self.state.samples + sum(one.samples for one in of_all),
@@ -193,7 +194,7 @@ class CheckpointMerger:
 
     def _recorded(self, rank: int, end: int) -> list[Span]:
         """Return the batches of a learner since the last checkpoint."""
-        before = self.trained.get(rank, Trained(0))
+        before = self.trained.get(rank, TrainedBatches(0))
         return before.extended(self.out, rank, end, math.inf).trained
 
     def result(self) -> Result:

@@ -35,7 +35,7 @@ from asrtool.train.checkpoints.coordinator import LearnerRequests
 from asrtool.train.checkpoints.merge import MeanOfParts, announced, wait_for_parts
 from asrtool.train.ledger import (
     Assigned,
-    Trained,
+    TrainedBatches,
     add_lost,
     describe_assigned,
     examine_lost,
@@ -317,7 +317,7 @@ def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path)
     """A batch that was assigned again has the step of its place, and may have been trained behind the cut."""
     begin = write(tmp_path, 1, [1])
     end = write(tmp_path, 1, [1, 2, 4, 6, 9, 3])
-    before = Trained(begin, samples=2, frames=10, padded_frames=100)
+    before = TrainedBatches(begin, samples=2, frames=10, padded_frames=100)
     found = before.extended(tmp_path, 1, end, last_step=6)
     assert found.trained == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
     assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 60, 400)
@@ -330,11 +330,11 @@ def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path)
 
 def test_what_a_lost_one_trained_is_in_no_checkpoint_that_it_joined_behind(tmp_path: Path) -> None:
     """It may have trained a batch of before, that another had left."""
-    store, members, trained = HashStore(), Members(2), dict[int, Trained]()
+    store, members, trained = HashStore(), Members(2), dict[int, TrainedBatches]()
     members.join(store, 2, 5)
     members.lose(store, LostLearner(2, KILLED, write(tmp_path, 2, [4])))
     add_lost(trained, members, tmp_path, 20, 5)
-    assert trained == {2: Trained(0)}
+    assert trained == {2: TrainedBatches(0)}
     add_lost(trained, members, tmp_path, 30, 6)
     assert trained[2].trained == [(0, 3, 4)]
 

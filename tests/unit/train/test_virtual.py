@@ -65,7 +65,7 @@ def virtual(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> V
 
 def lock_step(learners: VirtualLearners) -> list[Event]:
     events: list[Event] = []
-    sizes = epoch_sizes(learners.assigned.plan, learners.job.optimisation.num_epochs)
+    sizes = epoch_sizes(learners.step_plan.plan, learners.job.optimisation.num_epochs)
     round_size = learners.rule.assignment_rule.round_size(NUM_LEARNERS)
     strategy = learners.job.distributed.strategy
     follow_simulation(load_scenario(), strategy, NUM_LEARNERS, sizes, round_size, events.append)

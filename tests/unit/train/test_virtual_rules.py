@@ -17,7 +17,7 @@ from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.predict.virtual.gossip import Gossip
 from asrtool.predict.virtual.learners import rule_of
-from asrtool.predict.virtual.replica import Mean, Replica, Rule, SharedModel, Trained
+from asrtool.predict.virtual.replica import Mean, Replica, Rule, SharedModel, VirtualStep
 from asrtool.predict.virtual.shared_weights import ServerRule
 from asrtool.predict.virtual.synchronous import DelayByOne
 from asrtool.settings.schema import Choice
@@ -29,13 +29,13 @@ NUM_STEPS = 8
 class Regressions:
     """The batches of equations.py, in the place of Assigned and GradientAccumulation: batch = (learner, step)."""
 
-    def rate(self, trained: Trained) -> float:
+    def rate(self, trained: VirtualStep) -> float:
         return RATE
 
-    def divisor(self, group: Sequence[Trained]) -> float:
+    def divisor(self, group: Sequence[VirtualStep]) -> float:
         return 1.0
 
-    def read(self, trained: Trained) -> None:
+    def read(self, trained: VirtualStep) -> None:
         if trained.begin.position is not None:
             trained.batch = equations.data(trained.begin.learner, trained.begin.position)
 
@@ -48,7 +48,7 @@ class Regressions:
 def shared_model(model: torch.nn.Module, slices: int = 1) -> SharedModel:
     batches: Any = Regressions()
     shared = SharedModel(model, model, FlatWeights(model, slices=slices), batches, equations.make_optimizer, 1e9)
-    shared.assigned = batches
+    shared.step_plan = batches
     return shared
 
 
@@ -72,7 +72,7 @@ def train(name: str, model: torch.nn.Module, num_learners: int) -> Iterator[tupl
     for event in events:
         if isinstance(event, Begin):
             step = event.number * round_size // num_learners
-            rule.steps[event.learner] = Trained(event._replace(position=step), None)  # type: ignore[arg-type]
+            rule.steps[event.learner] = VirtualStep(event._replace(position=step), None)  # type: ignore[arg-type]
             rule.begin(event.learner)
         elif hasattr(event, "begin_s"):
             ended += 1
@@ -123,7 +123,7 @@ def test_a_learner_without_a_batch_mixes_and_keeps_its_momentum() -> None:
     momenta, before = [], []
     for step, positions in enumerate([(0, 0), (1, None)]):
         for learner, position in enumerate(positions):
-            rule.steps[learner] = Trained(Begin(0.0, learner, step, 0, position), None)  # type: ignore[arg-type]
+            rule.steps[learner] = VirtualStep(Begin(0.0, learner, step, 0, position), None)  # type: ignore[arg-type]
         before = [replica.weights_P.clone() for replica in rule.replicas]
         rule.follow(Round(0.0))
         state = rule.replicas[1].optimizer.state[rule.replicas[1].parameters[0]]
@@ -199,7 +199,7 @@ def test_steps_of_a_new_epoch_are_not_in_the_mean_before_it(name: str, apart: fl
 
 
 def begin(rule: Rule, learner: int, step: int) -> None:
-    rule.steps[learner] = Trained(Begin(0.0, learner, step, 0, step), None)  # type: ignore[arg-type]
+    rule.steps[learner] = VirtualStep(Begin(0.0, learner, step, 0, step), None)  # type: ignore[arg-type]
     rule.begin(learner)
 
 
