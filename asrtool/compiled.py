@@ -28,7 +28,7 @@ def compiled(function: Callable[..., Any], **constants: Any) -> Callable[..., An
             found = {name: each.__globals__.get(name) for name in each.__code__.co_names}
             calls[each] = {name: value for name, value in found.items() if isinstance(value, types.FunctionType)}
             left += calls[each].values()
-    # Of all that kept code depends on, numba looks at the file of `function` alone.
+    # Numba checks only the file of `function`, not all that its cached code depends on.
     files = sorted({each.__code__.co_filename for each in calls})
     stamp = zlib.crc32(repr(([os.stat(path).st_mtime_ns for path in files], constants)).encode())
     jitted: dict[Any, Any] = {}

@@ -8,7 +8,7 @@ import importlib
 class AsrtoolError(Exception):
     """Error that a user can fix: bad input, a wrong path, an unknown setting.
 
-    `what` says what is wrong and where (file, line or id; found and expected); `hint` says what to do next. Printed
+    `what` is the fault and its place (file, line or id; found and expected); `hint` is what to do next. Printed
     as ``error: what; hint`` with exit code 1.
     """
 

@@ -21,7 +21,7 @@ def commit() -> str:
     """Return the commit of the checkout, marked if files differ; else the version."""
     here = Path(__file__)
     try:
-        # Fails for an installed package in the environment of another project, whose commit says nothing of this code.
+        # Fails for a package installed in another project's folder, whose commit is not of this code.
         _git(here.parent, "ls-files", "--error-unmatch", here.name)
         return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=12")
     except (OSError, subprocess.CalledProcessError):

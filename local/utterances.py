@@ -38,7 +38,7 @@ class OtherChannels(AsrtoolError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sound:
-    """An audio file that was looked at and can be used."""
+    """Audio file with a readable header and a usable format."""
 
     path: Path
     num_samples: int  # of one channel

@@ -21,7 +21,7 @@ from asrtool.log import setup_logging
 
 DEBUG, QUIET = "--debug", "--quiet"
 # Heeded as torch is loaded: how often a thread looks whether the others are through, before it sleeps. By libgomp's own
-# number they use up their share of a core that another process wants, and then wait for it at each step of an LSTM.
+# number they use up their share of a core that another process needs, and then wait for it at each step of an LSTM.
 SPIN = "3000"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
@@ -183,7 +183,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM, on which `main` says how to resume, as on Ctrl-C."""
+    """SIGTERM, after which `main` prints how to resume, as after Ctrl-C."""
 
 
 def _stop(number: int, _: FrameType | None) -> None:

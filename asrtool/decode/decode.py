@@ -75,7 +75,7 @@ def decode_run(
 def start_decoder(
     methods: Mapping[str, SearchMethod], resources: Resources, values: Values, keep: Path | None = None
 ) -> Iterator[LocalDecoder | ClusterDecoder]:
-    """Open `methods` where decode.executor says, for these `values` of their axes.
+    """Open `methods` for these `values` of their axes, by decode.executor.
 
     With `keep`, scores of one set are computed once and stored there. Raises AsrtoolError as SearchMethod.open, and
     as dask_map.

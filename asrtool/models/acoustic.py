@@ -94,7 +94,7 @@ class Objective(nn.Module, ABC):
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss for `views` of 2: (2 N, T, C), second views after the first."""
-        raise NotImplementedError  # an objective that asks for two views compares them
+        raise NotImplementedError  # implemented by objectives with two views
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
         """Return the minimum number of rows for each of these `targets`, int64.
@@ -203,7 +203,7 @@ def build_model(model: Model, num_features: int, num_tokens: int, tree: Tree | N
 
     `num_features` is F, values a frame; `num_tokens` is V, all of the
     tokenizer; an objective that uses a `tree` is built with that. Raises AsrtoolError for a component that cannot be
-    loaded, and for an encoder that does not say what it makes of frames.
+    loaded, and for an encoder without output size or subsampling.
     """
     encoder: Encoder = model.encoder.load()(model.encoder.settings, num_features * (1 + model.deltas))
     check_encoder(encoder, model.encoder.name)

@@ -110,7 +110,7 @@ class _Signals:
 
 def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> None:
     """Copy output until its end, or until the command ends and a child holds it open."""
-    waiting = select.poll()  # select.select knows no descriptor from 1,024 on
+    waiting = select.poll()  # select.select fails for descriptors from 1,024 on
     waiting.register(read_end, select.POLLIN)
     line = b""
     while True:

@@ -76,7 +76,7 @@ class Run:
 
 @dataclass(frozen=True)
 class State:
-    """`word` is done, stale, to do or off; `why` says what changed, in a few words."""
+    """`word` is done, stale, to do or off; `why` is the change, in a few words."""
 
     word: str
     why: str = ""

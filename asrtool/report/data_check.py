@@ -35,7 +35,7 @@ QUIET_DB = -45.0
 SNR_DB = 10.0  # between loud and quiet windows, below which noise is as loud as many sounds of speech
 CLIPPED = 0.001  # fraction of the samples that can be heard as a crackle
 NARROW = 0.65  # of half the sampling rate: 8 kHz speech in a 16 kHz file has 0.5, and slightly more after a filter
-LEAST_S = 1.0  # of an utterance whose characters a second say something
+LEAST_S = 1.0  # shortest utterance with a meaningful rate of characters
 FEWEST = 20  # utterances needed for a usual rate
 DEVIATION, LEAST_DEVIATION = 4.0, np.log(1.6)  # from the usual rate: standard deviations, and a minimum
 SHORT_S = 0.2
@@ -81,7 +81,7 @@ def _of_unreadable(unreadable: Sequence[Unreadable], total: int) -> Iterator[Fin
 
 def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
     dense, sparse = _unusual_rates(measured)
-    for what, advice, says, is_so in (
+    for what, advice, describe, is_so in (
         (
             "silence instead of speech",
             "leave them out",
@@ -127,7 +127,7 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
     ):
         found = [each for each in measured if is_so(each)]
         if found:
-            yield Finding(what, len(found), len(measured), f"{found[0].id}: {says(found[0])}", advice)
+            yield Finding(what, len(found), len(measured), f"{found[0].id}: {describe(found[0])}", advice)
 
 
 def _is_heard(each: Measures) -> bool:

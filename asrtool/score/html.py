@@ -42,7 +42,7 @@ _CONTROLS = """<form>
 <option value="wer">highest error rate</option></select></label>
 </form>
 """
-# A browser keeps what was chosen when a page is loaded again, so that both are looked at in the end, too.
+# A browser keeps the choices when a page is reloaded, so both are applied at the end, too.
 _SCRIPT = """const main = document.querySelector("main"), all = [...main.children];
 const only = document.getElementById("errors-only"), order = document.getElementById("order");
 function show() {

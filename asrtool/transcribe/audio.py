@@ -182,7 +182,7 @@ def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
         kept.write(start)
         kept.flush()
         if start[:4] in (b"RIFF", b"RF64") and start[8:] == b"WAVE":
-            # What was looked at cannot be put back, so cat says it again; a thread would not live in forked processes.
+            # A pipe cannot be rewound, so cat repeats the bytes read; a thread would not survive a fork.
             with _output_of(["cat", kept.name, "-"], source.title, pipe) as (file, output):
                 yield _of_stream(source, file, output, block_s)
             return

@@ -34,7 +34,7 @@ CUTS = "*cuts*.jsonl*"
 KINDS = ("recordings", "supervisions")
 # Sources by the id of their recording and their number in it, and what was found.
 ToDecode: TypeAlias = dict[tuple[str, int], tuple[AudioSource, Sound]]
-NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
+NUM_THREADS = 16  # headers read in parallel, since a server may be slow
 
 
 def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:

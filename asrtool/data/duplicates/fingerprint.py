@@ -182,7 +182,7 @@ def _keys(values_H4: np.ndarray, pitches_H: np.ndarray) -> np.ndarray:
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
 SCALES, OFFSETS = 2**4, 2**15  # more than there are cells of a scale, and of an offset: hours
 MIN_VOTES, CANDIDATES = 8, 4
-MOST_FOUND = 2**12  # triplets that a query may find: what more have, such as a tone, says nothing
+MOST_FOUND = 2**12  # matches of one query; more, as of a tone, are no evidence
 UTTERANCES = 2**32  # more than there are
 COUNTERS = 2**21  # shared by pairs of utterances, to drop pairs early that cannot reach MIN_VOTES
 COLUMNS = tuple(field.name for field in fields(Triplets))  # a file each
@@ -196,7 +196,7 @@ class Alignment:
     """
 
     other: int  # number of the other utterance
-    votes: int  # triplets that say so
+    votes: int  # triplets in favour
     time_scale: float  # octaves
     offset_s: float
 
@@ -232,7 +232,7 @@ def matches(index: Triplets, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray
     Their pitches are LARGEST_CHANGE apart at most.
     """
     index_H, reach = index.keys_H, int(LARGEST_CHANGE * PITCH_STEPS)
-    order = np.argsort(keys_H)  # what lies near in memory is then looked at in turn: four times as fast
+    order = np.argsort(keys_H)  # sorted keys are near in memory: four times as fast
     asked_H = keys_H[order]
     begins_H = np.searchsorted(index_H, asked_H - reach)
     some = np.flatnonzero(begins_H < len(index_H))

@@ -273,7 +273,7 @@ def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[tupl
             for entry in entries:
                 check(entry)
         except (ValueError, KeyError, TypeError):
-            collections.deque(read_lines(path, check), maxlen=0)  # says which line it is
+            collections.deque(read_lines(path, check), maxlen=0)  # the error names the line
             raise
         yield entries, some
         number += len(entries)

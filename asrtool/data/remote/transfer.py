@@ -197,7 +197,7 @@ def _get(url: str, begin: int, end: int | None) -> Response:
     if _is_s3(url):
         return _s3().get(url, begin, end)
     body = _request(url, "GET", byte_range(begin, end))
-    skipped = 0 if body.status == 206 else begin  # of a server that knows no ranges
+    skipped = 0 if body.status == 206 else begin  # the server does not support ranges
     return Response(_version(url, body), _blocks(body, skipped, end if end is None else end - begin), body)
 
 

@@ -45,7 +45,7 @@ class Utterance:
     shard: int
     num_frames: int
     corpus: str = ""  # which it is from; files written before this was known have none
-    fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # what else a corpus says of it
+    fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # further fields of the corpus
 
     @property
     def transcript(self) -> str:
@@ -121,7 +121,7 @@ def parse_line(line: str, where: str) -> Utterance:
 def write_feature_settings(directory: Path, features: Features) -> None:
     """Write `directory`/features.json, the settings the sets below it were made with.
 
-    Written last: its presence says that all sets are complete.
+    Written last, so all sets are complete if it exists.
     """
     write_text(Path(directory) / SETTINGS, json.dumps(to_table(features), indent=1) + "\n")
 

@@ -31,7 +31,9 @@ COLUMNS = "columns"
 ABOUT = "about.json"
 KINDS = {"num_frames": "<u4", "durations_s": "<f8", "corpora": "<u2", "keys": "<u8"}
 TABLE = "shards"  # the file of the table of shards, int64
-FILES = tuple(f"{COLUMNS}/{name}" for name in (*KINDS, TABLE, ABOUT))  # of a set; the last one says that all are whole
+FILES = tuple(
+    f"{COLUMNS}/{name}" for name in (*KINDS, TABLE, ABOUT)
+)  # of a set; the last one is written when all are complete
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ class _Lilcom:
             raise ValueError(f"{LILCOM.format(span.file)} ends at byte {found}, expected {expected}")
 
     def read(self, position: int) -> np.ndarray:
-        """Its key says where in the file the first piece begins, and how long each is."""
+        """Read by the key: the start of the first piece in the file, and the size of each."""
         begin, *sizes = map(int, self._keys[position].split(","))
         ends = list(itertools.accumulate(sizes, initial=0))
         content = self._bytes.read(begin - self._begin, ends[-1])

@@ -231,7 +231,7 @@ def _write_file(directory: Path, shards: Sequence[tuple[int, Entry, bytes]]) -> 
 def _append(entry: Entry, file: int, directory: Path, to_file: int, folder: Path) -> Entry:
     """Append a shard in the files `file` of `directory` to `to_file` in `folder`."""
     spans: dict[str, tuple[int, int]] = {}
-    for name in sorted(entry.spans, key=lambda name: name == CUTS):  # which say where the data are
+    for name in sorted(entry.spans, key=lambda name: name == CUTS):  # the cuts have the positions of the data
         begin, end = entry.spans[name]
         content = open_span(directory, name, Span(file, begin, end)).read()
         if len(content) < end - begin:

@@ -21,7 +21,7 @@ from asrtool.settings.schema import DASK
 
 CONNECT_S = 10  # for which a scheduler is waited for
 POLL_S = 0.02  # between two checks for results; each worker has AHEAD pieces
-LOOK_S = 3.0  # between two looks at whether a worker is left, where nothing is done
+LOOK_S = 3.0  # between two checks for remaining workers, if no result arrives
 PATIENCE_S = 600.0  # for which a worker is waited for: a batch system may have to find a place for it
 _held: dict[str, tuple[str, Any]] = {}  # kind -> key and what was opened
 

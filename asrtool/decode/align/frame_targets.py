@@ -96,7 +96,7 @@ def _open_index(directory: Path) -> ShardIndex:
 def _align_set(
     acoustic: AcousticModel, directory: Path, index: ShardIndex, tokenizer: Tokenizer, out: Path, settings: Decode
 ) -> dict[str, Any]:
-    """Write the alignment of a set as it is found; what targets.json says of it."""
+    """Write the alignment of a set; return its entry in targets.json."""
     reader = open_features(directory, acoustic, index)
     subsampling = int(acoustic.model.encoder.subsampling)
     margin = round(acoustic.topology.margin_s / acoustic.frame_s)

@@ -2,5 +2,5 @@
 
 - torch_file: checkpoints and models, with a digest
 - safetensors_file: models in bundles
-- file_info: what a file says, without torch
+- file_info: the info of a file, without torch
 """

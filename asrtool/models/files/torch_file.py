@@ -123,7 +123,7 @@ def map_torch(path: Path | str) -> dict[str, Any]:
 def _load_weights(path: str) -> Any:
     if not IS_TORCH_1:
         return torch.load(path, map_location="cpu", weights_only=True)
-    # weights_only of torch 1.13 cannot read a float, and its torch.load takes no other unpickler although it says so.
+    # weights_only of torch 1.13 cannot read a float, and its torch.load ignores other unpicklers.
     with torch.serialization._open_zipfile_reader(path) as archive:
         restricted = SimpleNamespace(Unpickler=_WeightsUnpickler)
         return torch.serialization._load(archive, "cpu", restricted, encoding="utf-8")

@@ -54,7 +54,7 @@ class Ctc(Objective):
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """Natural logarithms of the posteriors of tokens, (N, T, V)."""
-        logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
+        logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # the layout of torch's loss, and of LSTM outputs
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
 
 

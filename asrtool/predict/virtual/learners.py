@@ -121,7 +121,7 @@ class VirtualLearners:
         self.mean_P: Tensor = self.shared.start_P  # of all, as evaluated last
 
     def follow(self, events: Iterable[Event]) -> Iterator[Stepped | Evaluated]:
-        """Train as all events of a training say. Raises Diverged."""
+        """Train by the events of a training; raises Diverged."""
         at_s = 0.0
         for event in events:
             at_s = event.at_s

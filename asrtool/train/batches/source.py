@@ -82,8 +82,8 @@ class BatchSource(ABC):
     """
 
     targets: ClassVar[tuple[str, ...]] = ("tokens",)  # it offers: tokens, leaves, or custom ones
-    augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
-    mixes: ClassVar[bool] = False  # whether it mixes corpora as data.mix says
+    augments: ClassVar[bool] = False  # whether it changes audio by [augment]
+    mixes: ClassVar[bool] = False  # whether it mixes corpora by data.mix
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:

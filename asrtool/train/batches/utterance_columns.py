@@ -61,8 +61,8 @@ class ObjectiveRequirements:
         """Return the share of each utterance in the normaliser of the loss, (N,) int64."""
         if type(self._objective).normaliser is Objective.normaliser:
             return self._objective.counts(num_rows_N, self._lens[texts_N])
-        ask = self._objective.normaliser
-        return np.array([ask(num, self._targets[text].tolist()) for num, text in _each(num_rows_N, texts_N)], np.int64)
+        get = self._objective.normaliser
+        return np.array([get(num, self._targets[text].tolist()) for num, text in _each(num_rows_N, texts_N)], np.int64)
 
     @functools.cached_property
     def _needed(self) -> np.ndarray:

@@ -9,7 +9,7 @@ A part has ``learner`` (its own state), ``keeper`` (the learner with the shared 
 itself. Random generators have no state: randomness is drawn from the seed and the place in the training. The
 checkpoint at the end of a training has no parts.
 
-The place of a checkpoint says which batches are in its weights: all before it except ``untrained``, and no other.
+The weights of a checkpoint contain exactly the batches before its place, except ``untrained``.
 `learners/R.jsonl` up to ``record_bytes`` has them by learner.
 """
 

@@ -2,7 +2,7 @@
 
 Progress is the fraction of utterances trained by all learners, so it is independent of batch size and number of
 learners. A schedule gets its settings, the peak, this fraction and the number of epochs, and returns a learning rate.
-One whose settings say `needs_dev` also gets the known dev losses in order; checkpoints have them.
+A schedule with `needs_dev` in its settings also gets the known dev losses in order; checkpoints have them.
 """
 
 from __future__ import annotations
