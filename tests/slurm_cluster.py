@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+NUM_NODES = 6
 DAEMONS = ("slurmctld", "slurmd", "munged")
 READY_S = 60
 
@@ -49,8 +50,13 @@ JobRequeue=1
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
-NodeName=n[1-{num}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=4 RealMemory=4000 State=UNKNOWN
-PartitionName=main Nodes=n[1-{num}] Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName=n[1-6] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=4 RealMemory=4000 State=UNKNOWN
+PartitionName=main Nodes=n[1-2] Default=YES
+PartitionName=mortal Nodes=n[3-4]
+PartitionName=spare Nodes=n[5-6]
+PartitionName=urgent Nodes=n[5-6] PriorityTier=2
 """
 
 
@@ -61,29 +67,29 @@ def needs_slurm(test: object) -> object:
 
 
 @contextlib.contextmanager
-def private_slurm(folder: Path, num: int) -> Iterator[Path]:
-    """Run a Slurm of `num` nodes n1, n2, ... in `folder`; commands find it by SLURM_CONF, which is set inside.
+def private_slurm(folder: Path) -> Iterator[Path]:
+    """Run a Slurm of nodes n1 to n6 in `folder`; commands find it by SLURM_CONF, which is set inside.
 
     Raises AssertionError if it is not ready in READY_S.
     """
-    for name in ("state", "spool", *(f"spool/n{i + 1}" for i in range(num))):
+    for name in ("state", "spool", *(f"spool/n{i + 1}" for i in range(NUM_NODES))):
         (folder / name).mkdir(parents=True)
     folder.chmod(0o755)
-    key, port = folder / "munge.key", _free_ports(num + 1)
+    key, port = folder / "munge.key", _free_ports(NUM_NODES + 1)
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
     values = {"host": os.uname().nodename.split(".")[0], "user": getpass.getuser(), "folder": folder, "port": port}
-    (folder / "slurm.conf").write_text(CONFIG.format(**values, num=num, first=port + 1, last=port + num))
+    (folder / "slurm.conf").write_text(CONFIG.format(**values, first=port + 1, last=port + NUM_NODES))
     munged = ["munged", f"--socket={folder}/munge.sock", f"--key-file={key}", f"--pid-file={folder}/munged.pid"]
     munged += [f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed", "--num-threads=2", "--force"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", PATH)
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-        for words in (munged, ["slurmctld"], *(["slurmd", "-N", f"n{i + 1}"] for i in range(num))):
+        for words in (munged, ["slurmctld"], *(["slurmd", "-N", f"n{i + 1}"] for i in range(NUM_NODES))):
             subprocess.run(words, check=True, capture_output=True)
         try:
             until = time.monotonic() + READY_S
-            while len(_output("sinfo", "--noheader", "--Node", "--states=idle").splitlines()) < num:
+            while len(_output("sinfo", "--noheader", "--Node", "--states=idle").splitlines()) < NUM_NODES:
                 assert time.monotonic() < until, (folder / "slurmctld.log").read_text()
                 time.sleep(0.1)
             yield folder

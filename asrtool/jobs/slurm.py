@@ -74,14 +74,14 @@ class SlurmCluster:
 
     def is_running(self, name: str) -> bool:
         """Return whether a job waits or runs."""
-        return _state(name) not in ENDED
+        return state_of(name) not in ENDED
 
     def follow(self, name: str) -> None:
         """Copy the log of a job to standard error until the job has ended."""
         log = self.job.folder / f"{name}.log"
         begin, state = log.stat().st_size if log.exists() else 0, ""
         while True:
-            before, state = state, _state(name)
+            before, state = state, state_of(name)
             if state == "PENDING" != before:
                 logging.info("job %s waits for its nodes", name)
             begin = _copy(log, begin)
@@ -158,7 +158,7 @@ def _copy(log: Path, begin: int) -> int:
     return begin
 
 
-def _state(number: str) -> str:
+def state_of(number: str) -> str:
     """Return the state of a job as Slurm names it; '' if Slurm has forgotten it."""
     done = subprocess.run(
         ["squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T"], capture_output=True, text=True

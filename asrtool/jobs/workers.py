@@ -13,11 +13,13 @@ from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.jobs.job import job_folder
+from asrtool.jobs.slurm import ENDED, state_of
 from asrtool.settings.config import Config
 from asrtool.settings.launch import Slurm
 from asrtool.settings.schema import DASK
 
-POLL_S = 0.5
+POLL_S, LOOK_S = 0.5, 5.0
+MOST_LOST = 3  # jobs that end before they are workers
 LOCAL = "local"
 
 
@@ -68,14 +70,26 @@ def slurm_workers(settings: Slurm, logs: Path) -> Iterator[str]:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with SLURMCluster(cores=1, processes=1, memory="1GB", name="asrtool", **options) as cluster:
         cluster.adapt(minimum=1, maximum=settings.workers)
-        _wait_for_worker(cluster)
+        _wait_for_worker(cluster, logs)
         yield cluster.scheduler_address
 
 
-def _wait_for_worker(cluster: Any) -> None:
-    waits_s = time.monotonic() + 10 * POLL_S
+def _wait_for_worker(cluster: Any, logs: Path) -> None:
+    """Wait for the first worker; replace jobs that end before it, unseen by Dask."""
+    looked, lost, why = time.monotonic(), [], "Slurm has not found a place for the first job"
     while not cluster.scheduler_info["workers"]:
-        if waits_s and time.monotonic() > waits_s:
-            logging.info("no worker has begun yet: Slurm has not found a place for the first job")
-            waits_s = 0.0
         time.sleep(POLL_S)
+        if time.monotonic() - looked < LOOK_S:
+            continue
+        looked = time.monotonic()
+        ended = [name for name, job in cluster.workers.items() if state_of(job.job_id) in ENDED]
+        lost += [cluster.workers.pop(name).job_id for name in ended]
+        if len(lost) > MOST_LOST:
+            what = f"jobs {', '.join(lost)} of Slurm ended before they were workers"
+            raise AsrtoolError(f"{what}, see {logs}", "correct [launch.slurm], for example setup and memory_per_cpu")
+        if ended:
+            why = f"job {lost[-1]} has ended, see {logs}"
+            cluster.scale(len(cluster.worker_spec))
+        if why:
+            logging.info("no worker has begun yet: %s", why)
+            why = ""

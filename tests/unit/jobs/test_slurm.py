@@ -1,4 +1,4 @@
-"""Trainings as jobs of Slurm: their scripts, and what becomes of them in a real Slurm of three nodes."""
+"""Trainings as jobs of Slurm: their scripts, and what becomes of them in a real Slurm of six nodes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rendezvous import ENDED_S
+from rendezvous import ENDED_S, wait_until
 from slurm_cluster import kill_node, needs_slurm, private_slurm
-from tones import write_corpus
 from toy_task import TOY_CONFIG, assert_trained_once, write_toy
 
 from asrtool.cli.main import cli
@@ -26,7 +25,8 @@ from asrtool.jobs.slurm import format_script
 from asrtool.settings.launch import Slurm
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2", "--set")
+ROOT = Path(__file__).resolve().parents[3]
+ON_TWO_NODES = ("--launch", "slurm", "--set", "launch.slurm.nodes=2")
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -73,12 +73,6 @@ def test_a_place_without_sense_is_one_line(words: list[str], message: str, tmp_p
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with private_slurm(tmp_path_factory.mktemp("slurm"), 3) as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `features` of some 430 batches in three epochs, and `tokenizer`."""
     root = write_toy(tmp_path_factory.mktemp("data"), 240, 6)
@@ -88,95 +82,100 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(slurm: Path, data: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start the command of a training in a folder below `tmp_path` by Slurm, on two nodes."""
+def start(data: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start a command by Slurm on two nodes, by default one that trains in `tmp_path`/NAME/out."""
     with contextlib.ExitStack() as stack:
 
-        def begin(name: str, strategy: str, num_learners_per_node: int, compute_ms: int) -> subprocess.Popen[str]:
+        def begin(name: str, *words: object) -> subprocess.Popen[str]:
             folder = tmp_path / name
             folder.mkdir(exist_ok=True)
-            words = [ASRTOOL, "train", data / "features", data / "tokenizer", folder / "out", "--config"]
-            words += [data / "toy.toml", *NODES, f"launch.slurm.learners_per_node={num_learners_per_node}"]
-            words += ["--strategy", strategy, "--compute-ms", compute_ms]
+            if words[0] != "run":
+                toy = (data / "features", data / "tokenizer", folder / "out", "--config", data / "toy.toml")
+                words = ("train", *toy, *words)
             log = stack.enter_context(open(folder / "log", "a"))
-            process = stack.enter_context(subprocess.Popen([*map(str, words)], stderr=log, text=True, cwd=folder))
+            line = [str(word) for word in (ASRTOOL, *words, *ON_TWO_NODES, "--set", f"launch.slurm.partition={name}")]
+            process = stack.enter_context(subprocess.Popen(line, stdout=log, stderr=log, text=True, cwd=ROOT))
             stack.callback(process.kill)
             return process
 
         yield begin
-        subprocess.run(["scancel", "--user", str(os.getuid())])
 
 
-def wait_for(folder: Path, text: str, times: int = 1) -> None:
-    until = time.monotonic() + ENDED_S
-    while (folder / "log").read_text().count(text) < times:
-        assert time.monotonic() < until, (folder / "log").read_text()
-        time.sleep(0.2)
+def wait_for(log: Path, text: str, times: int = 1) -> None:
+    wait_until(lambda: log.exists() and log.read_text().count(text) >= times, lambda: log.exists() and log.read_text())
 
 
-def number_of(folder: Path) -> str:
-    return (folder / "out.job" / "name").read_text()
+def signal_job(folder: Path, *options: str) -> None:
+    """To the job that trains in `folder`, or end it."""
+    number = folder.with_name(f"{folder.name}.job") / "name"
+    subprocess.run(["scancel", *options, number.read_text()], check=True)
 
 
-@pytest.mark.slow
-@needs_slurm
-def test_a_signal_of_the_time_limit_saves_and_the_job_goes_on_by_itself(start: Start, tmp_path: Path) -> None:
-    """As Slurm sends it to the tasks, and not to the script. Both jobs have the same nodes at the same time."""
-    signals = {"allreduce": "SIGTERM", "adpsgd-random": "SIGUSR1"}
-    processes = {name: start(name, name, 1, 50) for name in signals}
-    for name, signal_name in signals.items():
-        wait_for(tmp_path / name, "epoch 1/3: loss on dev")
-        subprocess.run(["scancel", f"--signal={signal_name}", number_of(tmp_path / name)], check=True)
-    for name, process in processes.items():
-        wait_for(tmp_path / name, "asked to stop (SIGTERM): saving a checkpoint")
-        assert process.wait(ENDED_S) == 0, (tmp_path / name / "log").read_text()
-        assert "resuming after step" in (tmp_path / name / "log").read_text()
-        assert assert_trained_once(tmp_path / name / "out", 3 * 240)["num_learners"] == 2
+def be_preempted(start: Start, folder: Path) -> None:
+    process = start("spare", "--strategy", "allreduce", "--compute-ms", 50)
+    wait_for(folder / "log", "epoch 1/3: loss on dev")
+    other = ["sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"]
+    subprocess.run(other, check=True, capture_output=True)
+    wait_for(folder / "log", "asked to stop (SIGTERM): saving a checkpoint")
+    assert process.wait(ENDED_S) == 0, (folder / "log").read_text()
+    assert "resuming after step" in (folder / "log").read_text()
+    assert assert_trained_once(folder / "out", 3 * 240)["num_learners"] == 2
 
 
-@pytest.mark.slow
-@needs_slurm
-def test_a_cancelled_job_resumes_by_the_same_command_and_goes_on_without_a_node_that_dies(
-    start: Start, slurm: Path, tmp_path: Path
-) -> None:
-    """Nobody waits for the node; its batches go to the others, in the same job, which a command follows again."""
-    start_again = functools.partial(start, "training", "h-adpsgd", 2, 200)
-    process, folder = start_again(), tmp_path / "training"
-    wait_for(folder, "epoch 1/3: loss on dev")
-    subprocess.run(["scancel", number_of(folder)], check=True)
+def lose_a_node(slurm: Path, start: Start, folder: Path) -> None:
+    """After a cancelled job, which the same command resumes. Nobody waits for the node, in the same job."""
+    words = ("--strategy", "h-adpsgd", "--compute-ms", 200, "--set", "distributed.timeout_s=8", "--set")
+    start_again = functools.partial(start, "mortal", *words, "launch.slurm.learners_per_node=2")
+    process, log = start_again(), folder / "log"
+    wait_for(log, "epoch 1/3: loss on dev")
+    signal_job(folder / "out")
     assert process.wait(ENDED_S) == 1
-    assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", (folder / "log").read_text())
+    assert re.search(r"error: job \d+ ended .*CANCELLED.* before the training.*resumes", log.read_text())
     assert list((folder / "out" / "checkpoints").glob("step-????????.pt"))
-    assert "Traceback" not in (folder / "log").read_text()
+    assert "Traceback" not in log.read_text()
 
-    num_reports = (folder / "log").read_text().count("frames/s")
+    num_reports = log.read_text().count("frames/s")
     process = start_again()
-    wait_for(folder, "resuming after step")
-    wait_for(folder, "frames/s", num_reports + 1)
-    nodes = subprocess.run(["squeue", "-h", "-o", "%N"], capture_output=True, text=True).stdout
-    kill_node(slurm, f"n{re.findall(r'[0-9]', nodes)[-1]}")
+    wait_for(log, "resuming after step")
+    wait_for(log, "frames/s", num_reports + 1)
+    kill_node(slurm, "n4")
     process.send_signal(signal.SIGINT)
     assert process.wait(ENDED_S) == 130
-    assert "continues: the same command follows it again" in (folder / "log").read_text()
+    assert "continues: the same command follows it again" in log.read_text()
     process = start_again()
-    wait_for(folder, "of this training runs: its log follows")
-    assert process.wait(ENDED_S) == 0, (folder / "log").read_text()
+    wait_for(log, "of this training runs: its log follows")
+    assert process.wait(ENDED_S) == 0, log.read_text()
     assert set(assert_trained_once(folder / "out", 3 * 240)["lost"]) == {"2", "3"}  # type: ignore[call-overload]
 
 
+def run_recipe(start: Start, folder: Path) -> None:
+    """The first worker is killed before it has begun; the training reaches a time limit twice."""
+    work, settings = folder / "work", ("launch.slurm.workers=2", "distributed.strategy=adpsgd-random")
+    more = [word for one in (*settings, "decode.methods=greedy", "train.num_epochs=60") for word in ("--set", one)]
+    process = start("main", "run", "--config", "ci", "--stop-stage", "score", "--work", work, *more)
+    find_workers = ["squeue", "--noheader", "--partition=main", "--states=running", "--format=%i"]
+    wait_until(lambda: subprocess.run(find_workers, capture_output=True).stdout)
+    subprocess.run(["scancel", "--full", "--signal=KILL", "--partition=main", "--user", str(os.getuid())], check=True)
+    name = work / "train.job" / "name"
+    wait_until(name.exists)
+    log = name.with_name(f"{name.read_text()}.log")
+    for times in (1, 2):
+        wait_for(log, "loss on dev", log.read_text().count("loss on dev") + 1 if log.exists() else 1)
+        signal_job(work / "train", "--signal=USR2")
+        wait_for(log, "resuming after step", times)
+    assert process.wait(ENDED_S) == 0, (folder / "log").read_text()
+    assert assert_trained_once(work / "train", 60 * 48)["num_learners"] == 2
+    assert (work / "decode" / "hub5" / "greedy.ctm").exists()
+    said = (work / "logs" / "02-features.log").read_text()
+    assert re.search(r"no worker has begun yet: job \d+ has ended", said)
+    assert len(said.splitlines()) < 16  # Dask says nothing of its own
+
+
 @pytest.mark.slow
 @needs_slurm
-def test_workers_that_are_jobs_compute_the_same_features(slurm: Path, tmp_path: Path) -> None:
-    manifests = write_corpus(tmp_path, train=2)
-    settings = ["--set", "features.speeds=[1.0]", "--set", "features.num_jobs=1", "--set", "features.shard_cuts=6"]
-    for name, more in (("here", []), ("there", ["--launch", "slurm", "--set", "launch.slurm.workers=2"])):
-        words = [ASRTOOL, "features", manifests, tmp_path / name, *settings, *more]
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=tmp_path, timeout=ENDED_S)
-        assert done.returncode == 0, done.stderr
-    assert read_files(tmp_path / "there") == read_files(tmp_path / "here")
-    assert len(done.stderr.splitlines()) < 12  # Dask says nothing of its own
-    assert list((tmp_path / "there.job").iterdir())  # logs of the jobs
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def test_trainings_and_a_recipe_go_on_whatever_ends_their_jobs(start: Start, tmp_path: Path) -> None:
+    """All at the same time, since each waits for Slurm most of its own."""
+    with private_slurm(tmp_path / "slurm") as slurm, ThreadPoolExecutor() as pool:
+        cases = {"main": run_recipe, "mortal": functools.partial(lose_a_node, slurm), "spare": be_preempted}
+        for one in [pool.submit(case, start, tmp_path / name) for name, case in cases.items()]:
+            one.result()
