@@ -82,14 +82,13 @@ def _wait_for_worker(cluster: Any, logs: Path) -> None:
         if time.monotonic() - looked < LOOK_S:
             continue
         looked = time.monotonic()
-        ended = [name for name, job in cluster.workers.items() if state_of(job.job_id) in ENDED]
-        lost += [cluster.workers.pop(name).job_id for name in ended]
-        if len(lost) > MOST_LOST:
-            what = f"jobs {', '.join(lost)} of Slurm ended before they were workers"
-            raise AsrtoolError(f"{what}, see {logs}", "correct [launch.slurm], for example setup and memory_per_cpu")
-        if ended:
+        if ended := [name for name, job in cluster.workers.items() if state_of(job.job_id) in ENDED]:
+            lost += [cluster.workers.pop(name).job_id for name in ended]
             why = f"job {lost[-1]} has ended, see {logs}"
             cluster.scale(len(cluster.worker_spec))
+        if len(lost) > MOST_LOST:
+            what = f"jobs {', '.join(lost)} of Slurm ended before they were workers, see {logs}"
+            raise AsrtoolError(what, "correct [launch.slurm], for example setup and memory_per_cpu")
         if why:
             logging.info("no worker has begun yet: %s", why)
             why = ""

@@ -255,7 +255,6 @@ def test_what_cannot_be_replayed_is_refused(learners: Learners, work: Path, tmp_
 def test_what_virtual_learners_cannot_train_is_refused(
     overrides: tuple[str, ...], what: str, work: Path, tmp_path: Path
 ) -> None:
-    """None of several cases is trained, if it is but the last."""
     strategies = "allreduce" if overrides else "allreduce,adpsgd-d1"
     given = [
         "distributed.num_learners=2",
