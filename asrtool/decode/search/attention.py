@@ -14,7 +14,7 @@ import numpy as np
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
 from asrtool.decode.search.beam import prefix_axes
 from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
-from asrtool.decode.search.prefix_tree import Placed, PrefixTree
+from asrtool.decode.search.prefix_tree import Prefix, PrefixTree
 from asrtool.decode.words import Word
 from asrtool.models.objectives.topology import Span
 from asrtool.settings.decode import CTC_WEIGHTS
@@ -176,7 +176,7 @@ class Greedy(AttentionSearch):
 
 
 @dataclass(slots=True, eq=False)
-class Attended(Placed):
+class Attended(Prefix):
     """A node that knows its scores and where its token was attended."""
 
     spoken: float = 0.0  # ln P by the decoder

@@ -39,30 +39,20 @@ class Prefix:
     known: Known
     lm: float = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
     children: dict[int, Any] = field(default_factory=dict)  # by token
-
-    def path(self) -> list[Any]:
-        """The nodes from the root to this one, without the root."""
-        nodes, node = [], self
-        while node.parent is not None:
-            nodes.append(node)
-            node = node.parent
-        return nodes[::-1]
-
-    def tokens(self) -> tuple[int, ...]:
-        """The sequence from the root to this node."""
-        return tuple(node.token for node in self.path())
-
-
-@dataclass(slots=True, eq=False)
-class Placed(Prefix):
-    """A node that knows the row of its token, and its probability there."""
-
-    row: int = 0
-    log_prob: float = 0.0
+    row: int = 0  # of its token
+    log_prob: float = 0.0  # of the token there
 
     def spans(self) -> list[Span]:
         """The tokens from the root to this node, a row each."""
-        return [(node.token, node.row, node.row + 1, node.log_prob) for node in self.path()]
+        spans, node = [], self
+        while node.parent is not None:
+            spans.append((node.token, node.row, node.row + 1, node.log_prob))
+            node = node.parent
+        return spans[::-1]
+
+    def tokens(self) -> tuple[int, ...]:
+        """The sequence from the root to this node."""
+        return tuple(token for token, *_ in self.spans())
 
 
 Node = TypeVar("Node", bound=Prefix)

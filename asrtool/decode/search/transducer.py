@@ -15,7 +15,7 @@ import numpy as np
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
 from asrtool.decode.search.beam import prefix_axes
 from asrtool.decode.search.method import ModelSearch, SearchResult, log_softmax
-from asrtool.decode.search.prefix_tree import Placed, PrefixTree
+from asrtool.decode.search.prefix_tree import Prefix, PrefixTree
 from asrtool.models.objectives.topology import Span
 
 BLANK = 0
@@ -82,7 +82,7 @@ class Greedy(TransducerSearch):
 
 
 @dataclass(slots=True, eq=False)
-class Emitted(Placed):
+class Emitted(Prefix):
     """A node that knows where its token was emitted, and the last tokens."""
 
     context: tuple[int, ...] = ()

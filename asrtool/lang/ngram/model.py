@@ -107,13 +107,7 @@ def empty_ngrams(words: list[str]) -> Ngrams:
 
 def find_key(keys: Ints, key: int) -> int:
     """Return the position of `key` in rising `keys`, -1 if it is not there."""
-    at, end = 0, len(keys)
-    while at < end:
-        middle = (at + end) // 2
-        if keys[middle] < key:
-            at = middle + 1
-        else:
-            end = middle
+    at = int(np.searchsorted(keys, key))
     return at if at < len(keys) and keys[at] == key else -1
 
 
