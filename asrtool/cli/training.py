@@ -95,7 +95,7 @@ def train(
     Example: asrtool train exp/features exp/tokenizer exp/train --config exp/config/train.toml
     """
     from asrtool.bundle.archive import refuse_trained
-    from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
+    from asrtool.data.manifests.sets import DEV, TRAIN, training_features
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import code_of
     from asrtool.train.derived_settings import aligner_settings, hybrid_settings, init_from_hybrid, last_settings
@@ -114,7 +114,7 @@ def train(
         config = last_settings(init_from_hybrid(config, init) if init else config)
     injection = InjectionOptions(dict(slow), compute_ms)
     code = code_of(f"{__name__}:train", config, ACOUSTIC)
-    features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
+    features = training_features(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
     job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
     job = dataclasses.replace(job, profiles=profile, logs_events=events)
     join_training(job) if join else start(job)
@@ -195,12 +195,12 @@ def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path |
     \b
     Example: asrtool targets exp/aligner/model.pt exp/features exp/tokenizer exp/targets
     """
-    from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
+    from asrtool.data.manifests.sets import DEV, TRAIN, training_features
     from asrtool.data.remote.features import open_features
     from asrtool.decode.align.frame_targets import targets_run
 
     features = open_features(features, config.remote, (TRAIN, DEV))
-    targets_run(model, with_pieces(features, cut, config.data), tokenizer, out, config.decode, config.tree)
+    targets_run(model, training_features(features, cut, config.data), tokenizer, out, config.decode, config.tree)
 
 
 @click.command(cls=Command)

@@ -23,7 +23,7 @@ from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import hold
 from asrtool.data.workers.processes import MapPieces
-from asrtool.decode.decoder import Chosen, Decoded, Searches, Tried
+from asrtool.decode.decoder import Decoded, Hypothesis, ParameterList, Searches
 from asrtool.decode.forward import (
     AcousticModel,
     Scored,
@@ -102,7 +102,7 @@ class ClusterDecoder:
     map_pieces: MapPieces
     kept: Path | None = None
 
-    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
+    def decode(self, reader: FeatureReader, parameters: ParameterList, what: str) -> Decoded:
         """Decode a set with each of `parameters`; kept scores are of one set."""
         decoded = Decoded.by(parameters)
         max_frames = round(self.task.config.decode.batch_s * 1000 / self.acoustic.frame_shift_ms)
@@ -118,7 +118,9 @@ class ClusterDecoder:
         return decoded
 
 
-def decode_part(part: Part, task: DecodingTask, parameters: Tried) -> list[tuple[Utterance, float, list[Chosen]]]:
+def decode_part(
+    part: Part, task: DecodingTask, parameters: ParameterList
+) -> list[tuple[Utterance, float, list[Hypothesis]]]:
     """Return each utterance of a batch, the CPU seconds of its scores, and its words.
 
     Runs on a worker, in one thread.

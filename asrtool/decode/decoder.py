@@ -21,13 +21,13 @@ from asrtool.log import progress
 from asrtool.settings.decode import Decode
 from asrtool.settings.registry import check_returned
 
-Tried = Sequence[DecodingParameters]
-Passes = Mapping[DecodingParameters, Tried]  # first pass -> parameters that share it
-Item = tuple[np.ndarray, Tried]
-TOGETHER = 64  # utterances whose searches are completed side by side in this process
+ParameterList = Sequence[DecodingParameters]
+Passes = Mapping[DecodingParameters, ParameterList]  # first pass -> parameters that share it
+Item = tuple[np.ndarray, ParameterList]
+BATCH = 64  # utterances whose searches are completed side by side in this process
 
 
-class Chosen(NamedTuple):
+class Hypothesis(NamedTuple):
     """Words of an utterance, and the CPU seconds of all that share its search."""
 
     parameters: DecodingParameters
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
 
 
 Results = Iterator[list[SearchResult]]  # of each utterance, by parameters
-Shown = Callable[[Results], Results]  # results passed through while their number is shown
+Progress = Callable[[Results], Results]  # results passed through while their number is shown
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Searches:
 
     methods: Mapping[str, SearchMethod]
 
-    def passes(self, parameters: Tried) -> Passes:
+    def passes(self, parameters: ParameterList) -> Passes:
         """Return the first passes of `parameters`; methods need not be open."""
         passes: dict[DecodingParameters, list[DecodingParameters]] = {}
         for each in parameters:
             passes.setdefault(self.methods[each.method].first_pass(each), []).append(each)
         return passes
 
-    def prepare(self, parameters: Tried) -> None:
+    def prepare(self, parameters: ParameterList) -> None:
         """Load what the first passes `parameters` read."""
         for name, method in self.methods.items():
             if own := [each for each in parameters if each.method == name]:
@@ -73,7 +73,9 @@ class Searches:
         check_returned(f"decode.methods = {parameters.method}", result, SearchResult)
         return result._replace(cpu_s=time.thread_time() - start_s)
 
-    def complete(self, found: list[list[SearchResult]], parameters: Tried, in_main: bool) -> list[list[SearchResult]]:
+    def complete(
+        self, found: list[list[SearchResult]], parameters: ParameterList, in_main: bool
+    ) -> list[list[SearchResult]]:
         """Complete the results of utterances by methods that do so in this process."""
         columns = []
         for column, each in zip(zip(*found, strict=True), parameters, strict=True):
@@ -86,14 +88,14 @@ class Searches:
             columns.append(column)
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def choose(self, found: Sequence[SearchResult], passes: Passes) -> Iterator[Chosen]:
+    def choose(self, found: Sequence[SearchResult], passes: Passes) -> Iterator[Hypothesis]:
         """Yield the words of an utterance by all parameters, from the result of each pass."""
         for result, sharing in zip(found, passes.values(), strict=True):
             start_s = time.process_time()
             words = self.methods[sharing[0].method].choose(result, sharing)
             cpu_s = result.cpu_s + time.process_time() - start_s
             for each, chosen in zip(sharing, words, strict=True):
-                yield Chosen(each, chosen, cpu_s)
+                yield Hypothesis(each, chosen, cpu_s)
 
 
 @dataclass
@@ -106,11 +108,11 @@ class Decoded:
     acoustic_cpu_s: float = 0.0
 
     @classmethod
-    def by(cls, parameters: Tried) -> Decoded:
+    def by(cls, parameters: ParameterList) -> Decoded:
         """Return an empty set, to be decoded by `parameters`."""
         return cls(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
 
-    def add_utterances(self, scored: Iterable[Scored], searches: Tried) -> Iterator[Item]:
+    def add_utterances(self, scored: Iterable[Scored], searches: ParameterList) -> Iterator[Item]:
         """Add the utterances of `scored`; yield the items for the searches."""
         for item in scored:
             self.begin(item.utterance, item.cpu_s)
@@ -121,7 +123,7 @@ class Decoded:
         self.utterances.append(utterance)
         self.acoustic_cpu_s += cpu_s
 
-    def add(self, chosen: Iterable[Chosen]) -> None:
+    def add(self, chosen: Iterable[Hypothesis]) -> None:
         """Add the result of the next utterance."""
         for parameters, words, cpu_s in chosen:
             self.words[parameters].append(words)
@@ -140,7 +142,7 @@ class LocalDecoder:
     settings: Decode
     kept: ScoreFile | None = None
 
-    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
+    def decode(self, reader: FeatureReader, parameters: ParameterList, what: str) -> Decoded:
         """Decode the set of `reader`; if scores are kept, always the same set."""
         total = len(reader.index)
         return self.search(
@@ -154,7 +156,7 @@ class LocalDecoder:
         scored = compute_scores(self.acoustic.model, reader, max_frames)
         return scored if self.kept is None else self.kept.record(scored)
 
-    def search(self, scored: Iterable[Scored], parameters: Tried, total: int, shown: Shown) -> Decoded:
+    def search(self, scored: Iterable[Scored], parameters: ParameterList, total: int, shown: Progress) -> Decoded:
         """Decode about `total` utterances with each of `parameters`.
 
         `shown` reports progress. Processes are forked first; torch gets the cores that they leave.
@@ -171,6 +173,6 @@ class LocalDecoder:
                 decoded.add(self.searches.choose(found, passes))
         return decoded
 
-    def _completed(self, results: Results, parameters: Tried) -> Results:
-        for some in pieces_of(results, TOGETHER):
+    def _completed(self, results: Results, parameters: ParameterList) -> Results:
+        for some in pieces_of(results, BATCH):
             yield from self.searches.complete(some, parameters, in_main=True)

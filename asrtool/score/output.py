@@ -19,7 +19,7 @@ from asrtool.score.tables import format_alignments, format_confusions, format_sp
 from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"
-OF_SET = f"*/{SCORE}"  # in the folder of a set
+SCORE_GLOB = f"*/{SCORE}"  # in the folder of a set
 
 
 def format_json(result: Result) -> str:
@@ -82,12 +82,12 @@ def score_all(
             f"{decode_dir}: no SET/METHOD.ctm for any of {', '.join(names)}", "run the decode stage first"
         )
     for name in names:
-        check_own(Path(out, name), [OF_SET])
+        check_own(Path(out, name), [SCORE_GLOB])
     results = {}
     for name in (name for name in names if hypotheses[name]):
         reference = Path(manifests, name)
         suffix = SUFFIX if is_of_utterances(reference / "ref.stm") else ".ctm"
-        with write_folder(Path(out, name), OF_SET) as folder:
+        with write_folder(Path(out, name), SCORE_GLOB) as folder:
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
                 hyp = ctm.with_suffix(suffix)
                 files = reference / "ref.stm", hyp, reference / "ref.glm"

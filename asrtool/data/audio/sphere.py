@@ -77,7 +77,7 @@ def check_sphere(path: Path) -> SphereHeader:
         )
     if found_bytes > header.data_bytes + PADDING_BYTES:
         raise AsrtoolError(
-            f"{path}: the header lies, it declares {header.data_bytes} bytes of samples, {found_bytes} are there",
+            f"{path}: longer than its header says, {header.data_bytes} bytes of samples, {found_bytes} are there",
             FRESH_COPY,
         )
     return header

@@ -48,7 +48,7 @@ class Sets:
         return [self.dev, *(item.name for item in self.test)]
 
 
-def with_pieces(features: Path, cut: Path | None, data: Data) -> Path:
+def training_features(features: Path, cut: Path | None, data: Data) -> Path:
     """Return the features to train on: the output of `asrtool cut` with data.cut_long."""
     return cut / "features" if cut and data.cut_long else features
 

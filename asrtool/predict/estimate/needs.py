@@ -21,7 +21,7 @@ from asrtool.train.derived_settings import aligner_settings, fit, hybrid_setting
 
 GIB = 2**30
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
-FULL_HOURS = 1753.0  # to train on, there
+FULL_HOURS = 1753.0  # to train on, of Switchboard and Fisher
 FULL_WORDS = FULL_HOURS * WORDS_AN_HOUR
 LEAST_GIB = 0.05  # of a process
 OPTIMIZER_STATES = {"adamw": 2}  # of each weight
@@ -31,8 +31,8 @@ PIECES_A_WORD = {60: 3.5, 250: 2.3, 500: 1.7, 1000: 1.3, 2000: 1.1}  # by tokeni
 ASSUMED_HZ = 16000  # if features.sampling_rate_hz follows from the data
 PROBED_S = 30.0  # of noise, whose features are computed
 UTTERANCE_S = 4.3  # mean length of Switchboard's: 260,000 in 313 hours in Kaldi's recipe
-LONGER = 1.25  # length in the mean over seconds to that over utterances, in the mini corpus
-NUM_WORDS = 45_000  # of their lexicon
+LENGTH_BIAS = 1.25  # length in the mean over seconds to that over utterances, in the mini corpus
+NUM_WORDS = 45_000  # of the lexicon of Switchboard and Fisher
 FEATURES_GIB = 0.28, 0.17 / FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
 SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
 INDEX_HOURS = 100.0  # above these the index of data.same_audio is thinned
@@ -68,7 +68,7 @@ class DataAmount:
     def speech(self, tokenizer: Tokenizer) -> Speech:
         """Return the length and tokens a second of a typical utterance."""
         tokens_a_s = self.words_an_hour / 3600 * tokens_a_word(tokenizer)
-        return Speech((self.utterance_s or UTTERANCE_S) * LONGER, tokens_a_s)
+        return Speech((self.utterance_s or UTTERANCE_S) * LENGTH_BIAS, tokens_a_s)
 
 
 @dataclass(frozen=True)

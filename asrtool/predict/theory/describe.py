@@ -39,7 +39,7 @@ class TheoryResult:
     num_steps: int
     times: str
     momentum: float = 0.0
-    measured: Measured | None = None  # where the constants were
+    measured: Measured | None = None  # source of the constants, if they were measured
 
     @functools.cached_property
     def in_rounds(self) -> Mixing | None:
@@ -170,7 +170,7 @@ def _mixing(found: TheoryResult) -> Iterator[str]:
     shown = {title: mixing for title, mixing in both.items() if mixing}
     yield _row("", *shown)
     if any(mixing.num_steps > 1 for mixing in shown.values()):
-        yield _row("steps that are one T", *(mixing.num_steps for mixing in shown.values()))
+        yield _row("steps a mixing matrix", *(mixing.num_steps for mixing in shown.values()))
     yield _row("second eigenvalue of E[T]", *(mixing.second_eigenvalue for mixing in shown.values()))
     yield _row("spectral gap of E[T]", *(mixing.gap for mixing in shown.values()))
     yield _row("rho, squared distance left", *(mixing.rate for mixing in shown.values()))
@@ -193,7 +193,7 @@ def _staleness(found: TheoryResult) -> Iterator[str]:
     system, speeds_N = found.system, found.system.speeds_N
     yield f"Staleness ({found.times} step times)" if system.asynchronous else "Staleness"
     if not system.asynchronous:
-        yield "  none: no weights change between a gradient and its update but as the rule says"
+        yield "  none: updates are synchronous"
         return
     yield _row("", "mean", "median", "99 %", "largest")
     slow = [i for i, speed in enumerate(speeds_N) if speed < speeds_N.max()][:MOST_SHOWN]
@@ -219,7 +219,7 @@ def _constants(found: TheoryResult) -> Iterator[str]:
         yield f"  {title}"
         for name, interval in vars(at).items():
             yield f"{_row('  ' + name, interval.value)}   {interval.low:.4g} to {interval.high:.4g}"
-    yield "  The larger ones count, since a bound needs them on the whole way; what lies between was not seen."
+    yield "  Bounds take the larger values; values in between were not measured."
 
 
 def _bounds(found: TheoryResult) -> Iterator[str]:

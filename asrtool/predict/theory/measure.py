@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asrtool.data.manifests.sets import with_pieces
+from asrtool.data.manifests.sets import training_features
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.models.objectives.topology import uses_tree
@@ -102,7 +102,7 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     """
     torch.manual_seed(config.train.seed)
     targets = work / "realign" if uses_tree(config.model.objective) else None
-    features = with_pieces(work / "features", work / "cut", config.data)
+    features = training_features(work / "features", work / "cut", config.data)
     components = build_components(features, work / "tokenizer", config, num_learners, targets=targets)
     start_P = weights_of(components.model)
     path, weights_P = read_weights(work, components)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asrtool.data.manifests.sets import with_pieces
+from asrtool.data.manifests.sets import training_features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.models.objectives.topology import uses_tree
@@ -137,7 +137,7 @@ def _train(
     import torch
 
     targets = work / "realign" if uses_tree(config.model.objective) else None
-    features = with_pieces(work / "features", work / "cut", config.data)
+    features = training_features(work / "features", work / "cut", config.data)
     begin = time.perf_counter()
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(out, FINAL) as folder, contextlib.ExitStack() as stack:

@@ -179,7 +179,7 @@ def decode(num_jobs: int) -> Decoded:
 def test_searches_are_completed_side_by_side_where_the_method_says(
     num_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder, "TOGETHER", 10)
+    monkeypatch.setattr(decoder, "BATCH", 10)
     found = decode(num_jobs)
     there, here, plain = ([[int(word.text) for word in words] for words in found.words[each]] for each in TRIED)
     assert [row[0] for row in there] == [row[0] for row in here] == [row[0] for row in plain] == list(range(NUM))
