@@ -94,6 +94,7 @@ def private_slurm(folder: Path) -> Iterator[Path]:
                 time.sleep(0.1)
             yield folder
         finally:
+            subprocess.run(["scancel", "--user", str(os.getuid())], capture_output=True)  # what a failed test has left
             for path in (*folder.glob("n*.pid"), folder / "slurmctld.pid", folder / "munged.pid"):
                 _kill(signal.SIGTERM, path.read_text() if path.exists() else "")
 
