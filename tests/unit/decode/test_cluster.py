@@ -115,7 +115,7 @@ def test_workers_find_what_processes_find(cluster: Cluster, work: Path, tmp_path
         words = ("--tuning", out / "tune" / "tuning.json")
         run(work, decode, work / "features", out / "decode", *words, executor=executor)
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*") if path.is_file())
-    assert len(files) == 2 + 2 * 2 * 4 + 1 + 2  # with marks of both folders
+    assert len(files) == 2 + 2 * 3 * 4 + 1 + 2  # with marks of both folders
     assert files == sorted(
         path.relative_to(tmp_path / "there") for path in (tmp_path / "there").rglob("*") if path.is_file()
     )
