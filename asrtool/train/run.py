@@ -177,10 +177,8 @@ def train(job: Job) -> None:
 
 def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
     """Return how many processes train here, each on the devices of `num_stages`."""
-    if distributed.strategy.name == "single":
-        return 1
-    if distributed.num_learners:
-        return distributed.num_learners
+    if distributed.num_learners or distributed.strategy.name == "single":
+        return distributed.num_learners or 1
     num_gpus = _count_gpus()
     return max(1, num_gpus // num_stages) if num_gpus else os.cpu_count() or 1
 

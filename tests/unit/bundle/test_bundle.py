@@ -20,7 +20,7 @@ import asrtool
 from asrtool.bundle.archive import open_archive
 from asrtool.bundle.export import _fewer, export_bundle
 from asrtool.bundle.info import describe_file
-from asrtool.bundle.trained import Trained, dev_errors, open_trained, part_of
+from asrtool.bundle.trained import TrainedRecogniser, dev_errors, open_trained, part_of
 from asrtool.cli.main import cli
 from asrtool.cli.options import MODEL_FILE, TOKENIZER
 from asrtool.errors import AsrtoolError
@@ -213,7 +213,7 @@ def test_the_best_method_has_the_fewest_errors_and_of_equals_is_the_last(tmp_pat
     (tmp_path / "tune" / "tuning.tsv").write_text(table)
     assert dev_errors(tmp_path) == {"greedy": 9.0, "beam": 4.0, "graph": 4.0}
     methods = tuple(Choice.of("search", name) for name in ("greedy", "beam", "graph"))
-    trained = Trained(tmp_path, tmp_path, Config(decode=Decode(methods=methods)))
+    trained = TrainedRecogniser(tmp_path, tmp_path, Config(decode=Decode(methods=methods)))
     assert trained.best_method() == "graph"
     (tmp_path / "tune" / "tuning.tsv").unlink()
     assert trained.best_method() == "greedy"

@@ -129,7 +129,8 @@ def start(here: Path) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
 
         def begin(*words: object) -> subprocess.Popen[str]:
-            line = [ASRTOOL, "train", *words, "--launch", "kubernetes"]
+            strategy = ["--strategy", "adpsgd-random"]
+            line = [ASRTOOL, "train", *words[:3], *strategy, *words[3:], "--launch", "kubernetes"]
             for name, value in {"image": "i", "claim": "c", "mount": here, "nodes": 2}.items():
                 line += ["--set", f"launch.kubernetes.{name}={value}"]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

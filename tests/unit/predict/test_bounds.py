@@ -68,8 +68,8 @@ def test_gradients_are_taken_as_near_the_mean_as_the_proof_of_theorem_2_says(nam
     assert isinstance(bound, Bound)
     rate, num = of_largest * bound.largest_rate, 3000
     apart, squares = distances_of_gradients(steps_of(system, beta, rate, in_rounds=False), system.num_replicas, num)
-    by_noise = rate**2 * CONSTANTS.noise * num * bound.named["A"]
-    by_gradients = rate**2 * bound.named["B"] * beta**2 * squares
+    by_noise = rate**2 * CONSTANTS.noise * num * bound.symbols["A"]
+    by_gradients = rate**2 * bound.symbols["B"] * beta**2 * squares
     assert apart <= by_noise + by_gradients
     assert of_largest == 1 or by_gradients < apart
     assert bound.extra * rate**2 * num == pytest.approx(beta**2 * by_noise)
@@ -83,7 +83,7 @@ def test_gradients_are_as_stale_as_the_proof_of_theorem_3_says(of_largest: float
     rate = of_largest * bound.largest_rate
     apart, squares = distances_of_gradients(steps_of(system, beta, rate, in_rounds=False), 1, num)
     by_noise = bound.extra * rate**2 / beta**2 * num
-    by_gradients = 2 * rate**2 * 5 * bound.named["tau"] * beta**2 * squares
+    by_gradients = 2 * rate**2 * 5 * bound.symbols["tau"] * beta**2 * squares
     assert 0.4 * by_noise < apart <= by_noise + by_gradients
 
 
@@ -114,10 +114,10 @@ def test_theorem_1_has_the_constants_of_the_page() -> None:
 
 def test_theorem_2_has_the_constants_of_the_page() -> None:
     bound = bounds("adpsgd-fixed", 4)[1]
-    assert bound.named["rho of a step"] == pytest.approx(1 - 4 / 9 / 4 * 2)
+    assert bound.symbols["rho of a step"] == pytest.approx(1 - 4 / 9 / 4 * 2)
     one = 1 - math.sqrt(1 - 2 / 9)
     a, b = 1 / one + 2 + 1, 1 / one**2 + 4 + 3
-    assert (bound.named["A"], bound.named["B"], bound.named["tau"]) == pytest.approx((a, b, 3))
+    assert (bound.symbols["A"], bound.symbols["B"], bound.symbols["tau"]) == pytest.approx((a, b, 3))
     x = bound.largest_rate * 3
     assert b * x**2 + x / 4 == pytest.approx(1)
     assert bound.terms(0.01, 100) == pytest.approx({"start": 40, "noise": 0.015, "extra": 1e-4 * 9 * 2 * a})
@@ -172,7 +172,7 @@ def test_of_a_persons_own_ring_any_order_may_come() -> None:
     own, unknown = bounds_of(system_of("adpsgd", 8, ring="systems:turning_ring"), CONSTANTS, "constant")
     assert isinstance(own, Bound)
     assert isinstance(unknown, str)
-    assert own.named["rho"] == pytest.approx(bounds("adpsgd-fixed", 8)[0].named["rho"])
+    assert own.symbols["rho"] == pytest.approx(bounds("adpsgd-fixed", 8)[0].symbols["rho"])
 
 
 def test_without_noise_more_learners_do_not_help() -> None:

@@ -108,7 +108,7 @@ def test_a_figure_is_drawn_and_is_the_same_each_time(name: str, settings: dict[s
         (["--slow", "9:2"], "choose 0 to 3"),
         (["--slow", "1"], "RANK:FACTOR"),
         (["--strategy", "adpsgd-fixd"], "adpsgd-fixed"),
-        (["--strategy", "single"], "choose another --strategy"),
+        (["--strategy", "single"], "choose another strategy"),
         (["--strategy", "h-adpsgd", "--set", "distributed.h-adpsgd.node_size=3"], "choose one of 1, 2, 4"),
         (["--constant", "beta=1"], "smoothness, noise, between, start"),
         (["--constant", "smoothness=0"], "X above 0"),
