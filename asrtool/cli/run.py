@@ -25,6 +25,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.toml_files import OVERRIDE
 
 if TYPE_CHECKING:
+    from asrtool.recipe.state import Run
     from asrtool.settings.documentation import Setting, Table
 
 OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --set paths.own_test=DIR --work exp"
@@ -112,7 +113,7 @@ def run(
     """
     from asrtool.data.manifests.manifest import audio_files_below
     from asrtool.recipe.check import check_recipe
-    from asrtool.recipe.plan import choose_stages, format_commands, format_outcome, format_states
+    from asrtool.recipe.plan import choose_stages, format_commands, format_states
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
     from asrtool.recipe.request import Request, continue_work
     from asrtool.recipe.state import Run
@@ -143,12 +144,17 @@ def run(
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:
-        from asrtool.bundle.archive import refuse_trained
-        from asrtool.recipe.engine import run_stages  # not needed, and half the time, for --list
+        click.echo(_run(this_run, chosen, force))
 
-        refuse_trained("train.init_model", this_run.config.train.init_model)
-        ran = run_stages(this_run, chosen, force)
-        click.echo(format_outcome(this_run, chosen, ran))
+
+def _run(this_run: Run, chosen: range, force: bool) -> str:
+    """Run the chosen stages; return the outcome."""
+    from asrtool.bundle.archive import refuse_trained
+    from asrtool.recipe.engine import run_stages  # not needed, and half the time, for --list
+    from asrtool.recipe.plan import format_outcome
+
+    refuse_trained("train.init_model", this_run.config.train.init_model)
+    return format_outcome(this_run, chosen, run_stages(this_run, chosen, force))
 
 
 def find_entry(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from asrtool.recipe.stage import Line, Stage
 from asrtool.settings.config import SECTIONS, Config, to_table
 from asrtool.settings.schema import SEARCHED
 
-# What search methods read; a stage whose folder no chosen method needs is off, and its folder is ignored.
+# Folders that search methods read. The stage of a folder is off if no chosen method reads it.
 SEARCH_OPTIONS = " ".join([*(f"--{name} {{work}}/{name}" for name in SEARCHED), "--config {config}"])
 
 CORPUS = Stage(

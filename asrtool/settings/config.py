@@ -121,7 +121,7 @@ def check_conflicts(config: Config) -> None:
 
 
 def check_parts(parts: Iterable[Any], config: Config) -> None:
-    """Check `parts` of settings, where they can be, against others of `config`."""
+    """Check each of `parts` that has a method `check` against the rest of `config`."""
     try:
         for part in parts:
             if hasattr(part, "check"):

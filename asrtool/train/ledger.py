@@ -1,7 +1,7 @@
 """Ledger of a training: the batches that are in the weights.
 
 - `Assigned`: batches assigned to a learner and not yet trained, in `learners/R.assigned`, read if it is lost
-- `TrainedBatches`: step records -> the batches that a learner has trained, or nobody has
+- `TrainedBatches`: batches that a learner has trained, read from step records; `find_missing`: untrained batches
 - `Ledger`: trained batches -> the place of a checkpoint, and earlier batches that are not in it, since
   asynchronous learners train the batches of an epoch in no order
 

@@ -1,4 +1,4 @@
-"""Where compiled code is kept, and when it is used again."""
+"""Cache of compiled functions: its folder, and when it becomes stale."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Modules of which one calls the other, and an empty cache of the user."""
+    """Two modules, one of which calls the other, and an empty user cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write(tmp_path, "terms", "STEP = 1\ndef term(i):\n    return STEP * i\n")

@@ -134,7 +134,7 @@ class ProcessPool:
         num_jobs: int,
         around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
-        """Start the processes, each of which works inside `around()`."""
+        """Start the processes; each enters the context `around()` first."""
         self._context, self._work, self._around, self._num_jobs = context, work, around, num_jobs
         self._processes: list[Any] = []
         self._idle: queue.SimpleQueue[tuple[Any, Connection] | None] = queue.SimpleQueue()  # None at the end

@@ -207,7 +207,7 @@ class WorkQueue:
     def assign_lost_batches(self) -> Iterator[Assignment]:
         """Yield, after all of `assign` is trained, the batches that others leave.
 
-        Those of an epoch of which this learner has no round are trained behind all cuts before that epoch.
+        If this learner has no round of their epoch, it passes all cuts first.
         """
         if self.lost_batches and not self.leaves:
             for left in self.lost_batches.wait(self.stopped, self._sync_group):

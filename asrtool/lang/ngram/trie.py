@@ -101,7 +101,7 @@ def with_weights(model: Trie) -> Trie:
         if level is not None:
             left = 1 - sums(level, level.prob, len(weights))
             left_below = 1 - sums(level, lower.prob[level.suffix], len(weights))
-            # Where every word is known nothing is left to distribute, and any weight will do.
+            # If every word is known, no probability is left for the backoff, and its weight is not used.
             some = (np.bincount(level.parent, minlength=len(weights)) > 0) & (left_below > ROUNDING)
             weights[some] = np.maximum(left[some], NEVER) / left_below[some]
         levels.append(dataclasses.replace(lower, backoff=weights))
