@@ -39,6 +39,7 @@ WATCH_S = 0.1  # while the learner trains
 END_S = 60.0  # for a supervisor to end its learner
 RETURN_S = 300.0  # for a host that was cut off to reach the store again
 NUM_RETURNS = 10  # of a learner
+NODE_LOST = "lost another learner of its node"
 NONE = -1  # in place of a number, if a learner ended before it had one
 
 
@@ -52,7 +53,7 @@ def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
     """Report that with learner `rank` the others of its `node` are lost."""
     for other in node:
         if other != rank:
-            report_lost(out, other, f"lost learner {rank} of its node")
+            report_lost(out, other, NODE_LOST)
 
 
 def why_lost(out: Path, rank: int) -> str:
@@ -245,14 +246,14 @@ def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
     """Return how the child ended with `code`, if others may train on; else ''.
 
     They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as
-    well: the same error would come to them. A child that lost others of its node is lost with the
-    node.
+    well: the same error would come to them. A child that lost another of its node is lost with the
+    node, whether its supervisor sees that first or the one of the other.
     """
     if not _lock_path(out, rank).exists():
         return ""
     if code < 0 and -code not in STOPS:
         return f"was ended by {signal.Signals(-code).name}"
-    return "lost the others of its node" if code == LOST and (in_node or lost_path(out, rank).exists()) else ""
+    return NODE_LOST if code == LOST and (in_node or lost_path(out, rank).exists()) else ""
 
 
 def _signal_for_child(number: int, launcher: int) -> int:

@@ -110,7 +110,7 @@ def test_learners_of_several_machines_alone_exit_if_the_store_no_longer_answers(
         answered.set()
 
 
-NODE_LOST = {2: KILLED, 3: "lost learner 2 of its node"}
+NODE_LOST = {2: KILLED, 3: "lost another learner of its node"}
 ON_HOSTS = {0: "h1", 1: "h1", 2: "h1", 3: "h2"}  # learner 0 is on the host of those that are lost
 
 

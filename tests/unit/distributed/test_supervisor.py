@@ -88,7 +88,7 @@ def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
         (WAITS, (1,), True, 0, KILLED),
         (WAITS, (1,), False, -signal.SIGKILL, KILLED),
         (WAITS, (0, 1, 2), True, 0, KILLED),
-        (LOSES, (0, 1, 2), True, 0, "lost the others of its node"),
+        (LOSES, (0, 1, 2), True, 0, "lost another learner of its node"),
     ],
 )
 def test_the_supervisor_of_a_lost_learner_stays_while_others_train_and_ends_by_whether_they_finish(
@@ -104,7 +104,7 @@ def test_the_supervisor_of_a_lost_learner_stays_while_others_train_and_ends_by_w
         for rank in (1, *others):
             wait_until(lambda rank=rank: why_lost(tmp_path, rank))
         assert why_lost(tmp_path, 1) == why
-        assert all(why_lost(tmp_path, rank) == "lost learner 1 of its node" for rank in others)
+        assert all(why_lost(tmp_path, rank) == "lost another learner of its node" for rank in others)
         assert why_lost(tmp_path, 3) == ""
         time.sleep(0.6)  # more than between two looks
         assert supervisor.poll() is None

@@ -34,7 +34,7 @@ KILLED = "was ended by SIGKILL"
         pytest.param("adpsgd-random", 2, {0: KILLED}, id="first"),
         pytest.param("adpsgd-random", 3, {0: KILLED, 1: KILLED}, id="two"),
         # One that is lost takes the other of its node with it, which waits for it.
-        pytest.param("h-adpsgd", 4, {3: KILLED, 2: "lost learner 3 of its node"}, id="node"),
+        pytest.param("h-adpsgd", 4, {3: KILLED, 2: "lost another learner of its node"}, id="node"),
         # Its batches are assigned again however soon the others have trained theirs.
         pytest.param("adpsgd-random", 3, {1: SILENT}, id="silent"),
     ],
