@@ -50,6 +50,7 @@ setup(
         "tensorboard>=2.14",
         "pyzmq>=26.4",
         "matplotlib>=3.8",
+        "pillow>=10",  # which matplotlib needs as well
         "jinja2>=3.1",  # which torch needs as well
         "pyyaml>=5.3",  # which lhotse needs as well
         "lhotse>=1.33,<2",

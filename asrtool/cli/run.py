@@ -127,8 +127,8 @@ def run(
     if request == asked == Request(None, (), []) and loaded.folder != Path.cwd():
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
-    places = short_settings({"executor": executor, "launch": launch})
-    settings = load_settings(loaded, request.configs, [*request.overrides, *places])
+    chosen_places = short_settings({"executor": executor, "launch": launch})
+    settings = load_settings(loaded, request.configs, [*request.overrides, *chosen_places])
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
         click.echo(checked)

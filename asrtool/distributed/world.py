@@ -148,9 +148,9 @@ class World:
     def _connect(self, part: World, groups: Sequence[Sequence[int]]) -> None:
         """Connect the learners of `part`; all learners make all groups that have members."""
         for ranks in groups:
-            places = [place for place, rank in enumerate(self.ranks or range(self.size)) if rank in ranks]
-            if self.size > 1 and places:
-                group = collectives.new_group(places, timeout=COLLECTIVE_TIMEOUT)
+            members = [member for member, rank in enumerate(self.ranks or range(self.size)) if rank in ranks]
+            if self.size > 1 and members:
+                group = collectives.new_group(members, timeout=COLLECTIVE_TIMEOUT)
                 part.group = group if self.rank in ranks else part.group
 
 

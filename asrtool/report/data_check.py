@@ -86,7 +86,7 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
             "silence instead of speech",
             "leave them out",
             lambda each: f"{each.speech_db:.0f} dB",
-            lambda each: not _is_heard(each),
+            lambda each: not _is_audible(each),
         ),
         (
             "more text than fits the audio",
@@ -110,13 +110,13 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
             "noise near the level of speech",
             "expect more errors there; with augment.noise_dir a model gets used to it",
             lambda each: f"{each.speech_db - each.noise_db:.0f} dB above it",
-            lambda each: _is_heard(each) and each.speech_db - each.noise_db < SNR_DB,
+            lambda each: _is_audible(each) and each.speech_db - each.noise_db < SNR_DB,
         ),
         (
             "very quiet",
             "features are normalised, so this is only bad where noise is as loud",
             lambda each: f"{each.speech_db:.0f} dB",
-            lambda each: _is_heard(each) and each.speech_db < QUIET_DB,
+            lambda each: _is_audible(each) and each.speech_db < QUIET_DB,
         ),
         (
             f"shorter than {SHORT_S:g} s",
@@ -130,7 +130,7 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
             yield Finding(what, len(found), len(measured), f"{found[0].id}: {describe(found[0])}", advice)
 
 
-def _is_heard(each: Measures) -> bool:
+def _is_audible(each: Measures) -> bool:
     return each.speech_db > SILENT_DB
 
 
@@ -163,7 +163,7 @@ def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
         advice = "features.resample = true, as recipes/own has it, brings all to one rate"
         yield Finding(what, len(others), len(measured), example, advice)
     for rate_hz in sorted(rates):
-        of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_heard(each)]
+        of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_audible(each)]
         if not of_rate:
             continue
         band_hz = float(np.median([each.bandwidth_hz for each in of_rate]))

@@ -93,12 +93,12 @@ def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
         for method, chosen in decoding["methods"].items()
     }
-    heard = [experiment.manifests[name] for name in (experiment.sets.train, PIECES) if name in experiment.manifests]
+    trained = [experiment.manifests[name] for name in (experiment.sets.train, PIECES) if name in experiment.manifests]
     return [
         ("commit", commit()),
         ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
-        ("speech trained on", f"{sum(of['speech_hours'] for of in heard):.2f} h, before speed perturbation"),
+        ("speech trained on", f"{sum(of['speech_hours'] for of in trained):.2f} h, before speed perturbation"),
         (
             "training",
             f"{training['num_steps']:,} steps, {training['num_samples']:,} utterances, {training['seconds']:,.0f} s",

@@ -166,9 +166,9 @@ def draw_speakers(figure: Figure, systems: Sequence[System]) -> None:
     axes = figure.subplots()
     for system in systems:
         rates = speaker_rates(system)
-        places = np.unique(np.linspace(0, len(rates) - 1, min(len(rates), MAX_POINTS)).round().astype(int))
+        shown = np.unique(np.linspace(0, len(rates) - 1, min(len(rates), MAX_POINTS)).round().astype(int))
         marker = "." if len(rates) <= MAX_POINTS else ""
-        axes.plot(places + 1, [rates[place] for place in places], marker=marker, label=short(system.name))
+        axes.plot(shown + 1, [rates[rank] for rank in shown], marker=marker, label=short(system.name))
     axes.set(xlabel="speakers, from the lowest rate to the highest", ylabel="word error rate, %")
     axes.set_ylim(bottom=0)
     axes.locator_params("x", integer=True)

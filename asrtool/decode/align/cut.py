@@ -69,10 +69,10 @@ def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) ->
                     candidates.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
         if candidates:
             best[end] = min(candidates)
-    places = [len(words)] if len(words) in best else []
-    while places and places[-1]:
-        places.append(best[places[-1]][2])
-    spans = itertools.pairwise(reversed(places))
+    ends = [len(words)] if len(words) in best else []
+    while ends and ends[-1]:
+        ends.append(best[ends[-1]][2])
+    spans = itertools.pairwise(reversed(ends))
     return [Piece(*_span(words, i, j, duration_s), " ".join(word.text for word in words[i:j])) for i, j in spans]
 
 

@@ -151,11 +151,11 @@ class AttentionSearch(ModelSearch):
 
         A token is in the row of most attention, never before the previous token.
         """
-        placed: list[Span] = []
+        moved: list[Span] = []
         for token, row, _, log_prob in spans:
-            row = max(row, placed[-1][1] if placed else 0)
-            placed.append((token, row, row + 1, log_prob))
-        return super().words_of(placed, num_rows)
+            row = max(row, moved[-1][1] if moved else 0)
+            moved.append((token, row, row + 1, log_prob))
+        return super().words_of(moved, num_rows)
 
 
 class Greedy(AttentionSearch):

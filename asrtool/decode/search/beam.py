@@ -25,7 +25,7 @@ FIRST_NODES = 4096  # room for so many at first
 # A prefix. Node 0 is the root, and stands for none among children and siblings. `lm` is as Prefix.lm; `blank` and
 # `spoken` are p of paths that end in blank, and in `token`, 0 outside the beam.
 NODE = np.dtype(
-    [(name, np.int64) for name in ("parent", "token", "child", "sibling", "state", "beginning", "unpaid")]
+    [(name, np.int64) for name in ("parent", "token", "child", "sibling", "state", "prefix", "unpaid")]
     + [(name, np.float64) for name in ("lm", "blank", "spoken")]
 )
 # A prefix after a frame: its score and its next `blank` and `spoken`.
@@ -68,7 +68,7 @@ def _search(
     num_rows, num_tokens = log_probs_TV.shape
     nodes: Any = np.zeros(FIRST_NODES, NODE)
     nodes[0].token, nodes[0].blank = blank, 1.0
-    nodes[0].state, nodes[0].beginning, nodes[0].unpaid = start
+    nodes[0].state, nodes[0].prefix, nodes[0].unpaid = start
     beam: Any = np.zeros(1, np.int64)
     num_nodes = len(beam)
     best = np.empty(int(weights.beam))
@@ -102,7 +102,7 @@ def _search(
     highest, found = -math.inf, 0
     for node in beam:
         last = nodes[node]
-        known = last.state, last.beginning, last.unpaid
+        known = last.state, last.prefix, last.unpaid
         end = weights.lm_weight * end_sentence(language, known, weights.word_penalty)
         score = math.log(last.blank + last.spoken) + log_scale + last.lm + end
         if score > highest:
@@ -174,10 +174,10 @@ def _grow(
                 place = nodes[place].sibling
             child = nodes[place or num_nodes]
             if place == 0:
-                known = node.state, node.beginning, node.unpaid
+                known = node.state, node.prefix, node.unpaid
                 log_prob, known = read_token(language, known, token, weights.word_penalty)
                 child.parent, child.token, child.sibling = number, token, node.child
-                child.state, child.beginning, child.unpaid = known
+                child.state, child.prefix, child.unpaid = known
                 child.lm = node.lm + weights.lm_weight * log_prob
                 node.child = place = num_nodes
                 num_nodes += 1

@@ -22,9 +22,9 @@ from asrtool.lang.ngram.model import NgramLm, NgramTables, find_key, score_word
 from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
 
-NO_BEGINNING = -1
+NO_PREFIX = -1
 # State of the language model after a token: its state after the last closed word; the number of the open word's text,
-# where 0 is the empty text and NO_BEGINNING is a text with which no vocabulary word begins; the number of the pieces of
+# where 0 is the empty text and NO_PREFIX is a text with which no vocabulary word begins; the number of the pieces of
 # the open word, while it may become a word of the vocabulary.
 Known = tuple[int, int, int]
 MAX_REMEMBERED = 20_000  # added tokens kept, about 8 MB
@@ -59,16 +59,16 @@ Node = TypeVar("Node", bound=Prefix)
 
 
 class Language(NamedTuple):
-    """N-grams, beginnings of words and marks of tokens, as searches read them.
+    """N-grams, prefixes of words and marks of tokens, as searches read them.
 
-    By token: whether it opens a word. By beginning: the number, in the n-gram, of the word that it is if it ends
-    there, and whether it is one of the vocabulary; NO_BEGINNING comes last.
+    By token: whether it opens a word. By prefix: the number, in the n-gram, of the word that it is if it ends
+    there, and whether it is one of the vocabulary; NO_PREFIX comes last.
     """
 
     ngrams: NgramTables
     opens: np.ndarray
-    keys: np.ndarray  # rising: beginning * number of tokens + token, where
-    longer: np.ndarray  # this beginning follows
+    keys: np.ndarray  # rising: prefix * number of tokens + token, where
+    longer: np.ndarray  # this prefix follows
     word: np.ndarray
     is_word: np.ndarray
     log_piece: float  # of a uniform draw
@@ -77,28 +77,28 @@ class Language(NamedTuple):
 
 def read_token(language: Language, known: Known, token: int, word_penalty: float) -> tuple[float, Known]:
     """Return the gain of ln p by a token, and what is known after it."""
-    log_prob, (state, beginning, unpaid) = 0.0, known
+    log_prob, (state, prefix, unpaid) = 0.0, known
     if language.opens[token]:
         log_prob, state = close_word(language, known, word_penalty)
-        beginning, unpaid = 0, 0
+        prefix, unpaid = 0, 0
     unpaid += 1
-    if beginning != NO_BEGINNING:
-        at = find_key(language.keys, beginning * len(language.opens) + token)
-        beginning = int(language.longer[at]) if at >= 0 else NO_BEGINNING
-    if beginning == NO_BEGINNING:
+    if prefix != NO_PREFIX:
+        at = find_key(language.keys, prefix * len(language.opens) + token)
+        prefix = int(language.longer[at]) if at >= 0 else NO_PREFIX
+    if prefix == NO_PREFIX:
         log_prob += unpaid * language.log_piece
         unpaid = 0
-    return log_prob, (state, beginning, unpaid)
+    return log_prob, (state, prefix, unpaid)
 
 
 def close_word(language: Language, known: Known, word_penalty: float) -> tuple[float, int]:
     """Return ln p of the open word minus its penalty, and the state after it."""
-    state, beginning, unpaid = known
-    if beginning == 0:
+    state, prefix, unpaid = known
+    if prefix == 0:
         return 0.0, state
-    log_prob, state = score_word(language.ngrams, state, language.word[beginning])
+    log_prob, state = score_word(language.ngrams, state, language.word[prefix])
     log_prob -= word_penalty
-    if not language.is_word[beginning]:
+    if not language.is_word[prefix]:
         log_prob += unpaid * language.log_piece
     return log_prob, state
 
@@ -116,27 +116,27 @@ class PrefixTree:
         self.start: Known = lm.start(), 0, 0
         opens = np.array([opens_word(piece) for piece in pieces])
         encoded = {word.encode() for word in words}
-        beginnings = sorted({b"", *(word[:length] for word in encoded for length in range(len(word) + 1))})
-        number = {text: i for i, text in enumerate(beginnings)}
+        prefixes = sorted({b"", *(word[:length] for word in encoded for length in range(len(word) + 1))})
+        number = {text: i for i, text in enumerate(prefixes)}
         tokens_of = defaultdict(list)
         for token, piece in enumerate(pieces):
             tokens_of[written(piece)].append(token)
         longest = max(map(len, tokens_of))
         longer = {
             number[text[:cut]] * len(pieces) + token: i
-            for i, text in enumerate(beginnings)
+            for i, text in enumerate(prefixes)
             for cut in range(max(0, len(text) - longest), len(text) + 1)
             for token in tokens_of.get(text[cut:], ())
             if not (cut and opens[token])
         }
-        words_of = [*(lm.number(text.decode(errors="replace")) for text in beginnings), lm.number("")]
+        words_of = [*(lm.number(text.decode(errors="replace")) for text in prefixes), lm.number("")]
         self.language = Language(
             lm.tables,
             opens,
             np.array(sorted(longer), np.int64),
             np.array([longer[key] for key in sorted(longer)], np.int64),
             np.array(words_of),
-            np.array([*(text in encoded for text in beginnings), False]),
+            np.array([*(text in encoded for text in prefixes), False]),
             -math.log(len(pieces)),
             lm.number(EOS),
         )

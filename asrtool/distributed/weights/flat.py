@@ -109,8 +109,8 @@ class Buffer:
 def buffers_of(model: nn.Module) -> list[Buffer]:
     """List the buffers in the `state_dict` of `model`, in its order."""
     saved = model.state_dict().keys()
-    places = [key.rpartition(".") for key, _ in model.named_buffers() if key in saved]
-    return [Buffer(model.get_submodule(owner), name) for owner, _, name in places]
+    names = [key.rpartition(".") for key, _ in model.named_buffers() if key in saved]
+    return [Buffer(model.get_submodule(owner), name) for owner, _, name in names]
 
 
 def float_buffers(model: nn.Module) -> list[Buffer]:

@@ -47,11 +47,11 @@ class Tree:
         return self._of_leaves(np.arange(self.leaves_VV2.shape[1])[:, None])
 
     @cached_property
-    def places_L(self) -> np.ndarray:
+    def positions_L(self) -> np.ndarray:
         """The place of each leaf; silence is all further rows, so it begins no token."""
-        places_L = self._of_leaves(np.arange(2))
-        places_L[SILENCE] = FURTHER
-        return places_L
+        positions_L = self._of_leaves(np.arange(2))
+        positions_L[SILENCE] = FURTHER
+        return positions_L
 
     @cached_property
     def log_priors_L(self) -> np.ndarray:
@@ -68,8 +68,8 @@ class Tree:
         `segments_S2` are tokens and the frames they begin at, of which the first is 0; a row stands for `subsampling`
         frames.
         """
-        lefts_R, tokens_R, places_R = contexts(segments_S2, num_rows, subsampling)
-        return self.leaves_VV2[lefts_R, tokens_R, places_R].astype(np.int64)
+        lefts_R, tokens_R, positions_R = contexts(segments_S2, num_rows, subsampling)
+        return self.leaves_VV2[lefts_R, tokens_R, positions_R].astype(np.int64)
 
     def is_same(self, other: Tree) -> bool:
         """Return whether both trees have the same pdfs."""
@@ -106,10 +106,10 @@ def contexts(segments_S2: np.ndarray, num_rows: int, subsampling: int) -> tuple[
     segment_R = np.searchsorted(begins_S, middle_R, side="right") - 1
     tokens_R = tokens_S[segment_R]
     lefts_R = np.concatenate([[SILENCE], tokens_S])[segment_R]
-    places_R = np.where(np.diff(segment_R, prepend=-1) > 0, FIRST, FURTHER)
+    positions_R = np.where(np.diff(segment_R, prepend=-1) > 0, FIRST, FURTHER)
     is_silence_R = tokens_R == SILENCE
-    lefts_R[is_silence_R], places_R[is_silence_R] = SILENCE, FURTHER
-    return lefts_R, tokens_R, places_R
+    lefts_R[is_silence_R], positions_R[is_silence_R] = SILENCE, FURTHER
+    return lefts_R, tokens_R, positions_R
 
 
 MIN_VARIANCE = 1e-3  # of a feature

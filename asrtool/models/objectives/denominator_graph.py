@@ -89,9 +89,9 @@ def chain_of(leaves_R: np.ndarray, tree: Tree) -> Chain:
 
     The first row always begins a token.
     """
-    tokens_R, places_R = tree.tokens_L[leaves_R], tree.places_L[leaves_R]
+    tokens_R, positions_R = tree.tokens_L[leaves_R], tree.positions_L[leaves_R]
     begins = np.diff(tokens_R, prepend=-1) != 0
-    begins |= (places_R == FIRST) & (tokens_R != SILENCE)
+    begins |= (positions_R == FIRST) & (tokens_R != SILENCE)
     begins_I = np.flatnonzero(begins)
     tokens_I = tokens_R[begins_I]
     lefts_I = np.concatenate([[SILENCE], tokens_I[:-1]])

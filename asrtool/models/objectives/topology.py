@@ -211,13 +211,13 @@ class LeafTopology(Topology):
 
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
         """Return the tokens of a path with their rows and highest log posterior."""
-        tokens_L, places_L = self.tree.tokens_L, self.tree.places_L
+        tokens_L, positions_L = self.tree.tokens_L, self.tree.positions_L
         spans: list[Span] = []
         last = SILENCE
         for r, leaf in enumerate(path):
             token = int(tokens_L[leaf])
             score = float(scores_TV[r, leaf]) + self.scaled_priors_L[leaf]
-            if token != SILENCE and (places_L[leaf] == FIRST or token != last):
+            if token != SILENCE and (positions_L[leaf] == FIRST or token != last):
                 spans.append((token, r, r + 1, score))
             elif token != SILENCE:
                 _, begin, _, peak = spans[-1]

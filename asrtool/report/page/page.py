@@ -18,7 +18,7 @@ from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
 from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
-from asrtool.report.page.worst_utterances import describe_pairs, read_clip, worst_cards
+from asrtool.report.page.worst_utterances import describe_pairs, read_clip, worst_utterances
 from asrtool.report.rates import (
     PUBLISHED,
     caution,
@@ -85,7 +85,7 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
         "plots": _overlaid(experiments) if several else [],
         "settings": setting_table(experiments) if several else None,
         "chance": CHANCE,
-        "has_audio": any(card.clip for part in sets for card in part["cards"]),
+        "has_audio": any(each.clip for part in sets for each in part["worst"]),
     }
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     return (
@@ -126,7 +126,7 @@ def _picture(name: str, title: str, draw: Callable[..., None], describe: Callabl
 def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> Part:
     systems = systems_on(name, experiments)
     first = systems[0]
-    cards, num_utterances = worst_cards(systems)
+    worst, num_utterances = worst_utterances(systems)
     title = first.experiment.title(name)
     return {
         "name": name,
@@ -141,7 +141,7 @@ def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> 
         "speakers": speaker_table(systems),
         "confusions": confusion_table(systems),
         "plots": _plots_of_set(name, f"set{number}", systems, experiments),
-        "cards": cards,
+        "worst": worst,
         "num_utterances": num_utterances,
     }
 
@@ -170,14 +170,14 @@ def _with_clips(sets: Sequence[Part], experiments: Sequence[Experiment], num_cli
     for part in sets:
         owner = next(each for each in experiments if part["name"] in each.scores)
         clips = Clips(owner.work / "manifests" / part["name"])
-        cards = []
-        for number, card in enumerate(part["cards"]):
-            clip = read_clip(card, clips) if number < num_clips and any(card.errors) else None
+        worst = []
+        for number, utterance in enumerate(part["worst"]):
+            clip = read_clip(utterance, clips) if number < num_clips and any(utterance.errors) else None
             if clip and clip.num_bytes <= budget_bytes:
                 budget_bytes -= clip.num_bytes
-                card = replace(card, clip=clip)
-            cards.append(card)
-        parts.append({**part, "cards": cards})
+                utterance = replace(utterance, clip=clip)
+            worst.append(utterance)
+        parts.append({**part, "worst": worst})
     return parts
 
 
@@ -235,11 +235,11 @@ def _describe_data(experiments: Sequence[Experiment]) -> list[Part]:
 def _data_part(group: Sequence[Experiment], prefix: str) -> Part:
     first = group[0]
     found = {name: read_statistics(first.work / "manifests" / name) for name in first.sets.names}
-    heard = found[first.sets.train].words
+    trained = found[first.sets.train].words
     rows = []
     for row in data_rows(first):
         words = found[str(row[0])].words if row[0] in found else None
-        rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", percent_unknown(words, heard)])])
+        rows.append([*row, *(["-", "-"] if words is None else [f"{len(words):,}", percent_unknown(words, trained)])])
     plots = [
         _picture(f"{prefix}-{name}", HISTOGRAMS[name][0], draw_histogram, describe_histogram, name, found)
         for name in shown_histograms(found)

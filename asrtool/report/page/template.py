@@ -301,7 +301,7 @@ TEMPLATE = """<!DOCTYPE html>
 {%- for part in page.sets %}
 <section class="utterances" aria-labelledby="utterances-{{ loop.index }}">
 <h2 id="utterances-{{ loop.index }}">Worst utterances of {{ part.name }}</h2>
-<p>{{ part.cards|length }} of {{ part.num_utterances }}, those with most errors. Reference over hypothesis:
+<p>{{ part.worst|length }} of {{ part.num_utterances }}, those with most errors. Reference over hypothesis:
 <span class="words"><span class="S">S substituted</span><span class="D">D deleted</span>
 <span class="I">I inserted</span></span></p>
 <form class="controls" hidden>
@@ -319,21 +319,21 @@ TEMPLATE = """<!DOCTYPE html>
 <span role="status"></span>
 </form>
 <ol class="cards" tabindex="0" aria-label="Worst utterances of {{ part.name }}">
-{%- for card in part.cards %}
-<li class="card" data-place="{{ card.place }}" data-seconds="{{ card.duration_s or 0 }}"
- data-speaker="{{ card.first.speaker }}">
-<h4>{{ card.first.id }} <small>{{ card.where }}</small></h4>
-{%- if card.clip %}
-<div class="clip"><button type="button" class="play" aria-label="Play {{ card.first.id }}" hidden>Play</button>
-<div><img src="{{ card.clip.picture }}" alt="Spectrogram of {{ card.first.id }}, \
-{{ '%.1f'|format(card.clip.seconds) }} s, 0 to {{ '%g'|format(card.clip.max_hz / 1000) }} kHz"><i></i></div>
-<audio preload="none" src="{{ card.clip.audio }}"></audio></div>
-{%- if card.clip.seconds < card.clip.whole_s %}
-<small>the first {{ '%.0f'|format(card.clip.seconds) }} of {{ '%.0f'|format(card.clip.whole_s) }} s</small>
+{%- for utterance in part.worst %}
+<li class="card" data-place="{{ utterance.place }}" data-seconds="{{ utterance.duration_s or 0 }}"
+ data-speaker="{{ utterance.first.speaker }}">
+<h4>{{ utterance.first.id }} <small>{{ utterance.where }}</small></h4>
+{%- if utterance.clip %}
+<div class="clip"><button type="button" class="play" aria-label="Play {{ utterance.first.id }}" hidden>Play</button>
+<div><img src="{{ utterance.clip.picture }}" alt="Spectrogram of {{ utterance.first.id }}, \
+{{ '%.1f'|format(utterance.clip.seconds) }} s, 0 to {{ '%g'|format(utterance.clip.max_hz / 1000) }} kHz"><i></i></div>
+<audio preload="none" src="{{ utterance.clip.audio }}"></audio></div>
+{%- if utterance.clip.seconds < utterance.clip.whole_s %}
+<small>the first {{ '%.0f'|format(utterance.clip.seconds) }} of {{ '%.0f'|format(utterance.clip.whole_s) }} s</small>
 {%- endif %}
 {%- endif %}
 <div class="results">
-{%- for numbers, segment in card.results %}
+{%- for numbers, segment in utterance.results %}
 {%- set counts = segment.alignment.counts %}
 <div class="system" data-systems="{{ numbers|join(' ') }}" data-errors="{{ counts.err }}" \
 data-wer="{{ '%.4f'|format(counts.err / (counts.num_words or 1)) }}">

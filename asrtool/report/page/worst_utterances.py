@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import functools
 import io
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import soundfile
+from PIL import Image
 
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.side_by_side import KINDS, System, shown_labels
@@ -22,12 +20,12 @@ MAX_CLIP_S = 15.0  # of a longer utterance this much is heard
 MAX_RATE_HZ = 16_000
 WINDOW_S, HOP_S = 0.025, 0.01
 MAX_COLUMNS, NUM_ROWS = 400, 64  # points of a spectrogram
-NUM_SHADES, RANGE_DB = 16, 60.0  # below the loudest point; PNG packs two points of 16 shades into a byte
+NUM_SHADES, RANGE_DB = 16, 60.0  # below the loudest point
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Clip with ``data:`` URLs of `seconds` of `whole_s`, shown up to `max_hz`."""
+class AudioClip:
+    """Audio and spectrogram of `seconds` of `whole_s`, as ``data:`` URLs."""
 
     audio: str
     picture: str
@@ -41,7 +39,7 @@ class Clip:
         return len(self.audio) + len(self.picture)
 
 
-def make_clip(samples_S: np.ndarray, rate_hz: int) -> Clip:
+def make_clip(samples_S: np.ndarray, rate_hz: int) -> AudioClip:
     """Make the clip of float32 samples in [-1, 1]."""
     whole_s = len(samples_S) / rate_hz
     samples_S = samples_S[: round(MAX_CLIP_S * rate_hz)]
@@ -53,7 +51,7 @@ def make_clip(samples_S: np.ndarray, rate_hz: int) -> Clip:
     file = io.BytesIO()
     soundfile.write(file, np.clip(samples_S, -1, 1), rate_hz, format="FLAC", subtype="PCM_16")
     picture = format_png(spectrogram(samples_S, rate_hz))
-    return Clip(
+    return AudioClip(
         _address("audio/flac", file.getvalue()),
         _address("image/png", picture),
         len(samples_S) / rate_hz,
@@ -80,41 +78,30 @@ def spectrogram(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def format_png(shades: np.ndarray) -> bytes:
-    """Return a PNG of `shades` (rows, columns), in colours of the palette."""
-    num_rows, num_columns = shades.shape
-    even = np.pad(shades, ((0, 0), (0, num_columns % 2)))
-    packed = even[:, ::2] << 4 | even[:, 1::2]
-    lines = np.pad(packed, ((0, 0), (1, 0))).tobytes()  # each begins with its filter: none
-    header = struct.pack(">IIBBBBB", num_columns, num_rows, 4, 3, 0, 0, 0)
-    chunks = (b"IHDR", header), (b"PLTE", make_palette()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-
-
-@functools.cache
-def make_palette() -> bytes:
-    """Return NUM_SHADES colours of three bytes, from dark to light."""
+    """Return a PNG of `shades` (rows, columns), from dark to light."""
     import matplotlib
 
-    colours = matplotlib.colormaps["magma"](np.linspace(0, 1, NUM_SHADES), bytes=True)
-    return np.ascontiguousarray(colours[:, :3]).tobytes()
+    colours = matplotlib.colormaps["magma"](np.linspace(0, 1, NUM_SHADES), bytes=True)[:, :3]
+    picture, file = Image.fromarray(shades), io.BytesIO()
+    picture.putpalette(colours.tobytes())
+    picture.save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def _address(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-MAX_CARDS = 100  # of a set
+MAX_UTTERANCES = 100  # of a set
 
 
 @dataclass(frozen=True)
-class Card:
+class WorstUtterance:
     """Utterance with its scored segment by system (or None), and its audio."""
 
     place: int
     segments: Sequence[Segment | None]
-    clip: Clip | None = None
+    clip: AudioClip | None = None
 
     @property
     def first(self) -> Segment:
@@ -150,21 +137,21 @@ class Card:
         return ", ".join([*facts, *shown_labels(first)])
 
 
-def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
-    """Return at most MAX_CARDS with most errors, and the number of utterances."""
+def worst_utterances(systems: Sequence[System]) -> tuple[list[WorstUtterance], int]:
+    """Return at most MAX_UTTERANCES with most errors, and the number of utterances."""
     by_key: dict[tuple[str, str], list[Segment | None]] = {}
     for number, system in enumerate(systems):
         for segment in system.score.segments:
             empty: list[Segment | None] = [None] * len(systems)
             by_key.setdefault((segment.id, segment.reference), empty)[number] = segment
-    cards = [Card(place, segments) for place, segments in enumerate(by_key.values())]
-    cards.sort(key=lambda card: (-sum(card.errors), card.place))
-    return cards[:MAX_CARDS], len(cards)
+    found = [WorstUtterance(place, segments) for place, segments in enumerate(by_key.values())]
+    found.sort(key=lambda utterance: (-sum(utterance.errors), utterance.place))
+    return found[:MAX_UTTERANCES], len(found)
 
 
-def read_clip(card: Card, clips: Clips) -> Clip | None:
-    """Return the audio of a card, or None if it is missing."""
-    first = card.first
+def read_clip(utterance: WorstUtterance, clips: Clips) -> AudioClip | None:
+    """Return the audio of an utterance, or None if it is missing."""
+    first = utterance.first
     if first.start_s is None or first.end_s is None:
         return None
     found = clips.read(first.file, first.channel, first.start_s, first.end_s)

@@ -204,8 +204,8 @@ class Shards(BatchSource):
 
     def _numbers(self, rows: np.ndarray) -> list[int]:
         """Return the shard numbers of some rows."""
-        places = np.searchsorted(self.index.first, self.columns.positions[rows], side="right") - 1
-        numbers: list[int] = self.index.numbers[np.unique(places)].tolist()
+        shards = np.searchsorted(self.index.first, self.columns.positions[rows], side="right") - 1
+        numbers: list[int] = self.index.numbers[np.unique(shards)].tolist()
         return numbers
 
     def _rows(self, epoch: int) -> np.ndarray | slice:

@@ -27,8 +27,8 @@ def find_lines(keys_N: np.ndarray, keys_L: np.ndarray) -> np.ndarray:
     if len(others):
         order, wanted = np.argsort(keys_L, kind="stable"), keys_N[others]
         known = keys_L[order]
-        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        lines_N[others] = np.where(known[places] == wanted, order[places], -1)
+        lines = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        lines_N[others] = np.where(known[lines] == wanted, order[lines], -1)
     return lines_N
 
 

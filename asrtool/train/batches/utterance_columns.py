@@ -190,16 +190,16 @@ def _choose(
     duration_s = 0.0
     for begin in range(0, len(lines_N), PIECE):
         lines = lines_N[begin : begin + PIECE]
-        places = begin + np.flatnonzero(lines >= 0)
-        num_frames, texts = index.num_frames[places], texts_L[lines_N[places]]
+        with_text = begin + np.flatnonzero(lines >= 0)
+        num_frames, texts = index.num_frames[with_text], texts_L[lines_N[with_text]]
         num_rows = requirements.num_rows(num_frames)
-        missing = np.zeros(len(places), bool) if missing_N is None else missing_N[places]
+        missing = np.zeros(len(with_text), bool) if missing_N is None else missing_N[with_text]
         fits = requirements.fits(num_rows, texts) & ~missing
         for i in np.flatnonzero(~fits)[: NUM_NAMED - len(dropped)].tolist():
             why = "no alignment" if missing[i] else requirements.reason(int(num_rows[i]), int(texts[i]))
-            dropped.append(f"{utterances[int(places[i])].id} ({why})")
-        kept = places[fits]
-        num_dropped += len(places) - len(kept)
+            dropped.append(f"{utterances[int(with_text[i])].id} ({why})")
+        kept = with_text[fits]
+        num_dropped += len(with_text) - len(kept)
         # One after the other, as they always were added up: a pairwise sum has other last digits.
         duration_s = float(np.add.accumulate(np.append(duration_s, index.durations_s[kept]))[-1])
         normalisers = requirements.normalisers(num_rows[fits], texts[fits])

@@ -133,9 +133,9 @@ def test_no_two_tokens_and_no_two_places_share_a_leaf() -> None:
     tree = grow_tree(sums(rows), 5, 40, 1)
     for left, token, place in itertools.product(range(5), range(1, 5), (0, 1)):
         leaf = tree.leaves_VV2[left, token, place]
-        assert (tree.tokens_L[leaf], tree.places_L[leaf]) == (token, place)
+        assert (tree.tokens_L[leaf], tree.positions_L[leaf]) == (token, place)
     assert (tree.leaves_VV2[:, 0] == 0).all()
-    assert (tree.tokens_L[0], tree.places_L[0]) == (0, 1)
+    assert (tree.tokens_L[0], tree.positions_L[0]) == (0, 1)
 
 
 @given(

@@ -17,7 +17,7 @@ from report_work import write_training
 
 from asrtool.report.figures.figure import COLOURS, MAX_NAME, narrow_svg, short
 from asrtool.report.figures.training_figures import FIGURES
-from asrtool.report.page.worst_utterances import NUM_ROWS, NUM_SHADES, format_png, make_clip, make_palette, spectrogram
+from asrtool.report.page.worst_utterances import NUM_ROWS, NUM_SHADES, format_png, make_clip, spectrogram
 from asrtool.report.training import read_training
 
 RNG = np.random.default_rng(1)
@@ -68,7 +68,7 @@ def test_silence_and_what_is_shorter_than_a_window_have_a_picture() -> None:
 def test_a_png_is_read_back_as_it_was(num_rows: int, num_columns: int) -> None:
     shades = RNG.integers(0, NUM_SHADES, size=(num_rows, num_columns), dtype=np.uint8)
     picture = matplotlib.image.imread(io.BytesIO(format_png(shades)))
-    colours = np.frombuffer(make_palette(), dtype=np.uint8).reshape(NUM_SHADES, 3)
+    colours = matplotlib.colormaps["magma"](np.linspace(0, 1, NUM_SHADES), bytes=True)[:, :3]
     assert np.array_equal(np.round(picture[..., :3] * 255).astype(np.uint8), colours[shades])
 
 

@@ -139,7 +139,7 @@ def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance_and_begin_
                     said.append(part)
                 tokens = [segments[part][0] for part in said]
                 assert tokens == folder.tree.tokens_L[leaves].tolist()
-                is_first = (folder.tree.places_L[leaves] == FIRST).tolist()
+                is_first = (folder.tree.positions_L[leaves] == FIRST).tolist()
                 assert is_first == [begins and token != SILENCE for begins, token in zip(first, tokens, strict=True)]
             assert batch.normaliser == batch.target_lens_N.sum()
 
