@@ -27,7 +27,6 @@ from torch import nn
 
 from asrtool.distributed.baselines.weight_server import split_evenly
 from asrtool.distributed.strategies.strategy import Strategy
-from asrtool.distributed.transport import sockets
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.train.optimisation.optimizer import set_learning_rate
 
@@ -164,9 +163,7 @@ def two() -> Iterator[list[Any]]:
     close(learners)
 
 
-def test_an_error_in_a_server_is_raised_by_its_learner_and_by_what_writes_a_checkpoint(
-    two: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_a_server_is_raised_by_its_learner_and_by_what_writes_a_checkpoint(two, monkeypatch) -> None:
     snapshot = two[0].snapshot(1)
     assert not snapshot.settled()
     monkeypatch.setattr(two[0].server.slice.optimizer, "step", lambda: 1 / 0)
@@ -178,22 +175,6 @@ def test_an_error_in_a_server_is_raised_by_its_learner_and_by_what_writes_a_chec
 def test_a_server_that_has_died_is_named_at_once(two: list[Any]) -> None:
     two[1].close()
     with pytest.raises(ConnectionError, match="server 1 has ended its connection"):
-        two[0].step()
-
-
-def test_a_server_that_does_not_answer_is_named(two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    client = two[0].client
-    wait = client.wait
-
-    def time_out_once_the_other_has_answered() -> None:
-        assert client.sockets[0].poll(60_000)
-        with monkeypatch.context() as patch:
-            patch.setattr(sockets, "WAIT_S", 0.03)
-            wait()
-
-    monkeypatch.setattr(client, "wait", time_out_once_the_other_has_answered)
-    monkeypatch.setattr(two[1].server, "_answer", lambda *_: None)
-    with pytest.raises(ConnectionError, match="server 1 has not answered"):
         two[0].step()
 
 
@@ -215,17 +196,7 @@ def running(models: list[Net], settings: dict[str, Any], clip_norm: float = 1e9)
     at_once(lambda learner: learner.close(), learners)
 
 
-def step_all(learners: list[Strategy], models: list[Net], seed: int) -> list[float]:
-    """One round with random gradients, which stay in `models`; the norms that the learners find."""
-    random = torch.Generator().manual_seed(seed)
-    for model in models:
-        for parameter in model.parameters():
-            parameter.grad = torch.randn(parameter.shape, generator=random)
-    return [norm for norm, _ in at_once(lambda learner: learner.step(), learners)]
-
-
-@pytest.mark.parametrize("num_servers", [1, 2, 5])
-@pytest.mark.parametrize("clip_norm", [1e9, 0.5])
+@pytest.mark.parametrize(("num_servers", "clip_norm"), [(1, 1e9), (2, 0.5), (5, 0.5)])
 def test_the_step_is_that_of_torch_on_the_mean_of_all_gradients(num_servers: int, clip_norm: float) -> None:
     """Clipped by the norm of the whole mean, of which each server has a part."""
     models = [Net() for _ in range(NUM_SYNCHRONOUS)]
@@ -239,7 +210,10 @@ def test_the_step_is_that_of_torch_on_the_mean_of_all_gradients(num_servers: int
                 parameter.grad = torch.stack(of_all).mean(0)
             expected = float(nn.utils.clip_grad_norm_(alone.parameters(), clip_norm))
             optimizer.step()
-            norms = step_all(learners, models, seed)
+            for model, own in zip(models, gradients, strict=True):
+                for parameter, gradient in zip(model.parameters(), own, strict=True):
+                    parameter.grad = gradient
+            norms = [norm for norm, _ in at_once(lambda learner: learner.step(), learners)]
             assert norms == [pytest.approx(expected, rel=1e-5)] * NUM_SYNCHRONOUS
             for model in models:
                 np.testing.assert_allclose(weights_of(model), weights_of(alone), atol=1e-6)

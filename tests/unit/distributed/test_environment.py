@@ -29,11 +29,8 @@ GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT
     ("name", "value", "message"),
     [
         ("WORLD_SIZE", "", "WORLD_SIZE is '' in the environment of a learner, expected 1 to"),
-        ("WORLD_SIZE", "0", "WORLD_SIZE is '0'"),
         ("RANK", "one", "RANK is 'one' in the environment of a learner, expected 0 to 1; start learners with torchrun"),
         ("RANK", "2", "RANK is '2'"),  # it would wait for ever
-        ("RANK", "-1", "RANK is '-1'"),
-        ("MASTER_PORT", "", "MASTER_PORT is ''"),
         ("MASTER_PORT", "65536", "MASTER_PORT is '65536' in the environment of a learner, expected 1 to 65535"),
     ],
 )
@@ -47,13 +44,10 @@ def test_a_value_that_cannot_be_is_named(name: str, value: str, message: str, mo
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE"), tuple(GOOD)])
-def test_learners_that_the_user_asks_for_beside_others_of_the_environment_are_refused(
-    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learners_that_the_user_asks_for_beside_others_of_the_environment_are_refused(monkeypatch) -> None:
     """As torchrun or a container leaves them: else one learner would train in silence."""
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    for name in names:
+    for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, GOOD[name])
     check_environment(2)
     with pytest.raises(AsrtoolError) as error:
@@ -124,7 +118,7 @@ def test_another_number_of_learners_is_one_line_that_names_both() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "first"),
-    [("n1", "n1"), ("n[1-3,7],m2", "n1"), ("gpu-a[001-004]-ib", "gpu-a001-ib"), ("a,b", "a"), ("r[2,5]c[0-3]", "r2c0")],
+    [("n1", "n1"), ("a,b", "a"), ("gpu-a[001-004,7]-ib,m2", "gpu-a001-ib"), ("r[2,5]c[0-3]", "r2c0")],
 )
 def test_the_first_name_of_a_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first
@@ -142,16 +136,14 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("reached", "others", "expected"),
     [
-        (("127.0.0.1", False), (), "127.0.0.1"),
         (("127.0.0.1", False), ("", "127.0.0.1"), "127.0.0.1"),
         (("127.0.0.1", False), ("", "10.0.0.2", "10.0.0.3"), "towards 10.0.0.2"),  # Debian's 127.0.1.1
         (("10.3.0.1", False), ("", "10.0.0.2"), "towards 10.0.0.2"),  # the name of an interface that leads nowhere
-        (("10.0.0.1", False), (), "10.0.0.1"),
         (("10.0.0.1", True), ("10.3.0.2",), "10.0.0.1"),
     ],
 )
 def test_the_host_of_the_rendezvous_takes_the_address_towards_another_and_others_that_towards_it(
-    reached: tuple[str, bool], others: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+    reached: tuple[str, bool], others: tuple[str, ...], expected: str, monkeypatch
 ) -> None:
     monkeypatch.setattr(addresses, "address_towards", lambda address: f"towards {address}")
     assert own_address("", reached, lambda: others) == expected
@@ -165,17 +157,9 @@ def test_the_address_towards_this_host_is_its_loopback_address_and_has_its_inter
 
 
 @pytest.mark.parametrize(
-    ("interface", "expected"),
-    [
-        ("eth1", "10.1.0.5"),
-        ("10.1.0.0/16", "10.1.0.5"),
-        ("10.1.2.3/16", "10.1.0.5"),
-        ("fd79::/64", "fd79::5"),
-    ],
+    ("interface", "expected"), [("eth1", "10.1.0.5"), ("10.1.2.3/16", "10.1.0.5"), ("fd79::/64", "fd79::5")]
 )
-def test_a_chosen_interface_goes_before_the_way_to_the_rendezvous(
-    interface: str, expected: str, interfaces: None
-) -> None:
+def test_a_chosen_interface_goes_before_the_way_to_the_rendezvous(interface: str, expected: str, interfaces) -> None:
     assert own_address(interface, ("10.2.0.5", True)) == expected
 
 
@@ -216,9 +200,7 @@ def test_learners_of_which_one_falls_silent_say_which() -> None:
         ),
     ],
 )
-def test_a_rendezvous_that_is_not_reached_is_named_with_the_way_there(
-    name: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rendezvous_that_is_not_reached_is_named_with_the_way_there(name: str, expected: str, monkeypatch) -> None:
     for variable, value in {"RANK": "3", "MASTER_ADDR": name, "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(variable, value)
     with pytest.raises(AsrtoolError) as error:

@@ -8,11 +8,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from threading import Thread
 
 import pytest
 from learner_threads import at_once
-from torch.distributed import HashStore, Store, TCPStore
+from torch.distributed import HashStore
 
 from asrtool.distributed.launch import generation
 from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
@@ -27,28 +26,21 @@ def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "POLL_S", 0.002)
 
 
-class Server:
-    """A store that stays over restarts, as that of torchrun, with a connection for each learner."""
-
-    def __init__(self) -> None:
-        self.server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-    def connect(self) -> Store:
-        return TCPStore("127.0.0.1", self.server.port, is_master=False)
-
-    def join(self, rank: int, timeout_s: float = TIMEOUT_S) -> str:
-        return join_generation(self.connect(), rank, SIZE, timeout_s)
-
-
 def test_learners_that_start_in_any_order_find_one_token_and_each_restart_another() -> None:
-    """The store has what all generations before have left."""
-    server = Server()
-    tokens = set()
+    """The store, as that of torchrun, has what all generations before have left."""
+    store, tokens = HashStore(), set()
+
+    def join(place: int, rank: int) -> str:
+        time.sleep(place / 50)
+        return join_generation(store, rank, SIZE, TIMEOUT_S)
+
     for order in itertools.permutations(range(SIZE)):
-        (token,) = set(at_once(lambda place, rank: (time.sleep(place / 50), server.join(rank))[1], range(SIZE), order))
-        assert generation_store(token, server.connect()).check([host_key(rank) for rank in range(SIZE)])
+        (token,) = set(at_once(join, range(SIZE), order))
+        assert generation_store(token, store).check([host_key(rank) for rank in range(SIZE)])
         tokens.add(token)
     assert len(tokens) == 6
+    token = join_generation(store, 0, 1, TIMEOUT_S)  # those of before a change of membership are not waited for
+    assert generation_store(token, store).check([host_key(0)])
 
 
 class Killed(Exception):
@@ -60,10 +52,8 @@ def polls_before_it_is_killed(num: int) -> Iterator[None]:
     raise Killed
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(seed: int, monkeypatch) -> None:
     """Each is killed after some polls, several times; who trains with one that is gone starts again, as by torchrun."""
     draw, lock, store = random.Random(seed), threading.Lock(), HashStore()
     kills = [[draw.randrange(6) for _ in range(draw.randrange(5))] for _ in range(SIZE)]
@@ -107,56 +97,17 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(
         assert len(set(ranks)) == len(ranks), "two lives of a learner in one generation"
 
 
-def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    store = HashStore()
-    leader: list[str] = []
-    thread = Thread(target=lambda: leader.append(join_generation(store, 0, 2, TIMEOUT_S)))
-    before = generation._polls
-    monkeypatch.setattr(generation, "_polls", lambda *_: polls_before_it_is_killed(1))
-    store.set("generation of 2", "token")
-    with pytest.raises(Killed):
-        join_generation(store, 1, 2, TIMEOUT_S)
-    generation_store("token", store).set("began", '["of the one that was killed"]')
-    monkeypatch.setattr(generation, "_polls", before)
-    with pytest.raises(AsrtoolError, match="rank 0 of 2 missing"):
-        join_generation(store, 1, 2, 0.1)
-    thread.start()
-    assert join_generation(store, 1, 2, TIMEOUT_S) != "token"
-    thread.join()
-    assert leader != ["token"]
-
-
-def test_the_rendezvous_times_out_and_names_the_missing_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where learners were killed on other machines before they joined."""
-    monkeypatch.setattr(generation, "_polls", lambda *_: iter(20 * [None]))
-    server = Server()
-    message = r"rendezvous timed out after 0\.5 s: rank {} of 3 missing; see"
-    with pytest.raises(AsrtoolError, match=message.format(0)):
-        server.join(1, 0.5)
-    with pytest.raises(AsrtoolError, match=message.format("1, 2")):
-        server.join(0, 0.5)
-    with pytest.raises(AsrtoolError, match=message.format(2)):  # the token of a learner 0 that has timed out meanwhile
-        server.join(1, 0.5)
-
-
 def test_when_one_does_not_come_all_that_have_end_by_the_same_line() -> None:
     """The time counts from the last one that came: no learner of a host that did start waits on."""
-    server = Server()
+    with pytest.raises(AsrtoolError, match="rank 0 of 3 missing"):
+        join_generation(HashStore(), 1, SIZE, 0.1)
+    store = HashStore()
 
     def fault(rank: int) -> str:
         with pytest.raises(AsrtoolError) as error:
-            server.join(rank, 1.0 if rank == 0 else TIMEOUT_S)
+            join_generation(store, rank, SIZE, 1.0 if rank == 0 else TIMEOUT_S)
         return str(error.value)
 
     first, second = at_once(fault, range(2))
     assert first.startswith("rendezvous timed out after 1 s: rank 2 of 3 missing")
     assert second.startswith(f"rendezvous timed out after {TIMEOUT_S} s: rank 2 of 3 missing")
-
-
-def test_learners_of_before_a_change_of_membership_are_not_waited_for() -> None:
-    server = Server()
-    at_once(server.join, range(SIZE))
-    token = join_generation(server.connect(), 0, 1, TIMEOUT_S)
-    assert generation_store(token, server.connect()).check([host_key(0)])

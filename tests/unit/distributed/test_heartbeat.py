@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -78,7 +77,7 @@ def beat(
     ],
 )
 def test_without_survival_a_learner_that_stands_still_ends_all(
-    count: Callable[[int, int], int], is_lost: bool, monkeypatch: pytest.MonkeyPatch
+    count: Callable[[int, int], int], is_lost: bool, monkeypatch
 ) -> None:
     why = beat(monkeypatch, Heartbeat(World(0, 2), 0.01), count, {1: "node7"})
     assert why == [f"learner 1 on node7 {SILENT}"] * is_lost
@@ -93,7 +92,7 @@ def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
 
 @pytest.mark.parametrize(("local_size", "gives_up"), [(2, True), (4, False)])
 def test_learners_of_several_machines_alone_exit_if_the_store_no_longer_answers(
-    local_size: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
+    local_size: int, gives_up: bool, monkeypatch
 ) -> None:
     """On one machine they wait for a launcher that was suspended."""
     monkeypatch.setenv("MASTER_ADDR", "node7")
@@ -141,8 +140,8 @@ def test_survivors_lose_those_that_stand_still(
     hosts: dict[int, str],
     lost: dict[int, str],
     reported: set[int],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    monkeypatch,
+    tmp_path,
 ) -> None:
     """One of four learners, who beat until their `last`; supervisors have reported the `killed`."""
     for rank in killed:
@@ -166,7 +165,7 @@ def test_survivors_lose_those_that_stand_still(
     ],
 )
 def test_a_learner_that_is_lost_and_one_at_the_end_exit(
-    change: Callable[[HashStore], object], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    change: Callable[[HashStore], object], why: str, monkeypatch, tmp_path
 ) -> None:
     survival = Survival(tmp_path, lambda out, rank, why: LostLearner(rank, why, 0))
     own = Heartbeat(World(0, 2, members=Members(2)), 0.01, survival)

@@ -81,9 +81,7 @@ def newcomer(rendezvous: Rendezvous, rank: int = SIZE) -> Any:
     return learner
 
 
-def test_it_begins_with_the_weights_and_the_count_of_steps_of_one_that_trains(
-    two: list[Strategy], rendezvous: Rendezvous
-) -> None:
+def test_it_begins_with_the_weights_and_the_count_of_steps_of_one_that_trains(two, rendezvous) -> None:
     learner = newcomer(rendezvous)
     before = weights_of(learner.model)
     neighbour = learner.adopt()
@@ -96,9 +94,7 @@ def test_it_begins_with_the_weights_and_the_count_of_steps_of_one_that_trains(
     learner.close()
 
 
-def test_one_that_is_lost_gives_no_weights_and_where_all_are_there_is_nothing_to_join(
-    two: list[Strategy], rendezvous: Rendezvous
-) -> None:
+def test_one_that_is_lost_gives_no_weights_and_where_all_are_there_is_nothing_to_join(two, rendezvous) -> None:
     two[0].close()
     lose(rendezvous.store, 0)
     learner = newcomer(rendezvous)
@@ -110,9 +106,7 @@ def test_one_that_is_lost_gives_no_weights_and_where_all_are_there_is_nothing_to
     learner.close()
 
 
-def test_from_its_entry_on_the_ring_has_it_and_the_mean_moves_by_updates_alone(
-    two: list[Strategy], rendezvous: Rendezvous
-) -> None:
+def test_from_its_entry_on_the_ring_has_it_and_the_mean_moves_by_updates_alone(two, rendezvous) -> None:
     learner: Any = newcomer(rendezvous)
     assert learner.adopt() is not None
     learner.join(0)

@@ -153,19 +153,6 @@ def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_l
     assert torch.equal(recorded.values_P, learner.weights_P)
 
 
-def test_a_record_does_not_wait_for_the_exchange_under_way(learners: list[Any]) -> None:
-    learner, other = learners
-    learner.exchanger.idle.clear()
-    learner.apply_pulls()
-    learner.begin(1)
-    learner.weights_P += 1
-    learner.publish()
-    np.testing.assert_allclose(learner.view.weights_P, learner.weights_P)
-    learner.exchanger.idle.set()
-    settle([learner, other])
-    np.testing.assert_allclose(learner.view.copy(), learner.weights_P, rtol=1e-6)
-
-
 def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled(learners: list[Any]) -> None:
     learner, other = learners
     learner.weights_P += 1

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ import zmq
 from learner_threads import at_once
 
 from asrtool.distributed.strategies.topology import EDGE_WEIGHT, right_neighbour
-from asrtool.distributed.transport.exchange import Exchanger, Message, map_message
+from asrtool.distributed.transport.exchange import Exchanger
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.settings import registry
 
@@ -84,10 +82,9 @@ def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
     assert weights.tolist() == [1.0, 5.0, -2.0]
 
 
-@every_message
-@pytest.mark.parametrize("ring", registry.names("ring"))
+@pytest.mark.parametrize(("ring", "message_type"), [("fixed", torch.float32), ("random", torch.bfloat16)])
 def test_the_mean_moves_by_the_updates_alone_whatever_the_delays_also_as_recorded_at_cuts(
-    ring: str, message_type: torch.dtype, connected: Connect
+    ring: str, message_type: torch.dtype, connected
 ) -> None:
     """Each learner records at steps of its own, which are a consistent cut, three times."""
     starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
@@ -149,9 +146,7 @@ def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(mes
 
 
 @pytest.mark.parametrize("recorded_first", [0, 1])
-def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(
-    recorded_first: int, connected: Connect
-) -> None:
+def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recorded_first: int, connected) -> None:
     views = [View(torch.full((10,), 3.0 * i), torch.float32) for i in range(2)]
     first, _ = connected(views)
     views[recorded_first].record(1)
@@ -205,12 +200,11 @@ def update_at_random(view: View, random: np.random.Generator) -> torch.Tensor:
     return moved_P
 
 
-@every_message
 @pytest.mark.parametrize(("machine", "scheme"), [(None, b"ipc"), ("another", b"tcp"), ("", b"tcp")])
 def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
-    machine: str | None, scheme: bytes, message_type: torch.dtype, connected: Connect
+    machine: str | None, scheme: bytes, connected
 ) -> None:
-    views = [View(torch.full((10,), float(i)), message_type) for i in range(2)]
+    views = [View(torch.full((10,), float(i)), torch.bfloat16) for i in range(2)]
     first, second = connected(views)
     if machine is None and not second.address.machine:
         pytest.skip("not on Linux")
@@ -223,26 +217,11 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
     assert [view.copy()[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
     assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
     assert len(second.mapped) == (machine is None)
-
-
-def test_the_memory_of_a_learner_that_is_lost_is_given_back(connected: Connect) -> None:
-    exchangers = connected([View(torch.full((10,), float(i)), torch.float32) for i in range(3)])
-    for learner in (0, 2):
-        assert exchangers[learner].begin(1)
-        exchangers[learner].wait()
-    assert sorted(exchangers[1].mapped) == [0, 2]
-    exchangers[1].is_live = lambda learner: learner != 0
-    assert exchangers[2].begin(1)
-    exchangers[2].wait()
-    assert exchangers[2].begin(1)  # by now it has looked once more
-    exchangers[2].wait()
-    assert sorted(exchangers[1].mapped) == [2]
+    assert first.num_bytes + second.num_bytes == 2 * 2 * views[0].weights_P.nbytes // 2  # two messages an exchange
 
 
 @pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", "FILE", ""])
-def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(
-    seen_as: str, tmp_path: Path, connected: Connect
-) -> None:
+def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(seen_as: str, tmp_path, connected) -> None:
     (tmp_path / "FILE").touch()
     seen_as = seen_as.replace("FILE", str(tmp_path / "FILE"))
     views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
@@ -255,25 +234,3 @@ def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(
     assert (first.partners, first.num_refused) == ([1], num_unseen)
     assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
     first.message.path = own
-
-
-def test_the_memory_of_a_message_is_freed_and_another_file_of_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
-    message = Message(1000, torch.float32)
-    if not message.path:
-        pytest.skip("not on Linux")
-    seen_P = map_message(message.path, 1000, torch.float32)
-    assert seen_P is not None
-    seen_P.fill_(2)
-    assert message.values_P.tolist() == [2.0] * 1000
-    path, number = message.path, message.file
-    message.close()
-    message.close()  # a second time it is nothing: the number may be that of another file by then
-    assert map_message(path, 1000, torch.float32) is None
-    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
-    if other != number:
-        os.dup2(other, number)
-        os.close(other)
-    assert map_message(path, 1000, torch.float32) is None
-    os.close(number)
-    seen_P.fill_(3)  # who has mapped it may write late
-    assert message.values_P.tolist() == [3.0] * 1000

@@ -103,7 +103,7 @@ rules = st.sampled_from([AssignmentRule(), AssignmentRule(lockstep=True), Assign
 epochs = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from([2, 4, 6]), rules, epochs, st.sampled_from([0, 1, 3, 8]))
 def test_every_batch_of_every_epoch_is_assigned_once(
     size: int, rule: AssignmentRule, lengths: list[int], window: int
@@ -116,7 +116,7 @@ def test_every_batch_of_every_epoch_is_assigned_once(
         assert [one.number for one in mine] == sorted({one.number for one in mine})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from([2, 4, 6]), rules, epochs, st.sets(st.integers(0, 12), max_size=4))
 def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
     size: int, rule: AssignmentRule, lengths: list[int], numbers: set[int]
@@ -135,7 +135,7 @@ def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
         assert len(cuts) <= len({number for number in numbers if number <= last})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from([2, 4, 6]), rules, st.sampled_from([1, 2, 3, 50]), st.integers(0, 5), st.integers(0, 5))
 def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
     size: int, rule: AssignmentRule, period: int, who: int, when: int
@@ -199,8 +199,7 @@ def ends_in_virtual_time(
     return ends, drawn
 
 
-@pytest.mark.parametrize("group_size", [1, 2])
-@pytest.mark.parametrize("num_rounds", range(300, 320, 3))
+@pytest.mark.parametrize(("num_rounds", "group_size"), [(300, 1), (306, 1), (313, 2), (319, 2)])
 def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size: int) -> None:
     ends, _ = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size=group_size)
     assert max(ends) - min(ends[1:]) < 1.1  # a step, as among equal learners
@@ -265,21 +264,6 @@ def windows_of(lengths: list[int]) -> list[range]:
 def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> list[ShardClaims]:
     store = HashStore()
     return [ShardClaims(store, 0, windows, group / num_groups, group_size) for group in range(num_groups)]
-
-
-@given(
-    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=12),
-    num_groups=st.integers(1, 5),
-    group_size=st.integers(1, 3),
-    random=st.randoms(use_true_random=False),
-)
-def test_each_batch_is_claimed_once_whoever_comes_when(
-    lengths: list[int], num_groups: int, group_size: int, random: random_module.Random
-) -> None:
-    windows = windows_of(lengths)
-    groups = claims_of(windows, num_groups, group_size)
-    claimed = [random.choice(groups).claim(random.randrange(group_size)) for _ in range(sum(lengths))]
-    assert sorted(claimed) == list(range(sum(lengths)))
 
 
 def test_a_step_with_batches_of_several_rounds_counts_as_the_last_of_them() -> None:

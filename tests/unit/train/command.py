@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from learners import MANY_BATCHES, learners_of, processes_of
+from learners import learners_of, processes_of
 from rendezvous import ENDED_S, wait_until
 
 from asrtool.files import LOCK
@@ -26,32 +26,13 @@ Start = Callable[..., subprocess.Popen[str]]
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 
 
-def write_config(folder: Path) -> Path:
-    """As ever, with small batches and more epochs."""
-    path = folder / "toy.toml"
-    path.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
-    return path
-
-
 def command_words(toy: Path, config: Path, folder: Path, *options: str) -> list[str]:
     """Of a training in `folder`/train, with emulated computation so that it takes a while."""
     paths = [toy / "features", toy / "tokenizer", folder / "train", "--config", config]
     patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
-    words = ["train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
+    num = () if "--join" in options else ("--num-learners", NUM_LEARNERS)
+    words = ["train", *paths, *num, "--compute-ms", 80, *patient, *options]
     return [str(word) for word in words]
-
-
-def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
-    """Start a training in `folder`/train by the words of the command."""
-    with contextlib.ExitStack() as stack:
-        yield lambda *options: start_command(stack, command_words(toy, config, folder, *options), folder)
-
-
-def start_command(stack: contextlib.ExitStack, words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
-    """Start `asrtool` in `folder`, which ends with `stack`."""
-    process = stack.enter_context(subprocess.Popen([ASRTOOL, *words], cwd=folder, stderr=subprocess.PIPE, text=True))
-    stack.callback(process.kill)
-    return process
 
 
 def steps(out: Path) -> dict[str, set[str]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from command import Start, starting, write_config
+from command import ASRTOOL, NUM_EPOCHS, Start, command_words
 from learners import MANY_BATCHES, Learners
 from toy_task import TOY_CONFIG, last_weights, write_toy
 from trainings import components_of, run_training
@@ -134,10 +136,20 @@ def undisturbed(
 @pytest.fixture
 def many_epochs(tmp_path: Path) -> Path:
     """Settings of a training of small batches that takes seconds."""
-    return write_config(tmp_path)
+    path = tmp_path / "toy.toml"
+    path.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
+    return path
 
 
 @pytest.fixture
 def start(toy: Path, many_epochs: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start a training of `many_epochs` in `tmp_path`/train by the command line."""
-    yield from starting(toy, many_epochs, tmp_path)
+    """Start a training of `many_epochs` in `tmp_path`/train by the words of the command; it ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start_training(*options: str) -> subprocess.Popen[str]:
+            words = [ASRTOOL, *command_words(toy, many_epochs, tmp_path, *options)]
+            process = stack.enter_context(subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            return process
+
+        yield start_training

@@ -1,6 +1,6 @@
 """Linear regression by every strategy, as learners run it and as NumPy writes the equations.
 
-With normalised inputs there are buffers as well: running means and variances, by the same rules.
+Inputs are normalised over the rows of a batch: running means and variances are buffers, by the same rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from asrtool.train.optimisation.optimizer import FastSGD, set_learning_rate
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
-NORM_MOMENTUM = 0.3  # fraction of a batch in the running statistics
+NORM_MOMENTUM, NORM_EPS = 0.3, 1e-5  # the first is the fraction of a batch in the running statistics
 SETTINGS: dict[str, dict[str, Any]] = {
     "h-adpsgd": {"node_size": 2, "outer": "adpsgd-fixed"},
     "bmuf": {"block_steps": 3, "block_momentum": 0.6, "block_rate": 0.8},
@@ -52,7 +52,8 @@ def start_weights() -> np.ndarray:
 
 def gradient(weights: np.ndarray, learner: int, step: int) -> np.ndarray:
     inputs, wanted = data(learner, step)
-    return (inputs @ weights.T - wanted).T @ inputs / NUM_ROWS
+    normalised = (inputs - inputs.mean(axis=0)) / np.sqrt(inputs.var(axis=0) + NORM_EPS)
+    return (normalised @ weights.T - wanted).T @ normalised / NUM_ROWS
 
 
 class Regression(nn.Module):
@@ -61,23 +62,13 @@ class Regression(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.from_numpy(start_weights()).float())
+        self.norm = nn.BatchNorm1d(NUM_INPUTS, eps=NORM_EPS, affine=False, momentum=NORM_MOMENTUM)
 
     def forward(self, batch: tuple[Tensor, Tensor] | None) -> Tensor:
         if batch is None:
             return 0 * self.weight.sum()
         inputs, wanted = batch
-        return ((inputs @ self.weight.T - wanted) ** 2).sum() / (2 * NUM_ROWS)
-
-
-class NormalisedRegression(Regression):
-    """On inputs normalised over the rows of a batch, whose running statistics are its buffers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(NUM_INPUTS, affine=False, momentum=NORM_MOMENTUM)
-
-    def forward(self, batch: tuple[Tensor, Tensor] | None) -> Tensor:
-        return super().forward(batch and (self.norm(batch[0]), batch[1]))
+        return ((self.norm(inputs) @ self.weight.T - wanted) ** 2).sum() / (2 * NUM_ROWS)
 
     def statistics(self) -> np.ndarray:
         """Running means, then running variances: (2 * inputs,)."""
@@ -200,51 +191,39 @@ def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
     return cost
 
 
-def train(name: str, num_steps: int, rate: float = RATE) -> np.ndarray:
-    """A learner's own weights after each step: (steps, outputs, inputs)."""
-    model, weights = Regression(), []
-    with learning(name, model) as (strategy, world, _):
-        set_learning_rate(strategy.optimizer, rate)
-        for step in range(num_steps):
-            take_step(strategy, world, step)
-            weights.append(model.weight.detach().numpy().copy())
-    return np.stack(weights)
+class Trained(NamedTuple):
+    """What a learner finds."""
+
+    weights: np.ndarray  # its own after each step: (steps, outputs, inputs)
+    statistics: np.ndarray  # likewise: (steps, 2 * inputs)
+    counted: list[tuple[int, int, int]]  # bytes that each step copied to the host and to the GPU, and sent
+    of_all: np.ndarray  # statistics that stand for all in the end
+    num_batches: int  # that are counted then
 
 
-def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """All values of the model after each step, and bytes that the step copied to the host and to the GPU, and sent.
+def train(name: str, num_steps: int, rate: float = RATE, on_gpu: bool = False) -> Trained:
+    """Be one of the learners, the last of which counts one batch more than it has trained.
 
     The GPU is memory of the host; a step waits until all copies are made.
     """
-    model, values, counted = NormalisedRegression(), [], []
+    model, weights, statistics, counted = Regression(), [], [], []
     with learning(name, model, on_gpu) as (strategy, world, streams):
+        strategy.synchronise()
+        set_learning_rate(strategy.optimizer, rate)
         for step in range(num_steps):
             before = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             cost = take_step(strategy, world, step)
             if staging := getattr(getattr(strategy, "mixing", None), "staging", None):
                 staging.wait()
-            values.append(np.concatenate([model.weight.detach().numpy().ravel(), model.statistics()]))
+            weights.append(model.weight.detach().numpy().copy())
+            statistics.append(model.statistics())
             after = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
             counted.append((after[0] - before[0], after[1] - before[1], cost.num_bytes))
-    return np.stack(values), counted
-
-
-def train_normalised(name: str, num_steps: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """A learner's own statistics after each step, (steps, 2 * inputs); those that stand for all; batches counted.
-
-    The last learner counts one batch more than it has trained.
-    """
-    model, own = NormalisedRegression(), []
-    with learning(name, model) as (strategy, world, _):
-        strategy.synchronise()
-        for step in range(num_steps):
-            take_step(strategy, world, step)
-            own.append(model.statistics())
         model.norm.num_batches_tracked += world.rank == world.size - 1
         strategy.synchronise()
         with strategy.consensus():
             of_all = model.statistics()
-    return np.stack(own), of_all, int(model.norm.num_batches_tracked)
+    return Trained(np.stack(weights), np.stack(statistics), counted, of_all, int(model.norm.num_batches_tracked))
 
 
 def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -253,7 +232,7 @@ def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray
     Returns all values of the model at the end, its statistics last, and the statistics in the checkpoint.
     """
     with connected() as world:
-        model = NormalisedRegression()
+        model = Regression()
         strategy = build(name, model, world)
         start(strategy)
         checkpointer = Checkpointer(folder, {}, world)
@@ -268,7 +247,7 @@ def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray
                 found, _ = checkpointer.load() or ({}, None)
                 if resumes:
                     strategy.close()
-                    model = NormalisedRegression()
+                    model = Regression()
                     model.load_state_dict(found["weights"])
                     strategy = build(name, model, world)
                     strategy.load_state(found["learner"], found["shared"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import re
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -27,9 +25,6 @@ from asrtool.train.train import build_components
 
 ANSWER_S = 480
 FAILED_S = 3
-STACKS = signal.SIGUSR1  # has a learner write what its threads are doing, also where one holds the interpreter
-STACKS_S = 2  # until it begins to
-CHUNK = 1 << 16  # bytes
 # Batches of two utterances, so that each learner has some of them.
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
@@ -53,7 +48,7 @@ class Learners:
             answers = _answers([one.pipe for one in started])
             failed = [f"learner {rank}: {answers[rank][0]}" for rank in sorted(answers) if answers[rank][0]]
             silent = [rank for rank in range(len(started)) if rank not in answers]
-            failed += [f"learner {rank} gives no answer:\n{started[rank].stacks()}" for rank in silent]
+            failed += [f"learner {rank} gives no answer" for rank in silent]
         if failed:
             self.close()
             self._started = [Started() for _ in self._started]
@@ -72,27 +67,15 @@ class Started:
     def __init__(self) -> None:
         context = warm_context()
         self.pipe, there = context.Pipe()
-        self._stacks, writing = context.Pipe(duplex=False)
-        self._process = context.Process(target=serve, args=(there, writing), daemon=True)
+        self._process = context.Process(target=serve, args=(there,), daemon=True)
         self._process.start()
         there.close()  # so that the end of the process is the end of what it sends
-        writing.close()
-
-    def stacks(self) -> str:
-        """What each of its threads is doing; empty where it has ended or is stopped."""
-        if self._process.pid and self._process.is_alive():
-            os.kill(self._process.pid, STACKS)
-        parts: list[bytes] = []
-        while wait([self._stacks], 0.1 if parts else STACKS_S) and (part := os.read(self._stacks.fileno(), CHUNK)):
-            parts.append(part)
-        return b"".join(parts).decode()
 
     def close(self) -> None:
         """End it."""
         self._process.kill()
         self._process.join()
         self.pipe.close()
-        self._stacks.close()
 
 
 def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
@@ -113,10 +96,9 @@ def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
     return answers
 
 
-def serve(pipe: Connection, stacks: Connection) -> None:
+def serve(pipe: Connection) -> None:
     import torch
 
-    faulthandler.register(STACKS, file=stacks.fileno())
     torch.set_num_threads(1)
     while True:
         environment, function, args = pipe.recv()

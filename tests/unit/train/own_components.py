@@ -1,9 +1,9 @@
-"""Components of a person's own: sources (a stream, and a mixture of parts of a set), an objective, and strategies."""
+"""Components of a person's own: sources, an objective, and strategies."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,12 +32,21 @@ class CountingCtc(Ctc):
         return Loss(loss.total, loss.normaliser, {"rows": float(lens_N.sum()), "nothing": 0.0})
 
 
-class Own(BatchSource):
-    """What both share: utterances of the toy set by their positions in its index."""
+class Streaming(BatchSource):
+    """Utterances in the order of a file that is read line by line; an epoch ends where the file does.
+
+    State: ``line``, the number of the next line, and ``offset``, where it begins in the file.
+    """
+
+    @dataclass(frozen=True)
+    class Settings:
+        estimate: int = 24  # utterances of an epoch, as a person guesses
+        batch: int = 2  # utterances
 
     def __init__(self, context: SourceContext) -> None:
         self.context = context
         self.reader = FeatureReader(context.directory, context.features.cmvn)
+        self.lines_read: list[int] = []
 
     def read(self, batch: Planned) -> TrainingBatch:
         utterances = [self.reader.index[i] for i in batch.content]
@@ -52,26 +61,6 @@ class Own(BatchSource):
             normaliser=batch.normaliser,
         )
 
-    def planned(self, positions: Sequence[int], state: dict[str, Any]) -> Planned:
-        normaliser = sum(len(self.context.encode(self.reader.index[i].text)) for i in positions)
-        return Planned(tuple(positions), len(positions), normaliser, state)
-
-
-class Streaming(Own):
-    """Utterances in the order of a file that is read line by line; an epoch ends where the file does.
-
-    State: ``line``, the number of the next line, and ``offset``, where it begins in the file.
-    """
-
-    @dataclass(frozen=True)
-    class Settings:
-        estimate: int = 24  # utterances of an epoch, as a person guesses
-        batch: int = 2  # utterances
-
-    def __init__(self, context: SourceContext) -> None:
-        super().__init__(context)
-        self.lines_read: list[int] = []
-
     def size(self) -> Size:
         return Size(self.context.settings.estimate, 30 * self.context.settings.estimate)
 
@@ -81,7 +70,8 @@ class Streaming(Own):
             stream.seek(place["offset"])
             while positions := self._next(stream, place["line"]):
                 place = {"line": positions[-1] + 1, "offset": stream.tell()}
-                yield self.planned(positions, dict(place))
+                normaliser = sum(len(self.context.encode(self.reader.index[i].text)) for i in positions)
+                yield Planned(tuple(positions), len(positions), normaliser, dict(place))
 
     def _next(self, stream: Any, line: int) -> list[int]:
         positions = []
@@ -91,38 +81,6 @@ class Streaming(Own):
             positions.append(line)
             line += 1
         return positions
-
-
-class Mixture(Own):
-    """Parts of the set, each drawn from by its weight; an epoch is `num_samples` of them, and none is special.
-
-    State: ``taken``, samples of each part before; each is gone through again and again.
-    """
-
-    @dataclass(frozen=True)
-    class Settings:
-        weights: tuple[float, ...] = (0.75, 0.25)  # of the parts, which are equally large
-        num_samples: int = 20  # of an epoch
-        batch: int = 3  # samples
-
-    def size(self) -> Size:
-        return Size(self.context.settings.num_samples, 30 * self.context.settings.num_samples)
-
-    def parts(self) -> list[np.ndarray]:
-        """Positions in the index, by part."""
-        return np.array_split(np.arange(len(self.reader.index)), len(self.context.settings.weights))
-
-    def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
-        settings, parts = self.context.settings, self.parts()
-        taken = list(state.get("taken", [0] * len(parts)))
-        random = np.random.default_rng((self.context.seed, epoch))
-        chosen = random.choice(len(parts), settings.num_samples, p=settings.weights)
-        for begin in range(batch * settings.batch, settings.num_samples, settings.batch):
-            positions = []
-            for part in chosen[begin : begin + settings.batch]:
-                positions.append(int(parts[part][taken[part] % len(parts[part])]))
-                taken[part] += 1
-            yield self.planned(positions, {"taken": list(taken)})
 
 
 class OwnDev(Shards):
@@ -135,12 +93,12 @@ class OwnDev(Shards):
         return FirstBatch(context)
 
 
-class SmallCache(Shards):
-    """Shards that are held in less memory."""
+class OfFile(Shards):
+    """Reads another file than the index."""
 
     @dataclass(frozen=True)
-    class Settings(ShardsSettings):
-        cache_gib: float = 0.25
+    class Settings:
+        files: ClassVar[tuple[str, ...]] = ("stream.txt",)
 
 
 class FirstBatch(Shards):
@@ -164,11 +122,6 @@ class Nodes:
     node_size: int = 0
 
 
-@dataclass(frozen=True)
-class Steps:
-    step_each: ClassVar[bool] = True
-
-
 class Gossiping:
     """Gossip that survives losses and can be joined."""
 
@@ -187,10 +140,6 @@ def silent(context: StrategyContext) -> Strategy:
 
 class InNodes:
     Settings = Nodes
-
-
-class StepEach:
-    Settings = Steps
 
 
 class Claiming:

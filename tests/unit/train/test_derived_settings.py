@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_i
 
 
 def test_all_weights_of_a_model_of_frames_are_those_that_sequence_training_begins_with(
-    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
+    toy, toy_config, targets, tmp_path
 ) -> None:
     def build(*overrides: str) -> torch.nn.Module:
         components = components_of(toy, toy_config, *overrides, targets=targets)
@@ -127,25 +126,7 @@ def test_what_is_given_stays_and_each_choice_is_said_with_its_reason() -> None:
     assert "batches" in lines[2]
 
 
-def test_the_batch_of_all_learners_counts_where_it_is_given() -> None:
-    small, large = (
-        fit(load_config(overrides=[*LEFT, f"distributed.global_batch_s={batch_s}"]), 20 * HOUR_S)[0]
-        for batch_s in (100, 800)
-    )
-    assert small.train.num_epochs < large.train.num_epochs
-
-
-def test_an_encoder_of_ones_own_need_not_have_layers() -> None:
-    config = load_config(overrides=["train.num_epochs=0"])
-    encoder = dataclasses.replace(config.model.encoder, settings=object())
-    fitted, lines = fit(dataclasses.replace(config, model=dataclasses.replace(config.model, encoder=encoder)), HOUR_S)
-    assert fitted.train.num_epochs
-    assert len(lines) == 1
-
-
-def test_a_training_is_begun_with_the_numbers_chosen(
-    toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_training_is_begun_with_the_numbers_chosen(toy, toy_config, tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setattr("asrtool.train.derived_settings.EPOCHS", (1, 2))
     with caplog.at_level("INFO"):
         start(toy_job(toy, tmp_path / "train", toy_config, LEFT))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from learners import Learners
 from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
 from trainings import components_of, run_training
 
@@ -21,7 +20,7 @@ from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.files.file_info import read_info
 from asrtool.settings.toml_files import load_config
-from asrtool.train.finetune import freeze, init_from
+from asrtool.train.finetune import freeze
 from asrtool.train.train import build_components
 
 NUM_PROCESSES = 2  # of learners
@@ -51,22 +50,12 @@ def parts_kept(model: AcousticModel, path: Path) -> dict[str, bool]:
     return {part: found == {True} for part, found in same.items()}
 
 
-def test_what_a_model_file_says_of_itself_is_read_without_torch(trained: Path) -> None:
-    assert read_info(trained) == load_model(trained)[1]
-    data = trained.read_bytes()
-    trained.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
-    with pytest.raises(AsrtoolError, match="its checksum does not match"):
-        read_info(trained)
-
-
 def test_training_begins_with_all_weights_of_the_model(toy: Path, toy_config: Path, trained: Path) -> None:
     model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}")
     assert parts_kept(model, trained) == {"encoder": True, "objective": True}
 
 
-def test_of_other_tokens_it_takes_the_encoder_alone(
-    toy: Path, toy_config: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_other_tokens_it_takes_the_encoder_alone(toy, toy_config, trained, tmp_path, caplog) -> None:
     """As many of them: their number does not say that they are the same."""
     (tmp_path / "other.txt").write_text("\n".join(make_texts(60, seed=9)) + "\n", encoding="utf-8")
     train_tokenizer(tmp_path / "other.txt", tmp_path / "other", read_info(trained)["num_tokens"])
@@ -87,31 +76,22 @@ def test_phones_are_the_same_tokens_whatever_words_there_are(toy: Path, toy_conf
     assert parts_kept(model, tmp_path / "model.pt") == {"encoder": True, "objective": True}
 
 
-def test_for_another_objective_it_takes_the_encoder_alone(toy: Path, toy_config: Path, trained: Path) -> None:
-    model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", "model.objective=transducer")
-    of_file = load_model(trained)[0].encoder.state_dict()
-    assert all(torch.equal(weight, of_file[name]) for name, weight in model.encoder.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["model.lstm.hidden_size=13"], r"encoder\.\S+ is \(.*\) here and \(.*\) there"),
-        (["model.lstm.num_layers=3"], "here and not there"),
         (["model.lstm.num_layers=1"], r"encoder\.layers\.1\.\S+ is not here and \(.*\) there; choose"),
         (["model.lstm.layer_norm=false"], r"encoder\.norms\.0\.weight is not here and \(24,\) there"),
     ],
 )
-def test_another_encoder_is_refused(
-    toy: Path, toy_config: Path, trained: Path, overrides: list[str], message: str
-) -> None:
+def test_another_encoder_is_refused(toy, toy_config, trained, overrides: list[str], message: str) -> None:
     with pytest.raises(AsrtoolError, match=message):
         build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", *overrides)
 
 
 @pytest.mark.parametrize(("setting", "is_another"), [("residual=true", True), ("dropout=0.5", False)])
 def test_an_encoder_that_makes_other_rows_of_the_same_weights_is_warned_of(
-    toy: Path, toy_config: Path, trained: Path, caplog: pytest.LogCaptureFixture, setting: str, is_another: bool
+    toy, toy_config, trained, caplog, setting: str, is_another: bool
 ) -> None:
     model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", f"model.lstm.{setting}")
     assert ("its weights make other rows with these settings of the encoder" in caplog.text) == is_another
@@ -119,7 +99,7 @@ def test_an_encoder_that_makes_other_rows_of_the_same_weights_is_warned_of(
 
 
 def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
-    toy: Path, toy_config: Path, trained: Path, tmp_path: Path
+    toy, toy_config, trained, tmp_path
 ) -> None:
     shutil.copytree(toy / "features", tmp_path / "features")
     described = json.loads((tmp_path / "features/features.json").read_text(encoding="utf-8"))
@@ -140,17 +120,15 @@ def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
 @pytest.mark.parametrize(
     ("patterns", "message"), [(["encodr.*"], "is the name of no parameter"), (["*"], "nothing is left to train")]
 )
-def test_patterns_that_freeze_nothing_or_all_are_refused(
-    toy: Path, toy_config: Path, patterns: list[str], message: str
-) -> None:
+def test_patterns_that_freeze_nothing_or_all_are_refused(toy, toy_config, patterns: list[str], message: str) -> None:
     model = build(toy, toy_config, toy / "tokenizer")
     with pytest.raises(AsrtoolError, match=message):
         freeze(model, patterns)
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "bmuf", "adpsgd-random", "ps-async"])
+@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random", "ps-async"])
 def test_frozen_layers_keep_their_bits_under_strategies_and_the_others_learn(
-    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy, toy_config, tmp_path, learners
 ) -> None:
     before = build(toy, toy_config, toy / "tokenizer").state_dict()
     overrides = [f"distributed.strategy={strategy}", 'train.frozen=["encoder.*"]', "train.num_epochs=2"]
@@ -161,9 +139,7 @@ def test_frozen_layers_keep_their_bits_under_strategies_and_the_others_learn(
         assert torch.equal(weight, before[name]) == name.startswith("encoder."), name
 
 
-def test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins(
-    toy: Path, trained: Path, tmp_path: Path
-) -> None:
+def test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins(toy, trained, tmp_path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(TOY_CONFIG.replace("hidden_size = 12", "hidden_size = 99"), encoding="utf-8")
     words = [trained, toy / "features", toy / "tokenizer", tmp_path / "tuned", "--config", other]
@@ -178,12 +154,3 @@ def test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins(
     of_file = load_model(trained)[0].state_dict()
     for name, weight in last_weights(tmp_path / "tuned").items():
         assert torch.equal(weight, of_file[name]) == name.startswith("encoder.layers.0."), name
-
-
-def test_weights_are_taken_on_top_of_what_the_seed_drew(toy: Path, toy_config: Path, trained: Path) -> None:
-    """So that the batches and masks of a seed are the same with and without a model to begin with."""
-    model = build(toy, toy_config, toy / "tokenizer")
-    state = torch.random.get_rng_state()
-    info = read_info(trained)
-    init_from(model, trained, info)
-    assert torch.equal(torch.random.get_rng_state(), state)

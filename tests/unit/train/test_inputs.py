@@ -1,14 +1,21 @@
-"""Trainings of different inputs are distinguished and never mixed."""
+"""Trainings of different inputs are distinguished and never mixed; one from before a setting existed is resumed."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from toy_task import assert_same_bits
+from trainings import summary
 
+from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
+from asrtool.recipe import source
+from asrtool.settings import registry
 from asrtool.settings.toml_files import load_config
 from asrtool.train.inputs import Inputs, describe_inputs, open_training
 
@@ -29,36 +36,17 @@ def describe(data: Path, *overrides: str) -> Inputs:
     return describe_inputs(data / "features", data / "tokenizer", load_config(overrides=overrides))
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "train.peak_lr=0.1",
-        "train.optimizer=sgd",
-        "train.save_every_steps=3",  # of what is averaged
-        "model.lstm.dropout=0.3",
-        "specaugment.num_time_masks=1",
-        "data.mix=temperature:2",
-    ],
-)
-def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:
+CHANGES = ["train.peak_lr=0.1", "train.optimizer=sgd", "model.lstm.dropout=0.3", "specaugment.num_time_masks=1"]
+CHANGES += ["data.mix=temperature:2", "train.save_every_steps=3"]  # the last is of what is averaged
+NO_CHANGES = ["train.log_every_steps=3", "train.save_every_minutes=3", "train.keep_best=1", "decode.beam.beam_sizes=9"]
+NO_CHANGES += ["train.shards.cache_gib=1", "train.sgd.momentum=0.1", "distributed.bmuf.block_steps=3"]
+
+
+@pytest.mark.parametrize("override", [*CHANGES, *NO_CHANGES])
+def test_a_setting_that_changes_the_weights_makes_another_training_and_no_other_does(data: Path, override: str) -> None:
+    """Those of what is not chosen change none."""
     assert describe(data) == describe(data)
-    assert describe(data, override) != describe(data)
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        "train.log_every_steps=3",
-        "train.save_every_minutes=3",
-        "train.keep_best=1",
-        "decode.beam.beam_sizes=9",
-        "train.shards.cache_gib=1",
-        "train.sgd.momentum=0.1",  # of what is not chosen
-        "distributed.bmuf.block_steps=3",
-    ],
-)
-def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
-    assert describe(data, override) == describe(data)
+    assert (describe(data, override) != describe(data)) == (override in CHANGES)
 
 
 @pytest.mark.parametrize("name", ["features/train/index.jsonl", "features/features.json", "tokenizer/tokenizer.model"])
@@ -79,25 +67,17 @@ def opened(out: Path, settings: dict[str, Any]) -> bool:
         return finished
 
 
-def test_the_same_training_is_resumed_until_train_json_says_it_is_finished(tmp_path: Path) -> None:
-    out = tmp_path / "train"
-    assert not opened(out, {"a": 1})
-    (out / "checkpoints").mkdir()
-    assert not opened(out, {"a": 1})
-    (out / "train.json").write_text("{}", encoding="utf-8")
-    assert opened(out, {"a": 1})
-    assert [path.name for path in tmp_path.iterdir()] == ["train"]
-
-
-def test_a_training_of_other_inputs_is_moved_aside_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+def test_the_same_training_is_resumed_until_it_is_finished_and_another_is_moved_aside_whole(tmp_path: Path) -> None:
     out = tmp_path / "train"
     for number in (1, 2, 3):
         assert not opened(out, {"a": number})
         (out / "checkpoints").mkdir()
+        assert not opened(out, {"a": number})
         (out / "train.json").write_text(str(number), encoding="utf-8")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.old-1", "train.old-2"]
-    assert (tmp_path / "train.old-1" / "train.json").read_text(encoding="utf-8") == "1"
-    assert (tmp_path / "train.old-2" / "train.json").read_text(encoding="utf-8") == "2"
+        assert opened(out, {"a": number})
+    names = ["train", "train.old-1", "train.old-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [(tmp_path / name / "train.json").read_text(encoding="utf-8") for name in names] == ["3", "1", "2"]
 
 
 @pytest.mark.parametrize("content", [None, "of a user", "[]", "{}"])
@@ -131,27 +111,77 @@ def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path
     assert not opened(out, {"a": 1})
 
 
-STREAM = """
+def test_a_source_names_the_files_of_the_training_set(data: Path) -> None:
+    """A stream may have no index; what it reads instead keeps trainings apart."""
+    (data / "features" / "train" / "index.jsonl").unlink()
+    found = []
+    for text in ("one", "one", "two"):
+        (data / "features" / "train" / "stream.txt").write_text(text, encoding="utf-8")
+        found.append(describe(data, "train.source=own_components:OfFile"))
+    assert found[0] == found[1] != found[2]
+
+
+GROWN = """
 from dataclasses import dataclass
-from typing import ClassVar
+from asrtool.settings.models import Lstm as Before
+from asrtool.settings.train import AdamW as AdamWBefore
 
-from asrtool.train.batches.shard_source import Shards
+@dataclass(frozen=True)
+class Lstm(Before):
+    bridges: int = 0  # a key that came later
 
-
-class Stream(Shards):
-    @dataclass(frozen=True)
-    class Settings:
-        files: ClassVar[tuple[str, ...]] = ("stream.txt",)
+@dataclass(frozen=True)
+class AdamW(AdamWBefore):
+    foreach: bool = False  # another one
 """
 
 
-def test_a_source_names_the_files_of_the_training_set(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream may have no index; what it reads instead keeps trainings apart."""
-    (data / "source_of_a_test.py").write_text(STREAM, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(data))
-    (data / "features" / "train" / "index.jsonl").unlink()
-    (data / "features" / "train" / "stream.txt").write_text("one", encoding="utf-8")
-    before = describe(data, "train.source=source_of_a_test:Stream")
-    assert before == describe(data, "train.source=source_of_a_test:Stream")
-    (data / "features" / "train" / "stream.txt").write_text("two", encoding="utf-8")
-    assert before != describe(data, "train.source=source_of_a_test:Stream")
+def grow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the settings of encoder and optimizer a further key each."""
+    name = f"grown_{folder.name}"
+    (folder / f"{name}.py").write_text(GROWN)
+    monkeypatch.syspath_prepend(folder)
+    for kind, component, settings in (("encoder", "lstm", "Lstm"), ("optimizer", "adamw", "AdamW")):
+        entries = registry.TABLE[kind]
+        assert isinstance(entries, dict)
+        monkeypatch.setitem(entries, component, (entries[component][0], f"{name}:{settings}"))
+
+
+def make_half_done(out: Path) -> None:
+    (out / "train.json").unlink()
+    for path in sorted((out / "checkpoints").iterdir())[2:]:
+        path.unlink()
+
+
+def test_a_half_done_training_resumes_and_a_finished_one_stays(train_toy, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "train"
+    expected = train_toy(out)
+    inputs = (out / "inputs.json").read_bytes()
+    make_half_done(out)
+    grow(tmp_path, monkeypatch)
+    assert_same_bits(train_toy(out), expected)
+    finished = (out / "train.json").stat().st_mtime_ns
+    train_toy(out)
+    assert (out / "train.json").stat().st_mtime_ns == finished
+    assert (out / "inputs.json").read_bytes() == inputs
+    assert not list(tmp_path.glob("train.old*"))
+
+
+def test_the_code_that_trained_is_recorded_once_for_each_code(toy, toy_config, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "train"
+
+    def train() -> list[str]:
+        words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
+        monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
+        CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+        codes: list[str] = summary(out)["code"]
+        return codes
+
+    (first,) = train()
+    assert len(first) == 16
+    make_half_done(out)
+    assert train() == [first]
+    monkeypatch.setattr(source, "code_of", lambda entry, config, sections: "other code")
+    assert train() == [first]  # it was finished, and other code has not trained
+    make_half_done(out)
+    assert train() == [first, "other code"]

@@ -1,4 +1,4 @@
-"""The plugin of examples/plugin, installed by pip, and components that any package registers by a short name."""
+"""The plugin of examples/plugin, installed by pip; strategies outside asrtool say what learners can do by them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from click.testing import CliRunner
-from trainings import metrics
+from trainings import metrics, toy_job
 
 from asrtool.cli.main import cli
+from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
+from asrtool.settings.distributed import Distributed, joinable_strategies
 from asrtool.settings.toml_files import load_config
+from asrtool.train.run import prepare
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "plugin"
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -60,9 +61,7 @@ class Run:
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_encoder_and_a_logger_of_a_plugin_are_used_by_their_short_names(
-    train_toy: Callable[..., dict[str, torch.Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoder_and_a_logger_of_a_plugin_are_used_by_their_short_names(train_toy, tmp_path, monkeypatch) -> None:
     runs: list[Run] = []
     init = lambda **given: runs.append(Run(**given)) or runs[-1]  # noqa: E731
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
@@ -100,8 +99,50 @@ def test_a_corpus_of_a_plugin_has_a_command(monkeypatch: pytest.MonkeyPatch) -> 
     assert load_config(overrides=["data.train=speech"]).data.train[0].name == path
 
 
-def test_rings_of_a_plugin_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = registry.path_of("ring", "fixed")
-    monkeypatch.setattr(registry, "plugins", lambda kind: {"circle": path} if kind == "ring" else {})
-    overrides = ["distributed.strategy=adpsgd", "distributed.adpsgd.ring=circle"]
-    assert load_config(overrides=overrides).distributed.strategy.settings.ring == path
+GOSSIP = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")
+NAMES = registry.names("strategy")
+
+
+def distributed(strategy: str, *more: str) -> Distributed:
+    return load_config([], [f"distributed.strategy={strategy}", *more]).distributed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strategies_of_the_toolkit_say_of_themselves_what_learners_can_do(name: str) -> None:
+    found = distributed(name)
+    assert found.survives == (name in (*GOSSIP, "h-adpsgd"))
+    assert found.joinable == (name in GOSSIP)
+    assert found.node_size(4) == (4 if name == "h-adpsgd" else 1)
+    assert joinable_strategies() == list(GOSSIP)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "expected"),
+    [
+        ("h-adpsgd", "h-adpsgd.outer=adpsgd-d1", (False, False, 4)),  # they wait for others
+        ("h-adpsgd", "h-adpsgd.node_size=2", (True, False, 2)),
+        ("own_components:Gossiping", "lr_scale=1", (True, True, 1)),
+        ("own_components:silent", "lr_scale=1", (False, False, 1)),  # says nothing
+        ("own_components:InNodes", "lr_scale=1", (False, False, 4)),
+        ("own_components:InNodes", "InNodes.node_size=2", (False, False, 2)),
+    ],
+)
+def test_settings_say_it_too_and_those_of_an_own_strategy(
+    name: str, setting: str, expected: tuple[bool, bool, int]
+) -> None:
+    found = distributed(name, f"distributed.{setting}")
+    assert (found.survives, found.joinable, found.node_size(4)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("forgetful", r"= own_components:forgetful returned NoneType, expected asrtool\.\S*:Strategy; return one"),
+        ("Claiming", r"= own_components:Claiming says that its learners survive others, but they wait .*; leave out"),
+    ],
+)
+def test_what_is_no_strategy_is_refused_in_one_line(name: str, message: str, toy, toy_config, tmp_path) -> None:
+    job = toy_job(toy, tmp_path / "train", toy_config, [f"distributed.strategy=own_components:{name}"])
+    with pytest.raises(AsrtoolError, match=message) as caught:
+        prepare(job, World())
+    assert "\n" not in str(caught.value)

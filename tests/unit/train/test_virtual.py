@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from learners import MANY_BATCHES, Learners, batches_trained, planned
+from learners import MANY_BATCHES, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
-from trainings import LOCKSTEP, dev_losses, json_lines, run_training, summary, toy_job
+from trainings import LOCKSTEP, dev_losses, json_lines, named, run_training, summary, toy_job
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
@@ -38,19 +37,6 @@ def slow(*names: str) -> list[Any]:
 
 
 IN_LOCK_STEP = ["allreduce", *slow("ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1")]
-SETTINGS = {
-    "bmuf": ("distributed.bmuf.block_steps=2",),
-    "ps-sync": ("distributed.ps-sync.num_servers=2",),
-    "ps-async": ("distributed.ps-async.num_servers=2",),
-    "h-adpsgd": ("distributed.h-adpsgd.node_size=2",),
-}
-
-
-def settings_of(name: str) -> tuple[str, ...]:
-    """Those of a strategy, h-adpsgd by the rule between its nodes."""
-    strategy, _, outer = name.partition(" by ")
-    own = (*SETTINGS.get(strategy, ()), *([f"distributed.h-adpsgd.outer={outer}"] if outer else ()))
-    return f"distributed.strategy={strategy}", f"distributed.num_learners={NUM_LEARNERS}", *own
 
 
 def train_logged(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
@@ -96,11 +82,9 @@ REPLAYED = ["adpsgd-random", *slow("adpsgd-fixed", "adpsgd-pairs", "ps-async", "
 
 
 @pytest.mark.parametrize("name", [*IN_LOCK_STEP, *REPLAYED])
-def test_virtual_learners_train_what_processes_do(
-    name: str, learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path
-) -> None:
+def test_virtual_learners_train_what_processes_do(name: str, learners, toy, small_batches_config, tmp_path) -> None:
     """In lock-step; others by the log of their events."""
-    overrides, real = settings_of(name), tmp_path / "real"
+    overrides, real = (*named(name), f"distributed.num_learners={NUM_LEARNERS}"), tmp_path / "real"
     in_lock_step = name in LOCKSTEP
     learners.run(run_training if in_lock_step else train_logged, toy, small_batches_config, real, overrides)
     ours = virtual(toy, small_batches_config, tmp_path / "virtual", overrides)
@@ -108,11 +92,7 @@ def test_virtual_learners_train_what_processes_do(
     assert_trained_alike(ours, list(ours.follow(events)), real)
 
 
-ASYNCHRONOUS = ["adpsgd", "adpsgd-pairs", "h-adpsgd", "ps-async", "hogwild", "none"]
-STRATEGIES = ["single", "allreduce", "ps-sync", "adpsgd-d1", "bmuf", *ASYNCHRONOUS]
 SLOW = ("slow.learners=0:5", "compute.distribution=lognormal", "compute.spread=0.3", "job.parameters_m=2")
-
-Train = Callable[..., Path]
 
 
 @pytest.fixture
@@ -125,18 +105,12 @@ def work(toy: Path, tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-@pytest.fixture
-def train_virtually(work: Path, tmp_path: Path) -> Train:
-    """Train by a strategy, into a new folder of this name."""
-
-    def train(name: str, strategy: str, *overrides: str, num_learners: int = 4) -> Path:
-        given = (f"distributed.strategy={strategy}", f"distributed.num_learners={num_learners}")
-        scenario = load_scenario([], [*SLOW, *given, *overrides])
-        list(train_cases(work, (), scenario, True, None, tmp_path / name))
-        (folder,) = (tmp_path / name).iterdir()
-        return folder
-
-    return train
+def train_virtually(work: Path, out: Path, strategy: str, *overrides: str) -> Path:
+    """The folder of a training by four learners, one of which is slow."""
+    given = (f"distributed.strategy={strategy}", "distributed.num_learners=4", *overrides)
+    list(train_cases(work, (), load_scenario([], [*SLOW, *given]), True, None, out))
+    (folder,) = out.iterdir()
+    return folder
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -144,17 +118,31 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_batch_of_an_epoch_is_trained_once_and_the_same_twice(
-    strategy: str, work: Path, train_virtually: Train
-) -> None:
-    own = ("distributed.h-adpsgd.node_size=2",) if strategy == "h-adpsgd" else ()
-    num_learners = 1 if strategy == "single" else 4
-    one, other = (train_virtually(name, strategy, *own, num_learners=num_learners) for name in ("one", "other"))
+@pytest.mark.parametrize("strategy", ["adpsgd", "h-adpsgd", "ps-async", "hogwild"])
+def test_the_same_times_give_the_same_training_twice(strategy: str, work: Path, tmp_path: Path) -> None:
+    one, other = (
+        train_virtually(work, tmp_path / name, strategy, "distributed.h-adpsgd.node_size=2")
+        for name in ("one", "other")
+    )
     assert batches_trained(one) == planned(work, work / "config" / "train.toml")
-    assert_same_bits(weights_of(one), weights_of(other))
-    for file in ("metrics.jsonl", "train.json", *(f"learners/{rank}.jsonl" for rank in range(num_learners))):
+    for file in ("metrics.jsonl", "train.json", *(f"learners/{rank}.jsonl" for rank in range(4))):
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
+    assert_same_bits(weights_of(one), weights_of(other))
+    if strategy == "ps-async":
+        run = read_training(one)
+        assert (run.strategy, run.finished, run.dev_epochs) == (strategy, True, [1, 2, 3])
+        assert len(run.learners[0]) < len(run.learners[1])
+        assert run.learners[0]["staleness"].mean() > 2 * run.learners[1]["staleness"].mean()
+
+
+@pytest.mark.slow
+def test_learners_that_wait_for_each_other_train_the_same_whatever_the_times(work: Path, tmp_path: Path) -> None:
+    one, other = (
+        train_virtually(work, tmp_path / slow, "adpsgd-d1", f"slow.learners={slow}", "compute.spread=0.1")
+        for slow in ("0:5", "2:9")
+    )
+    assert_same_bits(weights_of(one), weights_of(other))
+    assert summary(one)["seconds"] < summary(other)["seconds"]
 
 
 @pytest.mark.slow
@@ -167,102 +155,60 @@ def test_settings_of_sequence_training_are_those_that_it_was_trained_by(work: Pa
 
 
 @pytest.mark.slow
-def test_a_slow_learner_trains_fewer_batches_on_older_weights(train_virtually: Train) -> None:
-    run = read_training(train_virtually("run", "ps-async", "slow.learners=0:5"))
-    assert run.strategy == "ps-async"
-    assert run.finished
-    assert len(run.learners[0]) < len(run.learners[1])
-    assert run.learners[0]["staleness"].mean() > 2 * run.learners[1]["staleness"].mean()
-    assert run.dev_epochs == [1, 2, 3]
-    assert run.seconds > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-d1", "bmuf"])
-def test_learners_that_wait_for_each_other_train_the_same_whatever_the_times(
-    strategy: str, train_virtually: Train
-) -> None:
-    one = train_virtually("one", strategy)
-    other = train_virtually("other", strategy, "slow.learners=2:9", "compute.spread=0.1")
-    assert_same_bits(weights_of(one), weights_of(other))
-    assert summary(one)["seconds"] < summary(other)["seconds"]
-
-
-@pytest.mark.slow
-def test_the_command_replays_a_training(learners: Learners, work: Path, tmp_path: Path) -> None:
+def test_the_command_replays_a_training_and_refuses_what_cannot_be(learners, work, tmp_path) -> None:
+    real = tmp_path / "real"
     overrides = ("distributed.strategy=adpsgd-random", "train.peak_lr=0.01")
-    learners.run(train_logged, work, work / "config" / "train.toml", tmp_path / "real", overrides)
-    words = ["--train", work, "--replay", tmp_path / "real", "--out", tmp_path / "again", "--json"]
+    learners.run(train_logged, work, work / "config" / "train.toml", real, overrides)
+    words = ["--train", work, "--replay", real, "--out", tmp_path / "again", "--json"]
     result = CliRunner().invoke(cli, ["simulate", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert [found["num_learners"] for found in json.loads(result.stdout)] == [4]
-    real, ours = last_weights(tmp_path / "real"), weights_of(tmp_path / "again")
-    for name, weight in real.items():
+    theirs, ours = last_weights(real), weights_of(tmp_path / "again")
+    for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, rtol=1e-6, atol=1e-6)
-    assert batches_trained(tmp_path / "again") == batches_trained(tmp_path / "real")
-    times, again = (json_lines(tmp_path / name / "learners/0.jsonl") for name in ("real", "again"))
+    assert batches_trained(tmp_path / "again") == batches_trained(real)
+    times, again = (json_lines(folder / "learners/0.jsonl") for folder in (real, tmp_path / "again"))
     assert [line["compute_s"] for line in times] == [line["compute_s"] for line in again]
 
+    def assert_refused(why: str, folder: Path = real) -> None:
+        with pytest.raises(AsrtoolError, match=why):
+            list(train_cases(work, (), load_scenario(), False, folder, tmp_path / "out"))
 
-def replayed(work: Path, logged: Path, out: Path, *overrides: str) -> None:
-    list(train_cases(work, overrides, load_scenario(), False, logged, out))
-
-
-@pytest.mark.slow
-def test_what_cannot_be_replayed_is_refused(learners: Learners, work: Path, tmp_path: Path) -> None:
-    real, config = tmp_path / "real", work / "config" / "train.toml"
-    learners.run(train_logged, work, config, real, ("distributed.strategy=adpsgd-fixed",), num=2)
     log = real / "events" / "1.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    log.write_text("".join(lines[:-1]))
-    with pytest.raises(AsrtoolError, match=r"1\.jsonl has no end"):
-        replayed(work, real, tmp_path / "out")
-    at_ns, _, _, machine = json.loads(lines[0])
-    log.write_text(json.dumps([at_ns, "start", 7, machine]) + "\n" + "".join(lines[1:]))
-    with pytest.raises(AsrtoolError, match="begins after 7 batches"):
-        replayed(work, real, tmp_path / "out")
-    log.write_text(json.dumps([at_ns, "start", 0, "another"]) + "\n" + "".join(lines[1:]))
-    with pytest.raises(AsrtoolError, match="on several machines"):
-        replayed(work, real, tmp_path / "out")
-    joined = shutil.copy(log, log.with_name("2.jsonl"))
-    with pytest.raises(AsrtoolError, match="a learner joined the 2"):
-        replayed(work, real, tmp_path / "out")
+    first, *others = log.read_text().splitlines(keepends=True)
+    at_ns, _, _, machine = json.loads(first)
+    log.write_text("".join([first, *others[:-1]]))
+    assert_refused(r"1\.jsonl has no end")
+    log.write_text(json.dumps([at_ns, "start", 7, machine]) + "\n" + "".join(others))
+    assert_refused("begins after 7 batches")
+    log.write_text(json.dumps([at_ns, "start", 0, "another"]) + "\n" + "".join(others))
+    assert_refused("on several machines")
+    joined = shutil.copy(log, log.with_name("4.jsonl"))
+    assert_refused("a learner joined the 4")
     Path(joined).unlink()
     log.unlink()
-    with pytest.raises(AsrtoolError, match=r"1\.jsonl is missing"):
-        replayed(work, real, tmp_path / "out")
+    assert_refused(r"1\.jsonl is missing")
     inputs = json.loads((real / "inputs.json").read_text())
     for strategy, reason in (("allreduce", "step together"), ("hogwild", "nobody can log")):
         inputs["settings"]["distributed"] = {"strategy": strategy}
         (real / "inputs.json").write_text(json.dumps(inputs))
-        with pytest.raises(AsrtoolError, match=reason):
-            replayed(work, real, tmp_path / "out")
-    with pytest.raises(AsrtoolError, match="no OUT of asrtool train"):
-        replayed(work, tmp_path, tmp_path / "out")
+        assert_refused(reason)
+    assert_refused("no OUT of asrtool train", tmp_path)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("overrides", "what"),
-    [
-        (("train.ema_decay=0.99",), "ema_decay"),
-        (("train.pipeline_stages=2",), "pipeline_stages"),
-        (("train.precision=fp16",), "fp16"),
-        ((), "adpsgd-d1.message_type is bf16"),
-    ],
-)
-def test_what_virtual_learners_cannot_train_is_refused(
-    overrides: tuple[str, ...], what: str, work: Path, tmp_path: Path
-) -> None:
-    strategies = "allreduce" if overrides else "allreduce,adpsgd-d1"
-    given = [
-        "distributed.num_learners=2",
-        f"distributed.strategy={strategies}",
-        "distributed.adpsgd-d1.message_type=bf16",
-    ]
-    with pytest.raises(AsrtoolError, match=what):
-        list(train_cases(work, overrides, load_scenario([], given), True, None, tmp_path / "out"))
+def test_what_virtual_learners_cannot_train_is_refused(work, tmp_path) -> None:
+    given = ["distributed.num_learners=2", "distributed.adpsgd-d1.message_type=bf16"]
+    for strategies, overrides, what in (
+        ("allreduce", ("train.ema_decay=0.99",), "ema_decay"),
+        ("allreduce", ("train.pipeline_stages=2",), "pipeline_stages"),
+        ("allreduce", ("train.precision=fp16",), "fp16"),
+        ("allreduce,adpsgd-d1", (), "adpsgd-d1.message_type is bf16"),
+    ):
+        scenario = load_scenario([], [*given, f"distributed.strategy={strategies}"])
+        with pytest.raises(AsrtoolError, match=what):
+            list(train_cases(work, overrides, scenario, True, None, tmp_path / "out"))
     assert not list(tmp_path.glob("out/*/train.json"))
 
 
@@ -271,12 +217,3 @@ def test_a_loss_that_is_no_number_ends_it(work: Path, tmp_path: Path) -> None:
     scenario = load_scenario([], ["distributed.strategy=none", "distributed.num_learners=2"])
     with pytest.raises(Diverged, match=r"learner [01], step \d+: loss nan"):
         list(train_cases(work, ("train.peak_lr=1e30",), scenario, True, None, tmp_path / "out"))
-
-
-@pytest.mark.slow
-def test_messages_in_bf16_are_rounded_where_views_are_and_refused_elsewhere(train_virtually: Train) -> None:
-    one = weights_of(train_virtually("plain", "adpsgd-random"))
-    other = weights_of(train_virtually("rounded", "adpsgd-random", "distributed.adpsgd-random.message_type=bf16"))
-    assert any(not torch.equal(weight, other[name]) for name, weight in one.items())
-    with pytest.raises(AsrtoolError, match=r"adpsgd-d1\.message_type is bf16"):
-        train_virtually("refused", "adpsgd-d1", "distributed.adpsgd-d1.message_type=bf16")

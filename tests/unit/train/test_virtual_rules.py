@@ -45,7 +45,8 @@ class Regressions:
         return StepResult(loss.detach(), {})
 
 
-def shared_model(model: torch.nn.Module, slices: int = 1) -> SharedModel:
+def shared_model(slices: int = 1) -> SharedModel:
+    model = equations.Regression()
     batches: Any = Regressions()
     shared = SharedModel(model, model, FlatWeights(model, slices=slices), batches, equations.make_optimizer, 1e9)
     shared.step_plan = batches
@@ -60,10 +61,10 @@ def strategy_of(name: str) -> tuple[Choice, int]:
     return Choice.of("strategy", name, **{**equations.SETTINGS.get(name, {}), **more}), 2 if name == "h-adpsgd" else 1
 
 
-def train(name: str, model: torch.nn.Module, num_learners: int) -> Iterator[tuple[SharedModel, Rule]]:
+def train(name: str, num_learners: int) -> Iterator[tuple[SharedModel, Rule]]:
     """After each step of all."""
     strategy, node_size = strategy_of(name)
-    shared = shared_model(model, node_size)
+    shared = shared_model(node_size)
     rule = rule_of(strategy, shared, num_learners, node_size)
     round_size, events = rule.assignment_rule.round_size(num_learners), list[Event]()
     steps = f"job.num_samples={NUM_STEPS * num_learners}", "job.batch=1", f"job.seed={SEED}", "job.parameters_m=1"
@@ -92,33 +93,27 @@ def replicas_of(rule: Any) -> list[tuple[Replica, int]]:
 
 @pytest.mark.parametrize("name", equations.RULES)
 def test_virtual_learners_in_lock_step_compute_the_equations(name: str) -> None:
+    """Of weights and of statistics."""
     num_learners = equations.num_learners_of(name)
-    found = []
-    for _, rule in train(name, equations.Regression(), num_learners):
-        shape = (equations.NUM_OUTPUTS, NUM_INPUTS)
-        weights = [replica.weights_P[: np.prod(shape)].reshape(shape).numpy() for replica, _ in replicas_of(rule)]
-        found.append(np.stack(weights).copy())
-    expected = equations.by_equations(name, num_learners, NUM_STEPS)
-    np.testing.assert_allclose(np.stack(found), expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("name", [name for name in equations.STATISTICS if name not in ("ps-async", "adpsgd-pairs")])
-def test_statistics_of_virtual_learners_by_the_equations(name: str) -> None:
-    num_learners = equations.num_learners_of(name)
-    found = []
-    for shared, rule in train(name, equations.NormalisedRegression(), num_learners):
-        sizes = shared.flat.sizes[1:]
-        own = []
-        for replica, place in replicas_of(rule):
+    shape = (equations.NUM_OUTPUTS, NUM_INPUTS)
+    weights, statistics = [], []
+    for shared, rule in train(name, num_learners):
+        replicas, own = replicas_of(rule), []
+        weights.append(
+            np.stack([replica.weights_P[: np.prod(shape)].reshape(shape).numpy() for replica, _ in replicas])
+        )
+        for replica, place in replicas:
             values_B = replica.buffers_B if replica.share_statistics else replica.statistics[place]
-            own.append(np.concatenate([part[:NUM_INPUTS].numpy() for part in values_B.split(sizes)]))
-        found.append(np.stack(own))
-    expected = equations.statistics_by_equations(name, num_learners, NUM_STEPS)
-    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+            own.append(np.concatenate([part[:NUM_INPUTS].numpy() for part in values_B.split(shared.flat.sizes[1:])]))
+        statistics.append(np.stack(own))
+    np.testing.assert_allclose(weights, equations.by_equations(name, num_learners, NUM_STEPS), atol=2e-6)
+    if name in equations.STATISTICS and name != "adpsgd-pairs":
+        expected = equations.statistics_by_equations(name, num_learners, NUM_STEPS)
+        np.testing.assert_allclose(statistics, expected, atol=1e-5)
 
 
 def test_a_learner_without_a_batch_mixes_and_keeps_its_momentum() -> None:
-    shared = shared_model(equations.Regression())
+    shared = shared_model()
     rule = DelayByOne(shared, 2, 1)
     momenta, before = [], []
     for step, positions in enumerate([(0, 0), (1, None)]):
@@ -136,7 +131,7 @@ def test_a_learner_without_a_batch_mixes_and_keeps_its_momentum() -> None:
 def test_the_mean_at_an_epoch_has_the_updates_before_it_alone() -> None:
     """Whatever exchange is under way when learners enter it; here nothing is updated, so the mean is that of before."""
     for order in EXCHANGES:
-        shared = shared_model(equations.Regression())
+        shared = shared_model()
         rule = Gossip(shared, 2, 1 / 3, torch.float32)
         values = torch.randn(2, len(shared.start_P))
         for learner, start_P in zip(rule.learners, values, strict=True):
@@ -180,7 +175,7 @@ def test_steps_of_a_new_epoch_are_not_in_the_mean_before_it(name: str, apart: fl
     means = []
     for num_ahead in (0, 2):
         strategy, _ = strategy_of(name)
-        rule = rule_of(strategy, shared_model(equations.Regression()), 2, 1)
+        rule = rule_of(strategy, shared_model(), 2, 1)
         for learner in (0, 1):
             begin(rule, learner, 0)
             end(rule, learner)
@@ -194,7 +189,7 @@ def test_steps_of_a_new_epoch_are_not_in_the_mean_before_it(name: str, apart: fl
         means.append(rule.means[1].weights())
         if not num_ahead:
             now_P = rule.servers[0].weights_P if isinstance(rule, ServerRule) else replicas_of(rule)[0][0].weights_P
-            torch.testing.assert_close(means[0], now_P)
+            torch.testing.assert_close(means[0][: len(now_P)], now_P)
     assert float((means[0] - means[1]).norm() / means[0].norm()) <= apart
 
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from learners import batches_trained, planned
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights
 
 from asrtool.distributed.work.lost_batches import LostBatches
@@ -31,7 +32,7 @@ from asrtool.settings.train import Shards
 from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import SourceContext
-from asrtool.train.checkpoints.checkpoint import State
+from asrtool.train.checkpoints.checkpoint import State, load_checkpoint
 from asrtool.train.checkpoints.coordinator import LearnerRequests
 from asrtool.train.job import Components, Job
 from asrtool.train.loop import loop
@@ -41,6 +42,8 @@ from asrtool.train.train import acoustic_job, build_components
 
 STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
 LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
+# With statistics of batches, which learners keep for themselves.
+DEEP_SPEECH = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8")
 AHEAD = 6  # batches that others ask for at most before a learner is stopped, lest they end the training without it
 TIMES = ("seconds", "frames_per_s")
 
@@ -86,10 +89,14 @@ def batch_of(lens: Sequence[int], num_bins: int = 8) -> TrainingBatch:
     return TrainingBatch(names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser, torch_seed=7)
 
 
-def named(name: str) -> tuple[str, str]:
+SMALL = ("h-adpsgd.node_size", "bmuf.block_steps", "ps-sync.num_servers", "ps-async.num_servers")
+
+
+def named(name: str) -> tuple[str, ...]:
     """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
     strategy, _, outer = name.partition(" by ")
-    return f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
+    chosen = f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
+    return (*chosen, *(f"distributed.{key}=2" for key in SMALL))
 
 
 def train_as_learner(
@@ -179,6 +186,18 @@ def recorded_before(out: Path, state: State) -> list[tuple[int, int]]:
     ]
     found = [json.loads(line) for part in parts for line in part.splitlines()]
     return [(line["epoch"], line["batch"]) for line in found]
+
+
+def assert_recorded_once(out: Path, toy: Path, config: Path) -> list[State]:
+    """Each batch was trained once, and each checkpoint has those before it but those it names; their states."""
+    of_all = planned(toy, config)
+    assert batches_trained(out) == of_all
+    states = [load_checkpoint(path)[1] for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
+    for state in states:
+        untrained = {(epoch + 1, i) for epoch, first, end in state.untrained for i in range(first, end)}
+        before = {batch for batch in of_all if batch < (state.epoch + 1, state.batch)}
+        assert sorted(recorded_before(out, state)) == sorted(before - untrained)
+    return states
 
 
 def assert_same_training(out: Path, undisturbed: Path) -> None:

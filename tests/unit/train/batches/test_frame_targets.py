@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from toy_task import NUM_TOKENS, make_texts
-from trainings import components_of, run_training, toy_job
+from trainings import components_of, toy_job
 
 from asrtool.data.storage.alignment import Alignment
 from asrtool.data.storage.index import read_index
@@ -25,7 +25,6 @@ from asrtool.models.objectives.topology import load_topology
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Tree as TreeSettings
 from asrtool.settings.toml_files import load_config
-from asrtool.train.average import average_checkpoints
 from asrtool.train.job import Components
 
 HYBRID = "model.objective=frame-ce"
@@ -35,19 +34,31 @@ def hybrid(toy: Path, toy_config: Path, targets: Path, *overrides: str) -> Compo
     return components_of(toy, toy_config, HYBRID, *overrides, targets=targets)
 
 
-def test_every_utterance_is_aligned_by_its_own_scores(toy: Path, targets: Path, aligner: Path) -> None:
-    model, info = load_model(aligner)
-    tokenizer, topology = Tokenizer.load(toy / "tokenizer"), load_topology(load_config([]).model.objective)
+@pytest.mark.parametrize("objective", ["ctc", "frame-ce"])
+def test_every_utterance_is_aligned_by_its_own_scores(
+    toy, toy_config, targets, aligner, tmp_path, objective: str
+) -> None:
+    """Those of a model of frames, with its tree, have no margin."""
+    path, made, margin = aligner, targets, 5  # 0.1 s
+    if objective == "frame-ce":
+        path, made, margin = tmp_path / "model.pt", tmp_path / "again", 0
+        components = hybrid(toy, toy_config, targets)
+        save_model(path, components.model, components.info)
+        targets_run(path, toy / "features", toy / "tokenizer", made, Decode(num_jobs=1), TreeSettings(120, 5))
+    model, info = load_model(path)
+    tree, tokenizer = tree_of(info), Tokenizer.load(toy / "tokenizer")
+    assert tree is None or (tree.leaves_VV2 == Tree.load(targets).leaves_VV2).all()
+    topology = load_topology(load_config([toy_config], [f"model.objective={objective}"]).model.objective, tree)
     for name, step in (("train", 5), ("dev", 1)):
         reader = FeatureReader(toy / "features" / name, info["features"]["cmvn"])
-        alignment = Alignment(targets / name)
+        alignment = Alignment(made / name)
         for i in range(0, len(reader.index), step):
             feats_TF = torch.tensor(reader.read(i))
             with torch.no_grad():
                 scores_TV = model(feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy()
             tokens = tokenizer.encode(reader.index[i].text)
             spans = topology.spans(topology.align(scores_TV, tokens), scores_TV)
-            expected = find_segments(spans, len(scores_TV), 5) * [1, 2]  # 0.1 s, and frames a row
+            expected = find_segments(spans, len(scores_TV), margin) * [1, 2]  # frames a row
             assert [token for token in expected[:, 0] if token] == tokens
             np.testing.assert_array_equal(alignment.segments(i), expected)
 
@@ -71,9 +82,7 @@ def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, t
     np.testing.assert_array_equal(counts_L, tree.counts_L)
 
 
-def test_the_tree_is_grown_from_the_middle_frame_of_each_row(
-    toy: Path, aligner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tree_is_grown_from_the_middle_frame_of_each_row(toy, aligner, tmp_path, monkeypatch) -> None:
     """Of utterances of an odd number of frames the last row has one frame alone."""
     found: list[dict[Context, np.ndarray]] = []
     grow = grown.grow_tree
@@ -91,9 +100,7 @@ def test_the_tree_is_grown_from_the_middle_frame_of_each_row(
         np.testing.assert_allclose(found[0][context], moments(np.array(of_context)).sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
-def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(
-    toy: Path, toy_config: Path, targets: Path
-) -> None:
+def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(toy, toy_config, targets) -> None:
     whole, cut = (hybrid(toy, toy_config, targets, f"model.frame-ce.piece_frames={num}") for num in (0, 6))
     for planned, of_pieces in zip(whole.train_set.plan(0, 0, {}), cut.train_set.plan(0, 0, {}), strict=True):
         batch, pieces = whole.train_set.read(planned), cut.train_set.read(of_pieces)
@@ -116,9 +123,7 @@ def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(
         hybrid(toy, toy_config, targets, "model.frame-ce.piece_frames=7")
 
 
-def test_utterances_without_an_alignment_are_left_out(
-    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
-) -> None:
+def test_utterances_without_an_alignment_are_left_out(toy, toy_config, targets, tmp_path) -> None:
     copy = tmp_path / "targets"
     shutil.copytree(targets, copy)
     places_N2 = np.load(copy / "train" / "places.npy")
@@ -132,31 +137,7 @@ def test_utterances_without_an_alignment_are_left_out(
     assert 3 not in components.train_set.columns.positions  # type: ignore[attr-defined]
 
 
-def test_a_trained_model_aligns_anew(toy: Path, targets: Path, toy_config: Path, tmp_path: Path) -> None:
-    run_training(toy, toy_config, tmp_path / "train", [HYBRID], targets=targets)
-    average_checkpoints(tmp_path / "train", tmp_path / "model.pt", "last", 2)
-    tree = tree_of(load_model(tmp_path / "model.pt")[1])
-    assert tree is not None
-    assert (tree.leaves_VV2 == Tree.load(targets).leaves_VV2).all()
-    tokenizer = toy / "tokenizer"
-    settings = TreeSettings(num_leaves=120, min_count=5)
-    targets_run(tmp_path / "model.pt", toy / "features", tokenizer, tmp_path / "again", Decode(num_jobs=1), settings)
-    alignment = Alignment(tmp_path / "again" / "train")
-    for i, utterance in enumerate(read_index(toy / "features" / "train")):
-        tokens = [token for token, _ in alignment.segments(i).tolist() if token]
-        assert tokens == Tokenizer.load(tokenizer).encode(utterance.text)
-    topology = load_topology(load_config([toy_config], [HYBRID]).model.objective, tree)
-    feats_TF = torch.tensor(FeatureReader(toy / "features" / "train", "none").read(i))
-    with torch.no_grad():
-        scores_TL = load_model(tmp_path / "model.pt")[0](feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy()
-    spans = topology.spans(topology.align(scores_TL, tokens), scores_TL)
-    no_margin = find_segments(spans, len(scores_TL), 0)
-    np.testing.assert_array_equal(alignment.segments(i), no_margin * [1, 2])
-
-
-def test_a_model_of_another_tree_gives_its_encoder_alone(
-    toy: Path, toy_config: Path, targets: Path, aligner: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_another_tree_gives_its_encoder_alone(toy, toy_config, targets, aligner, tmp_path) -> None:
     data = (toy / "features", toy / "tokenizer")
     trained = hybrid(toy, toy_config, targets)
     save_model(tmp_path / "model.pt", trained.model, trained.info)
@@ -169,9 +150,7 @@ def test_a_model_of_another_tree_gives_its_encoder_alone(
             assert same == (is_kept or name.startswith("encoder.")), name
 
 
-def test_targets_of_other_features_or_none_are_refused(
-    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
-) -> None:
+def test_targets_of_other_features_or_none_are_refused(toy, toy_config, targets, tmp_path) -> None:
 
     def job(folder: Path | None) -> None:
         toy_job(toy, tmp_path / "train", toy_config, [HYBRID], targets=folder).build(1)

@@ -57,28 +57,6 @@ def by_id(batches: list[TrainingBatch]) -> dict[str, np.ndarray]:
     return found
 
 
-def test_epochs_have_the_same_utterances_and_each_other_features(context) -> None:
-    with closing(Shards(context(dataclasses.replace(TEMPO, band_prob=1.0)))) as source:
-        epochs = [by_id(batches(source, epoch)) for epoch in range(3)]
-        again = by_id(batches(source, 1))
-    assert all(epoch.keys() == epochs[0].keys() and len(epoch) == 24 for epoch in epochs)
-    for name, feats_TF in epochs[1].items():
-        np.testing.assert_array_equal(again[name], feats_TF)
-        assert len({epoch[name].tobytes() for epoch in epochs}) == 3
-    lens = [tuple(len(epoch[name]) for epoch in epochs) for name in epochs[0]]
-    assert sum(len(set(of_one)) > 1 for of_one in lens) > 20
-
-
-def test_tempo_is_drawn_evenly_from_what_the_settings_allow(context) -> None:
-    with closing(Shards(context(TEMPO))) as source:
-        plain = source.lengths.num_frames
-        ratios = np.concatenate([plain / source.audio.lengths(epoch).num_frames for epoch in range(200)])
-    assert ratios.min() >= 0.8 * 0.97
-    assert ratios.max() <= 1.25 * 1.03
-    assert np.mean(ratios) == pytest.approx((0.8 + 1.25) / 2, abs=0.01)
-    assert np.std(ratios) == pytest.approx((1.25 - 0.8) / 12**0.5, rel=0.05)
-
-
 def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> None:
     made = context(TEMPO)
     with closing(Shards(made)) as source:
@@ -119,7 +97,7 @@ def test_an_utterance_that_no_batch_holds_at_the_slowest_tempo_is_named_at_once(
 
 
 def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance_and_begin_each_token_once(
-    context, toy: Path, targets: Path, monkeypatch: pytest.MonkeyPatch
+    context, toy, targets, monkeypatch
 ) -> None:
     folder = TargetsFolder(targets, Tree.load(targets))
     monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
@@ -185,25 +163,6 @@ def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_con
     message = r"features: \[augment\] changes audio but features\.keep_audio is false.*run the features stage"
     with pytest.raises(AsrtoolError, match=message):
         run_training(tmp_path, toy_config, tmp_path / "o", TRAINED)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["augment.band_prob=1", "features.keep_audio=false"],
-            r"\[augment\] changes audio but features\.keep_audio is false, expected true",
-        ),
-        (
-            ["augment.band_prob=1", "augment.band_hz=[300, 4000]"],
-            r"augment\.band_hz ends at 4000, expected less than 4000",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_with_the_features_are_refused(overrides: list[str], message: str) -> None:
-    config = load_config(overrides=overrides)
-    with pytest.raises(ValueError, match=message):
-        config.augment.check(config)
 
 
 class Plain(Shards):

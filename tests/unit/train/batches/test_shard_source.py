@@ -1,15 +1,21 @@
-"""Utterances become batches with tokens; those that cannot be learnt from are reported."""
+"""Utterances become batches with tokens, by any number of processes; those that cannot be learnt from are reported."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
+import multiprocessing
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from toy_task import assert_same_bits
 from trainings import source_context
 
 from asrtool.data.storage.transcripts import write_transcripts
@@ -17,9 +23,11 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.schema import Choice
+from asrtool.settings.train import Shards as ShardsSettings
 from asrtool.train.batches import shard_source
+from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.shard_source import Shards
-from asrtool.train.batches.source import Epoch, SourceContext, build_source
+from asrtool.train.batches.source import Epoch, Planned, SourceContext, build_source
 
 SHARDS = Choice.of("source", "shards")
 
@@ -67,9 +75,7 @@ def test_a_plan_may_begin_at_any_batch(context) -> None:
         assert epoch.num_samples(rest) == sum(batch.num_samples for batch in whole[begin:])
 
 
-def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(
-    context, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(context, caplog) -> None:
     with caplog.at_level(logging.INFO):
         source = Shards(context(row_frames=9))
     num_kept = source.size().num_samples
@@ -117,3 +123,51 @@ def test_batches_of_dev_hold_more_than_those_of_training_where_these_are_small(c
     source = Shards(context())
     small, more, all_of_it = longest(0), longest(2 * source.max_frames), longest(10**6)
     assert small <= source.max_frames < more <= 2 * source.max_frames < all_of_it
+
+
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
+
+
+def decoders() -> list[multiprocessing.Process]:
+    return [process for process in multiprocessing.active_children() if process.name == "decoder"]
+
+
+def batches(context: SourceContext, num: int) -> list[TrainingBatch]:
+    with closing(Shards(dataclasses.replace(context, loader_processes=num))) as source:
+        return [batch for epoch in range(2) for batch in source.load(source.plan(epoch, 0, {}), prefetch=1)]
+
+
+@on_linux
+def test_batches_and_their_order_do_not_depend_on_the_number_of_processes(toy: Path) -> None:
+    context = source_context(toy, settings=ShardsSettings(cache_gib=0))
+    expected = batches(context, 0)
+    assert len(expected) > 10
+    for num in (1, 3):
+        for one, other in zip(batches(context, num), expected, strict=True):
+            assert (one.ids, one.normaliser) == (other.ids, other.normaliser)
+            np.testing.assert_array_equal(one.inputs_NT, other.inputs_NT)
+            np.testing.assert_array_equal(one.input_lens_N, other.input_lens_N)
+            assert torch.equal(one.targets_NU, other.targets_NU)
+        assert not decoders()
+
+
+@on_linux
+def test_a_process_that_is_killed_ends_the_training_in_one_line_and_it_can_be_resumed(
+    train_toy, tmp_path, monkeypatch
+) -> None:
+    expected, read, num_read = train_toy(tmp_path / "undisturbed"), Shards.read, 0
+
+    def read_or_kill(self: Shards, batch: Planned) -> TrainingBatch:
+        nonlocal num_read
+        num_read += bool(self.decoders)
+        if self.decoders and num_read == 8:
+            for process in decoders():
+                process.kill()
+                process.join()
+        return read(self, batch)
+
+    monkeypatch.setattr(Shards, "read", read_or_kill)
+    with pytest.raises(AsrtoolError, match="a process that loads batches was killed"):
+        train_toy(tmp_path / "train", "train.loader_processes=2", "train.shards.cache_gib=0")
+    assert not decoders()
+    assert_same_bits(train_toy(tmp_path / "train", "train.loader_processes=2"), expected)

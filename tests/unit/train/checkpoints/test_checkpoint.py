@@ -1,14 +1,12 @@
-"""Which checkpoints are kept, what happens to damaged ones, and when one is there; work beside the training."""
+"""Which checkpoints are kept, what happens to damaged ones, when one is there, and their averages, against NumPy."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,14 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from torch.distributed import HashStore
+from toy_task import NUM_BINS, NUM_TOKENS
+from trainings import DEEP_SPEECH, summary
 
 from asrtool.distributed.strategies.strategy import Snapshot
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import load_model
+from asrtool.train.average import average_checkpoints
 from asrtool.train.checkpoints.checkpoint import (
     FORMAT,
     Saved,
@@ -37,7 +40,7 @@ from asrtool.train.checkpoints.checkpoint import (
     save_checkpoint,
     to_keep,
 )
-from asrtool.train.checkpoints.checkpointer import NICE, Background, Checkpointer
+from asrtool.train.checkpoints.checkpointer import Background, Checkpointer
 
 WEIGHTS = {"w": torch.arange(3.0)}
 
@@ -49,9 +52,7 @@ def save(directory: Path, *steps: int) -> None:
         save_checkpoint(directory, {"model": {}}, WEIGHTS, {"strategy": {}}, state)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(tmp_path, caplog) -> None:
     save(tmp_path, 3, 6, 9)
     path = checkpoint_path(tmp_path, 9)
     path.write_bytes(path.read_bytes()[:-100])
@@ -129,9 +130,7 @@ def test_keeping_after_every_save_keeps_what_keeping_at_the_end_would(
 
 
 @pytest.mark.parametrize("ends_before", [False, True])
-def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_are(
-    tmp_path: Path, ends_before: bool
-) -> None:
+def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_are(tmp_path, ends_before: bool) -> None:
     store, path, model = HashStore(), tmp_path / "step-00000005.pt", torch.nn.Linear(2, 1)
     strategy: Any = SimpleNamespace(take_snapshot=lambda _: Snapshot({}), consensus=nullcontext, ema=None)
     first, second, third = (Checkpointer(tmp_path, {}, World(rank, 3, 3, store)) for rank in range(3))
@@ -154,24 +153,39 @@ def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_a
         learner.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
-def test_a_thread_beside_the_training_yields_to_it_and_that_alone() -> None:
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    found: list[int] = []
-    before = priority()
-    background = Background("test")
-    background.submit(lambda: found.append(priority()))
-    background.drain()
-    background.close()
-    assert found == [min(before + NICE, 19)]
-    assert priority() == before
-
-
 def test_what_a_function_raises_is_raised_by_the_next_look() -> None:
     background = Background("test")
     background.submit([].pop)
     with pytest.raises(IndexError):
         background.drain()
     background.close()
+
+
+@pytest.mark.parametrize(("by", "num"), [("last", 3), ("best", 2), ("last", 9)])
+def test_the_last_or_the_best_are_averaged_in_float64_and_too_few_of_them_are_reported(
+    undisturbed, tmp_path, caplog, by: str, num: int
+) -> None:
+    """Statistics of batches as well; counters are those of the newest."""
+    trained = undisturbed(*DEEP_SPEECH)
+    saved = summary(trained)["checkpoints"]
+    evaluated = sorted((entry for entry in saved if entry["dev_loss"] is not None), key=lambda entry: entry["dev_loss"])
+    steps = [entry["step"] for entry in (saved[-num:] if by == "last" else evaluated[:num])]
+    with caplog.at_level("INFO"):
+        average_checkpoints(trained, tmp_path / "model.pt", by, num)
+    few = f"averaging the {len(saved)} that are there, of 9 checkpoints wanted"
+    assert (few in caplog.text) == (num == 9)
+    paths = {step: trained / "checkpoints" / f"step-{step:08d}.pt" for step in steps}
+    weights = {step: torch.load(path, weights_only=True)["weights"] for step, path in paths.items()}
+    model, info = load_model(tmp_path / "model.pt")
+    assert (info["features"]["cmvn"], info["features"]["sampling_rate_hz"]) == ("none", 8000)
+    assert (info["num_features"], info["num_tokens"]) == (NUM_BINS, NUM_TOKENS)
+    for name, weight in model.state_dict().items():
+        mean = np.mean([weights[step][name].double().numpy() for step in steps], axis=0)
+        newest = weights[max(steps)][name]
+        expected = mean.astype(np.float32) if newest.is_floating_point() else newest.numpy()
+        np.testing.assert_array_equal(weight.numpy(), expected, name)
+
+
+def test_without_checkpoints_the_stage_to_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="no checkpoint; run the train stage first"):
+        average_checkpoints(tmp_path, tmp_path / "model.pt", "last", 3)

@@ -14,7 +14,6 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from learners import Learners
 from trainings import run_training
 
 from asrtool.distributed.world import World
@@ -23,7 +22,7 @@ from asrtool.settings.train import Optimisation, Train
 from asrtool.train.batches.plan import Plan
 from asrtool.train.batches.source import Planned
 from asrtool.train.checkpoints import coordinator as coordinator_module
-from asrtool.train.checkpoints.checkpoint import Saved, State, checkpoint_path, load_checkpoint, save_checkpoint
+from asrtool.train.checkpoints.checkpoint import Saved, State, checkpoint_path, save_checkpoint
 from asrtool.train.checkpoints.checkpointer import Checkpointer
 from asrtool.train.checkpoints.coordinator import CheckpointCoordinator, LearnerProgress, LearnerRequests
 from asrtool.train.checkpoints.merge import Cut
@@ -31,7 +30,6 @@ from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.loop.evaluation import DevLosses
 from asrtool.train.loop.stop import Stop
 
-NUM_PROCESSES = 2  # of learners
 MINUTE = "train.save_every_minutes=1"
 
 
@@ -44,27 +42,6 @@ class Clock:
     def monotonic(self) -> float:
         self.now_s += 61
         return self.now_s
-
-
-def never(num_steps: int) -> bool:
-    return False
-
-
-def test_steps_are_counted_from_the_last_checkpoint_by_steps_whatever_was_saved_by_time() -> None:
-    def due(minutes: float) -> list[int]:
-        with patch.object(coordinator_module, "time", Clock()):
-            requests = LearnerRequests(
-                Train(save_every_steps=4, save_every_minutes=minutes), 0, False, Stop(), lambda: False
-            )
-            granted = [number for number in range(20) if requests.save(number, never)]
-        assert len(granted) == len(requests.by_steps)
-        return [number for number, by_steps in zip(granted, requests.by_steps, strict=True) if by_steps]
-
-    assert due(minutes=1) == due(minutes=0) == [4, 8, 12, 16]
-    with patch.object(coordinator_module, "time", Clock()):
-        requests = LearnerRequests(Train(save_every_steps=0, save_every_minutes=1), 0, False, Stop(), lambda: False)
-        assert all(requests.save(number, never) for number in range(5))
-    assert requests.by_steps == [False] * 5
 
 
 def test_that_of_an_epoch_takes_the_place_of_one_that_steps_ask_for_shortly_before() -> None:
@@ -105,32 +82,13 @@ def steps_of(out: Path) -> list[int]:
     return [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
 
 
-def test_those_kept_are_the_same_with_and_without_checkpoints_by_time(
-    toy: Path, toy_config: Path, tmp_path: Path
-) -> None:
+def test_those_kept_are_the_same_with_and_without_checkpoints_by_time(toy, toy_config, tmp_path) -> None:
     without = save_by_the_minute(toy, toy_config, tmp_path / "without", ())
     assert sorted(steps_of(tmp_path / "without")) == sorted(without)[-len(steps_of(tmp_path / "without")) :]
     every = save_by_the_minute(toy, toy_config, tmp_path / "every", (MINUTE,))
     assert len(every) > len(without)
     assert set(without) <= set(every)
     assert steps_of(tmp_path / "every") == steps_of(tmp_path / "without")
-
-
-@pytest.mark.parametrize("strategy", ["none", "ps-async"])
-def test_those_by_time_of_learners_that_wait_for_nobody_are_not_kept(
-    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, strategy: str
-) -> None:
-    overrides = (MINUTE, "train.save_every_steps=0", f"distributed.strategy={strategy}")
-    first, _ = learners.run(save_by_the_minute, toy, small_batches_config, tmp_path / "out", overrides)
-    ends = [step for step in first if load_epoch_end(tmp_path / "out", step)]
-    assert steps_of(tmp_path / "out") == ends
-    assert len(ends) == 3
-
-
-def load_epoch_end(out: Path, step: int) -> bool:
-    """Whether a checkpoint is there, and behind the last batch of an epoch."""
-    path = checkpoint_path(out / "checkpoints", step)
-    return path.exists() and load_checkpoint(path)[1].batch == 0
 
 
 class FourBatches:

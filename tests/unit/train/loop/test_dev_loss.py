@@ -13,9 +13,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from learners import Learners
 from torch.distributed import HashStore
-from trainings import components_of, metrics, run_training
+from trainings import DEEP_SPEECH, components_of, metrics, run_training
 
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -26,13 +25,11 @@ from asrtool.settings.train import Train
 from asrtool.train.batches import shard_source
 from asrtool.train.checkpoints.checkpoint import State, checkpoint_path, final_weights, load_checkpoint
 from asrtool.train.checkpoints.merge import CheckpointMerger
-from asrtool.train.loop.evaluation import DevLosses, Evaluation
-from asrtool.train.loop.loss import Sums, sum_loss
+from asrtool.train.loop.evaluation import DevLosses
+from asrtool.train.loop.loss import sum_loss
 from asrtool.train.optimisation.learning_rate import LearningRates, learning_rate
 
 NUM_PROCESSES = 3  # of learners
-# With statistics of batches, which learners keep for themselves.
-DEEP_SPEECH = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8")
 AVERAGED = ("train.ema_decay=0.8", *DEEP_SPEECH)
 
 
@@ -44,16 +41,10 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(
     ("strategy", "more"),
-    [
-        ("adpsgd-random", ()),
-        ("adpsgd-d1", ()),
-        ("bmuf", ()),
-        pytest.param("allreduce", AVERAGED, marks=pytest.mark.slow),
-        pytest.param("adpsgd-fixed", AVERAGED, marks=pytest.mark.slow),
-    ],
+    [("adpsgd-random", ()), ("bmuf", ()), pytest.param("adpsgd-fixed", AVERAGED, marks=pytest.mark.slow)],
 )
 def test_the_loss_on_dev_is_that_of_the_checkpoint(
-    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, strategy: str, more: tuple[str, ...]
+    learners, toy, small_batches_config, tmp_path, strategy: str, more: tuple[str, ...]
 ) -> None:
     """And of the average of its weights, if there is one."""
     out = tmp_path / "train"
@@ -64,7 +55,7 @@ def test_the_loss_on_dev_is_that_of_the_checkpoint(
     reported = {line["step"]: line["loss"] for line in lines if line["kind"] == "dev"}
     assert len(reported) == 3
     distances = [line["consensus_distance"] for line in lines if line["kind"] == "learners"]
-    assert max(distances) > 0.01 or strategy == "allreduce"
+    assert max(distances) > 0.01
     components = components_of(toy, small_batches_config, *overrides)
     batches, precision = components.dev_set.plan_eval(), choose_precision("fp32")
     for step, loss in reported.items():
@@ -76,24 +67,6 @@ def test_the_loss_on_dev_is_that_of_the_checkpoint(
             found.append(losses.means()["loss"])
         assert loss == pytest.approx(found[0], rel=1e-4)
         assert (loss != pytest.approx(found[1], rel=1e-4)) == bool(more)
-
-
-def test_each_learner_evaluates_its_part_and_the_sums_are_those_of_all(toy: Path, toy_config: Path) -> None:
-    components = components_of(toy, toy_config)
-    model, dev_set, precision = components.model, components.dev_set, choose_precision("fp32")
-    of_all: list[tuple[Sums, bool]] = []
-
-    def together(place: int) -> Sums:
-        world: Any = SimpleNamespace(index=place, size=2, gather=lambda own: of_all.append(own) or of_all)
-        anything: Any = SimpleNamespace(check=lambda: None, is_set=lambda: False)
-        return Evaluation(dev_set, precision, world, 1, anything, anything).on_all_learners(model)
-
-    together(0)
-    found = together(1)
-    expected = sum_loss(model, dev_set, dev_set.plan_eval(), precision, lambda: None)
-    assert found.normaliser == expected.normaliser == sum(sums.normaliser for sums, _ in of_all)
-    assert all(0 < sums.normaliser < expected.normaliser for sums, _ in of_all)
-    assert found.total == pytest.approx(expected.total, rel=1e-6)
 
 
 ANY_LOSSES = st.lists(st.sampled_from([1.0, 1.5, 2.0, 2.5, math.inf]), max_size=20)
@@ -146,28 +119,13 @@ def test_what_is_no_number_is_never_the_best() -> None:
     assert DevLosses(World(), [(1, 3.0), (2, math.nan)], 1).end is not None
 
 
-class CountingStore(HashStore):
-    """Counts how often it is asked."""
-
-    num_checks = 0
-
-    def check(self, keys: list[str]) -> bool:
-        self.num_checks += 1
-        return HashStore.check(self, keys)
-
-
-def test_others_know_what_one_tells_once_they_look_and_ask_for_nothing_that_cannot_be_there() -> None:
-    store = CountingStore()
-    begin = [(1, 4.0)]  # of the checkpoint that training resumed from
+def test_others_know_what_one_tells_once_they_look() -> None:
+    store, begin = HashStore(), [(1, 4.0)]  # of the checkpoint that training resumed from
     publisher, other = (DevLosses(World(rank, 2, store=store), begin, 2) for rank in range(2))
     publisher.publish(2, 3.0)
     publisher.publish(3, math.nan)
-    before = store.num_checks
-    assert other.known(1) == [4.0]
-    assert store.num_checks == before
-    assert other.known(2) == [4.0, 3.0]
-    third = other.known(9)
-    assert (third[:2], math.isnan(third[2])) == ([4.0, 3.0], True)
+    assert [other.known(1), other.known(2)] == [[4.0], [4.0, 3.0]]
+    assert math.isnan(other.known(9)[2])
     assert [epochs for epochs, _ in other.found] == [1, 2, 3]
 
 

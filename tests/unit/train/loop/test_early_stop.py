@@ -16,12 +16,10 @@ from unittest.mock import patch
 import pytest
 import torch
 from command import LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
-from learners import MANY_BATCHES, Learners, batches_trained, planned
+from learners import MANY_BATCHES, batches_trained, planned
 from rendezvous import ENDED_S
-from toy_task import TOY_CONFIG, assert_same_bits, last_weights
-from train_killed import train_killed
-from trainings import LOCKSTEP, assert_same_training, metrics, named, run_training, summary
-from warm import run_apart
+from toy_task import assert_same_bits, last_weights
+from trainings import LOCKSTEP, metrics, named, run_training, summary
 
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
@@ -117,24 +115,6 @@ def test_overfitting_is_warned_of_once(train_toy, tmp_path: Path, caplog, losses
     assert caplog.text.count("overfitting: the loss on dev was lowest, 4.0000, after epoch 2") == warned
 
 
-def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
-    toy: Path, toy_config: Path, tmp_path: Path
-) -> None:
-    """By the losses of a training whose rate is too high to last."""
-    text = TOY_CONFIG.replace(
-        "num_epochs = 3", 'num_epochs = 40\nearly_stop = 2\nschedule = "plateau"\nema_decay = 0.8'
-    )
-    toy_config.write_text(text.replace("0.02", "0.3") + "\n[train.plateau]\npatience = 1\nwarmup_fraction = 0\n")
-    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    killed = run_apart(train_killed, (toy, toy_config), undisturbed, out, 3)
-    assert len(killed) >= 2
-    assert_same_training(out, undisturbed)
-    losses = [line["loss"] for line in metrics(out, "dev")]
-    best = losses.index(min(losses)) + 1
-    assert (summary(out)["stopped_early"], summary(out)["best_epoch"]) == (True, best)
-    assert len(losses) == best + 2 < 40
-
-
 def interrupted_at(moment: str) -> Any:
     """What ends a training at that moment of the epoch that is to be the last."""
     num_evaluated, together, end_early = itertools.count(1), Evaluation.on_all_learners, CheckpointCoordinator.end_early
@@ -155,7 +135,7 @@ def interrupted_at(moment: str) -> Any:
 
 @pytest.mark.parametrize("moment", ["evaluation", "end"])
 def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes(
-    train_toy, tmp_path: Path, moment: str
+    train_toy, tmp_path, moment: str
 ) -> None:
     with scripted():
         undisturbed = train_toy(tmp_path / "undisturbed", *STOPS)
@@ -176,18 +156,14 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> lis
     return found
 
 
-def of(name: str) -> tuple[str, ...]:
-    sizes = ("distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
-    return (*named(name), *sizes, *STOPS, *PLATEAU, "train.peak_lr=0.016")
-
-
 @pytest.mark.parametrize("name", ["allreduce", "bmuf", "h-adpsgd by adpsgd-d1", "adpsgd-random", "ps-async", "hogwild"])
 def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losses_before(
-    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
+    learners, toy, small_batches_config, tmp_path, name: str
 ) -> None:
     """Those that wait for nobody may know a loss later, and have begun with the next epoch."""
     out, config = tmp_path / "train", tmp_path / "whole.toml"
-    rates = learners.run(train, toy, small_batches_config, out, of(name))
+    overrides = (*named(name), *STOPS, *PLATEAU, "train.peak_lr=0.016")
+    rates = learners.run(train, toy, small_batches_config, out, overrides)
     assert_ended_early(out)
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
     whole, trained = planned(toy, config), batches_trained(out)

@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from learners import Learners
 from toy_task import assert_same_bits, last_weights
 from trainings import interrupted_at, json_lines, metrics, run_training
 
@@ -48,24 +47,8 @@ def overflowing(*numbers: int) -> Apply:
     return apply
 
 
-@pytest.mark.parametrize("number", [1, NUM_BATCHES])
-def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, number: int) -> None:
-    out = tmp_path / "train"
-    with patch.object(LossScale, "apply", overflowing(number)):
-        weights = train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=1")
-    assert all(weight.isfinite().all() for weight in weights.values())
-    lines = metrics(out, "train")
-    assert len(lines) == NUM_BATCHES
-    assert [math.isnan(line["loss"]) for line in lines] == [step == number for step in range(1, NUM_BATCHES + 1)]
-    skipped = [line["skipped_steps"] for line in lines]
-    assert skipped == [int(step >= number) for step in range(1, NUM_BATCHES + 1)]
-    scales = [line["loss_scale"] for line in lines]
-    assert scales == [FIRST / 2 if step >= number else FIRST for step in range(1, NUM_BATCHES + 1)]
-    assert "Learner 0 skipped 1 steps" in describe_training(read_training(out), "")
-
-
-def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_means(
-    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_step_that_overflows_is_skipped_has_no_loss_in_its_record_and_is_left_out_of_means(
+    train_toy, tmp_path, monkeypatch
 ) -> None:
     forward, count = LossModule.forward, 0
 
@@ -77,11 +60,13 @@ def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_m
 
     monkeypatch.setattr(LossModule, "forward", overflow)
     out = tmp_path / "train"
-    train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=4")
-    steps = json_lines(out / "learners/0.jsonl")
+    weights = train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=4")
+    assert all(weight.isfinite().all() for weight in weights.values())
+    steps, lines = json_lines(out / "learners/0.jsonl"), metrics(out, "train")
     assert [step["loss"] is None for step in steps] == [number == 2 for number in range(NUM_BATCHES)]
-    assert all(math.isfinite(line["loss"]) and math.isfinite(line["grad_norm"]) for line in metrics(out, "train"))
-    assert describe_training(read_training(out), "")
+    assert all(math.isfinite(line["loss"]) and math.isfinite(line["grad_norm"]) for line in lines)
+    assert [(line["skipped_steps"], line["loss_scale"]) for line in lines] == [(1, FIRST / 2)] * 2
+    assert "Learner 0 skipped 1 steps" in describe_training(read_training(out), "")
 
 
 def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> None:
@@ -95,7 +80,7 @@ def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("strategy", SAME)
 def test_all_strategies_of_the_same_weights_find_the_same_in_fp16(
-    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy, toy_config, tmp_path, learners
 ) -> None:
     """By plain SGD, whose steps a wrong scale would change."""
     plain = ("train.optimizer=sgd", "train.peak_lr=0.002", "train.clip_norm=1000", "model.lstm.dropout=0")
@@ -143,7 +128,7 @@ def train_with_overflow(toy: Path, config: Path, out: Path, strategy: str) -> tu
 
 @pytest.mark.parametrize("strategy", ["allreduce", "h-adpsgd", "adpsgd-random", "ps-async"])
 def test_learners_that_step_together_skip_together_and_others_alone(
-    strategy: str, toy: Path, toy_config: Path, tmp_path: Path, learners: Learners
+    strategy: str, toy, toy_config, tmp_path, learners
 ) -> None:
     first, second = learners.run(train_with_overflow, toy, toy_config, tmp_path / "train", strategy)
     assert second == (1, FIRST / 2)

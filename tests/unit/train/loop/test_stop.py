@@ -1,11 +1,20 @@
-"""What signals do to a training."""
+"""What a person may do to a training: signals, a learner that takes so many times longer, and a profile."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
+import time
 
 import pytest
+from toy_task import assert_same_bits, last_weights
+from trainings import json_lines, toy_job
+
+from asrtool.train.loop.profile import NUM_STEPS, SKIPPED, WARM_UP
+from asrtool.train.loop.straggler import InjectionOptions, StragglerInjection
+from asrtool.train.run import train
 
 PROGRAM = """
 import signal
@@ -82,3 +91,47 @@ def test_a_signal_in_the_middle_of_a_line_of_the_log_is_logged_in_the_next() -> 
     ended = subprocess.run([sys.executable, "-c", IN_A_LINE], capture_output=True, text=True, check=True)
     assert ended.stdout == "epoch 1\nasked to stop (SIGTERM): saving a checkpoint\n"
     assert ended.stderr == ""
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that are slept, which pass at once."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def test_a_slow_one_sleeps_so_that_a_step_takes_its_factor(slept: list[float]) -> None:
+    """Of the first step the forward pass alone is known; one long step makes the next one long, and no other."""
+    straggler = StragglerInjection(5.0)
+    for compute_s in (2.0, 12.0, 2.0, 2.0):
+        straggler.stretch(0.5)
+        straggler.note(compute_s)
+    assert slept == pytest.approx([2.0, 8.0, 48.0, 8.0], abs=0.01)
+
+
+def test_only_emulated_compute_has_an_effect_on_the_weights() -> None:
+    assert InjectionOptions({1: 10.0}).as_inputs() == InjectionOptions().as_inputs()
+    assert InjectionOptions(compute_ms=5).as_inputs() != InjectionOptions().as_inputs()
+
+
+def test_a_training_is_slowed_by_what_its_last_step_took(slept, toy, toy_config, tmp_path) -> None:
+    out = tmp_path / "train"
+    train(toy_job(toy, out, toy_config, ["train.num_epochs=1"], injection=InjectionOptions({0: 3.0})))
+    took = [line["compute_s"] for line in json_lines(out / "learners" / "0.jsonl")]
+    assert len(slept) == len(took) > 2
+    assert min(slept) > 0
+
+
+def test_a_profile_shows_the_operations_of_ten_steps_and_leaves_the_weights(
+    toy, toy_config, undisturbed, tmp_path
+) -> None:
+    train(dataclasses.replace(toy_job(toy, tmp_path / "profiled", toy_config), profiles=True))
+    assert_same_bits(last_weights(tmp_path / "profiled"), last_weights(undisturbed()))
+    trace = json.loads((tmp_path / "profiled/profile/learner-0.json").read_text(encoding="utf-8"))
+    steps = {event["name"] for event in trace["traceEvents"] if str(event.get("name")).startswith("ProfilerStep#")}
+    first = SKIPPED + WARM_UP
+    assert steps == {f"ProfilerStep#{number}" for number in range(first, first + NUM_STEPS)}
+    table = (tmp_path / "profiled/profile/learner-0.txt").read_text(encoding="utf-8")
+    assert "aten::_ctc_loss" in table
+    assert "Self CPU" in table

@@ -46,6 +46,11 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(
     [
         ("adamw", {}, lambda groups: torch.optim.AdamW(groups, lr=0.02, **FUSED)),
         ("sgd", {"momentum": 0.5}, lambda groups: torch.optim.SGD(groups, lr=0.02, momentum=0.5, **FUSED)),
+        (
+            "sgd",
+            {"momentum": 0.5, "nesterov": True},
+            lambda groups: torch.optim.SGD(groups, lr=0.02, momentum=0.5, nesterov=True, **FUSED),
+        ),
     ],
 )
 def test_optimizers_of_torch_take_its_steps_bit_for_bit_also_when_resumed(
@@ -71,21 +76,6 @@ def test_optimizers_of_torch_take_its_steps_bit_for_bit_also_when_resumed(
     found = steps(lambda parameters: build_optimizer(list(zip("ab", parameters, strict=True)), train))
     wanted = steps(lambda parameters: expected(decay_groups(list(zip("ab", parameters, strict=True)), 0.1)))
     assert all(map(torch.equal, found, wanted))
-
-
-def test_nesterov_adds_the_gradient_to_the_momentum_that_follows_it() -> None:
-    """Sutskever et al. 2013, as torch has it: w <- w - lr (g + mu m), m <- mu m + g."""
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    choice = Choice.of("optimizer", "sgd", momentum=0.5, nesterov=True, weight_decay=0.0)
-    optimizer = build_optimizer([("weight", parameter)], Train(optimizer=choice))
-    set_learning_rate(optimizer, 1.0)
-    weight, momentum = 0.0, 0.0
-    for gradient in (1.0, 2.0, -4.0):
-        momentum = 0.5 * momentum + gradient
-        weight -= gradient + 0.5 * momentum
-        parameter.grad = torch.tensor([gradient])
-        optimizer.step()
-        assert parameter.item() == weight
 
 
 def test_nesterov_without_momentum_is_refused() -> None:
