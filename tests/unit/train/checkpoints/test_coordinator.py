@@ -44,6 +44,18 @@ class Clock:
         return self.now_s
 
 
+def test_steps_are_counted_from_the_last_checkpoint_by_steps_whatever_was_saved_by_time() -> None:
+    def due(steps: int, minutes: float) -> list[int]:
+        settings = Train(save_every_steps=steps, save_every_minutes=minutes)
+        with patch.object(coordinator_module, "time", Clock()):
+            requests = LearnerRequests(settings, 0, False, Stop(), lambda: False)
+            granted = [number for number in range(20) if requests.save(number, lambda _: False)]
+        return [number for number, by_steps in zip(granted, requests.by_steps, strict=True) if by_steps]
+
+    assert due(4, 1) == due(4, 0) == [4, 8, 12, 16]
+    assert due(0, 1) == []
+
+
 def test_that_of_an_epoch_takes_the_place_of_one_that_steps_ask_for_shortly_before() -> None:
     requests = LearnerRequests(Train(save_every_steps=20), 0, False, Stop(), lambda: False)
     ends = (22, 45, 100)  # of epochs: 2 steps behind 20, then 5 behind 40

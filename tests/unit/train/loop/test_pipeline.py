@@ -20,7 +20,7 @@ from toy_task import last_weights
 from trainings import batch_of, run_training
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, build_model
+from asrtool.models.acoustic import AcousticModel, Encoder, Loss, build_model
 from asrtool.models.encoders.stages import Part
 from asrtool.models.precision import Precision
 from asrtool.settings.models import Model
@@ -149,13 +149,8 @@ class Waiting(Encoder):
         return values
 
 
-def own_model(encoder: Encoder) -> AcousticModel:
-    objective: Objective = model_of().objective
-    return AcousticModel(encoder, type(objective)(None, NUM_BINS, NUM_TOKENS))
-
-
 def test_stages_compute_at_the_same_time() -> None:
-    model = own_model(Waiting())
+    model = AcousticModel(Waiting(), type(model_of().objective)(None, NUM_BINS, NUM_TOKENS))
     pipeline = Pipeline(model, [HOST] * 3, 2, FP32)
     assert [[number for number, _ in stage.parts] for stage in pipeline.stages] == [[0], [1], []]
     pipeline.turn = contextlib.nullcontext()  # as on GPUs, of which each has random numbers of its own
