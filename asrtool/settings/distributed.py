@@ -89,16 +89,22 @@ class Distributed:
         """Check the number of learners, as far as it is known before they start."""
         name, nodes = self.strategy.name, getattr(place.settings, "nodes", 0)
         num = nodes * place.settings.num_learners_per_node if nodes else self.num_learners
-        what = f"distributed.strategy is {name} with {num} learners"
         if self.num_learners not in (0, num):
             raise ValueError(
                 f"distributed.num_learners is {self.num_learners}, but {nodes} nodes of launch.{place.name} have {num}:"
                 f" leave it out, or set launch.{place.name}.learners_per_node"
             )
+        if name == "hogwild" and nodes > 1:
+            what = f"distributed.strategy is {name} with {num} learners of {nodes} nodes"
+            raise ValueError(f"{what}, and needs the memory of one: choose another one, as ps-async")
+        self.check_learners(num)
+
+    def check_learners(self, num: int) -> None:
+        """Raise ValueError if the strategy cannot have `num` learners; 0 is not known yet."""
+        name = self.strategy.name
+        what = f"distributed.strategy is {name} with {num} learners"
         if name == "single" and num > 1:
             raise ValueError(f"{what}: choose another one, for example adpsgd-random")
-        if name == "hogwild" and nodes > 1:
-            raise ValueError(f"{what} of {nodes} nodes, and needs the memory of one: choose another one, as ps-async")
         if num % (size := getattr(self.strategy.settings, "node_size", 0) or 1):
             raise ValueError(f"{what}, and distributed.{name}.node_size is {size}: expected one that divides it")
         if num and getattr(self.strategy.settings, "num_servers", 0) > num:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -122,13 +122,11 @@ def format_estimate(run: Run, amount: DataAmount) -> str:
     began = time.perf_counter()
     config = replace(run.config, features=with_speeds(run.config.features, amount.hours))
     run = replace(run, config=config)
+    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
     needs = text_needs(config, amount) | {"features": features_need(config.features, amount.hours)}
-    settings_of: dict[str, Config] = {}
-    chosen: dict[str, None] = {}
     total_s = 3600 * amount.epoch_hours * copies(config)
-    for stage, settings in trainings(run).items():
-        settings_of[stage], lines = fit(settings, total_s)
-        chosen |= dict.fromkeys(lines)
+    fitted = {stage: fit(settings, total_s) for stage, settings in trainings(run, on)}
+    settings_of = {stage: settings for stage, (settings, _) in fitted.items()}
     probes: dict[str, Probe] = {}  # by the settings that decide the cost of a step
     probe_of_stage: dict[str, Probe] = {}
     for stage, settings in settings_of.items():
@@ -147,12 +145,18 @@ def format_estimate(run: Run, amount: DataAmount) -> str:
         neural = probe_neural_lm(config.nnlm, NUM_WORDS)
         needs["nnlm"] = neural_lm_need(config.nnlm, amount, neural, probe)
     needs["decode"] = decode_need(config, amount, probe, neural)
-    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
-    heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
+    hours_of = f"hours of a {probe.device if probe.is_gpu else 'V100'}"
+    heading = ["stage", "CPU hours", hours_of, "GiB on disk", "GiB of memory"]
     rows = [[name, *needs[name].cells()] for stage in on for name in (stage, f"{stage} same-audio") if name in needs]
+    chosen = dict.fromkeys(line for _, lines in fitted.values() for line in lines)
     notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
-    notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
-    return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.hours_by_corpus)])
+    notes.append(f"Not counted: {', '.join(name for name in on if name not in needs)}.")
+    if len(config.data.train) > 1:
+        total = sum(amount.hours_by_corpus.values())
+        shares = (f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in amount.hours_by_corpus.items())
+        known = ", ".join(shares) or "shares are known when the manifests are made"
+        notes.append(f"An epoch, data.mix = {config.data.mix}: {known}.")
+    return "\n".join([format_table(heading, rows), "", *notes])
 
 
 def num_tokens(tokenizer: Tokenizer) -> int:
@@ -169,7 +173,7 @@ def tokens_a_word(tokenizer: Tokenizer) -> float:
 
 
 def copies(config: Config) -> float:
-    """Return how much longer the speech at all speeds is than at one."""
+    """Return how many times longer the speech at all speeds is than at one."""
     return sum(1 / speed for speed in config.features.speeds)
 
 
@@ -204,21 +208,12 @@ def text_needs(config: Config, amount: DataAmount) -> dict[str, Need]:
     return found
 
 
-def trainings(run: Run) -> dict[str, Config]:
-    """Return the stages that train an acoustic model with their settings.
-
-    `train` is the last.
-    """
-    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
-    settings: dict[str, Callable[[Config], Config]] = {
-        "cutter": aligner_settings,
-        "aligner": aligner_settings,
-        "hybrid": hybrid_settings,
-        "start": hybrid_settings,
-    }
-    return {name: make(run.config) for name, make in settings.items() if name in on} | {
-        "train": last_settings(run.config)
-    }
+def trainings(run: Run, on: Collection[str]) -> Iterator[tuple[str, Config]]:
+    """Yield acoustic trainings among `on` and their settings; `train` is the last."""
+    for name in ("cutter", "aligner", "hybrid", "start"):
+        if name in on:
+            yield name, (hybrid_settings if name in ("hybrid", "start") else aligner_settings)(run.config)
+    yield "train", last_settings(run.config)
 
 
 def features_need(features: Features, hours: float) -> Need:
@@ -240,10 +235,7 @@ def features_need(features: Features, hours: float) -> Need:
 
 
 def training_need(config: Config, hours: float, probe: Probe) -> Need:
-    """Return the need of all epochs over all learners, with evaluations.
-
-    Memory is one learner's, disk the kept checkpoints'.
-    """
+    """Return the need of all epochs: memory of one learner, disk of kept checkpoints."""
     train, whole = config.train, probe.whole
     speech_hours = hours * copies(config) * train.num_epochs
     dev_hours = _dev_hours(config, hours) * train.num_epochs
@@ -268,10 +260,7 @@ def align_need(config: Config, hours: float, probe: Probe) -> Need:
 
 
 def decode_need(config: Config, amount: DataAmount, probe: Probe, neural: NeuralProbe | None) -> Need:
-    """Return the need of decoding dev, with a neural language model if any.
-
-    Memory is one search process's.
-    """
+    """Return the need of decoding dev; memory is one search process's."""
     dev_hours = _dev_hours(config, amount.hours)
     own_hours, flops = _forward(dev_hours, probe)
     if neural:
@@ -317,32 +306,15 @@ def _computing(own_hours: float, flops: float, probe: Probe) -> Need:
     return Need(gpu_hours=own_hours) if probe.is_gpu else Need(own_hours, flops / V100_FLOPS / 3600)
 
 
-def _gpu(probe: Probe) -> str:
-    return probe.device if probe.is_gpu else "V100"
-
-
-def _shares(config: Config, hours_by_corpus: Mapping[str, float]) -> Iterator[str]:
-    """Yield a sentence on the shares of several corpora in an epoch."""
-    if len(config.data.train) < 2:
-        return
-    total = sum(hours_by_corpus.values())
-    shares = ", ".join(f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in hours_by_corpus.items())
-    yield f"An epoch, data.mix = {config.data.mix}: {shares or 'shares are known when the manifests are made'}."
-
-
-def _epochs(settings_of: Mapping[str, Config]) -> str:
-    """Format the epochs of all trainings, or of each if they differ."""
-    epochs = {stage: settings.train.num_epochs for stage, settings in settings_of.items()}
-    if len(set(epochs.values())) == 1:
-        return f"{epochs['train']} epochs"
-    return f"epochs: {', '.join(f'{stage} {number}' for stage, number in epochs.items())}"
-
-
 def _notes(settings_of: Mapping[str, Config], amount: DataAmount, probe: Probe, took_s: float) -> Iterator[str]:
     """Yield sentences on the basis of the estimate."""
     config = settings_of["train"]
     speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
-    yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {_epochs(settings_of)}."
+    numbers = {stage: settings.train.num_epochs for stage, settings in settings_of.items()}
+    epochs = f"{numbers['train']} epochs"
+    if len(set(numbers.values())) > 1:
+        epochs = f"epochs: {', '.join(f'{stage} {number}' for stage, number in numbers.items())}"
+    yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {epochs}."
     gflop = f"{probe.whole.flops / 1e9:.3g} GFLOP"
     yield f"The model has {probe.num_weights:,} weights and takes {gflop} a second of speech."
     speech = amount.speech(config.tokenizer)

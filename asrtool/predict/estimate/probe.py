@@ -8,7 +8,7 @@ gets utterances as long as the corpus's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from asrtool.settings.config import Config
 from asrtool.settings.train import Nnlm
 from asrtool.train.optimisation.optimizer import build_optimizer
 
+Batches = Callable[[float], tuple[Callable[[], Tensor], float]]  # length in seconds -> what is run, seconds of speech
 CPU = "CPU"
 LENGTH_S = 2.0  # of a synthetic utterance for the encoder; in shorter ones the fixed cost of a step weighs too much
 WARM_S = 0.5  # of one before it, on a CPU
@@ -122,23 +123,15 @@ def _made_up_tree(num_tokens: int, num_leaves: int) -> Tree:
     return Tree(leaves_VV2, np.ones(max(num_leaves, int(leaves_VV2.max()) + 1), dtype=np.int64))
 
 
-def _sentences(num_tokens: int) -> Iterator[np.ndarray]:
-    """Yield token sequences in which one of NUM_CHOICES follows each pair.
-
-    This gives a denominator of full size.
-    """
+def _sentences(num_tokens: int) -> np.ndarray:
+    """Return sequences with NUM_CHOICES tokens after each pair: a full denominator."""
     random = np.random.default_rng(0)
     next_VVC = random.integers(0, num_tokens, (num_tokens, num_tokens, NUM_CHOICES))
     tokens_SU = np.zeros((NUM_SENTENCES, SENTENCE), dtype=np.int64)
     for u in range(2, SENTENCE):
         chosen_S = random.integers(0, NUM_CHOICES, NUM_SENTENCES)
         tokens_SU[:, u] = next_VVC[tokens_SU[:, u - 2], tokens_SU[:, u - 1], chosen_S]
-    yield from tokens_SU
-
-
-def _num_utterances(config: Config, length_s: float) -> int:
-    """Return the number of utterances in a batch."""
-    return max(2, int(min(config.train.batch_s, MOST_S) / length_s))
+    return tokens_SU
 
 
 def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision) -> Cost:
@@ -147,7 +140,7 @@ def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision)
     length_s = getattr(config.model.objective.settings, "piece_frames", 0) * shift_s or LENGTH_S
 
     def on(seconds: float) -> tuple[Callable[[], Tensor], float]:
-        num_utterances = views * _num_utterances(config, length_s)
+        num_utterances = views * max(2, int(min(config.train.batch_s, MOST_S) / length_s))
         lens_N = torch.full((num_utterances,), int(seconds / shift_s), device=precision.device)
         feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features, device=precision.device)
         return lambda: model.encoder(model.inputs(feats_NTF, lens_N), lens_N)[0], float(lens_N.sum()) * shift_s / views
@@ -160,7 +153,8 @@ def _cost_of_objective(
 ) -> Cost:
     """Measure the objective on rows of noise and random targets."""
     views, shift_s = model.objective.views, config.features.frame_shift_ms / 1000
-    num_utterances, random = _num_utterances(config, speech.length_s), np.random.default_rng(0)
+    num_utterances = max(2, int(min(config.train.batch_s, MOST_S) / speech.length_s))
+    random = np.random.default_rng(0)
     with torch.no_grad(), precision.autocast():
         one_NTF = torch.zeros(1, 8, config.features.num_features, device=precision.device)
         lens_1 = torch.full((1,), 8, device=precision.device)
@@ -185,12 +179,7 @@ def _cost_of_objective(
     return _cost(model, on, speech.length_s, precision)
 
 
-def _cost(
-    model: AcousticModel,
-    on: Callable[[float], tuple[Callable[[], Tensor], float]],
-    length_s: float,
-    precision: Precision,
-) -> Cost:
+def _cost(model: AcousticModel, on: Batches, length_s: float, precision: Precision) -> Cost:
     """Measure the cost of `on` for utterances of `length_s`."""
     is_gpu = precision.device.type == "cuda"
     _timed(model, on(length_s if is_gpu else min(WARM_S, length_s))[0], precision)  # makes kernels, on a GPU for shapes
@@ -221,17 +210,15 @@ def _timed(model: AcousticModel, run: Callable[[], Tensor], precision: Precision
 
 def _update_s(config: Config, model: AcousticModel, precision: Precision) -> float:
     """Return the seconds of clipping and the optimizer."""
-    weights = list(model.parameters())
     optimizer = build_optimizer(list(model.named_parameters()), config.train)
-    for weight in weights:
+    for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
-    update_s = 0.0
+    before = 0.0
     for _ in range(2):  # the first one makes states
         before = _seconds(precision)
-        nn.utils.clip_grad_norm_(weights, config.train.clip_norm)
+        nn.utils.clip_grad_norm_(model.parameters(), config.train.clip_norm)
         optimizer.step()
-        update_s = _seconds(precision) - before
-    return update_s
+    return _seconds(precision) - before
 
 
 def _seconds(precision: Precision) -> float:

@@ -5,7 +5,7 @@
 - cluster: drawn times of learners, and the links between them
 - lock_step: strategies whose learners step together, round by round
 - clients, asynchronous: strategies whose learners do not wait, as discrete events; numba compiles them
-- events, outcome: the log of a simulation and its sums
+- events: the log of a simulation and its sums
 - simulate: all strategies compared, as a table and sentences
 - records: the files of a simulated training
 """

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.scenario import HINT, Scenario, Slow
+from asrtool.predict.simulate.scenario import HINT, Scenario
+
+Floats = NDArray[np.float64]
+PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
+GBIT = 1e9 / 8
+COMPUTE, LOADING, LOSSES = 0, 1, 3  # random quantities, each with its own seeds
+LONG = 10  # times the median gap between two steps: a longer one is a pause, as for a checkpoint
 
 
 @dataclass(frozen=True)
@@ -26,18 +32,10 @@ class Link:
     bytes_per_s: float
     latency_s: float
 
-    def seconds(self, num_bytes: float) -> float:
-        """Return the seconds that a message takes on an idle link."""
-        return self.latency_s + num_bytes / self.bytes_per_s
-
 
 @dataclass(frozen=True)
 class Links:
-    """Links of a cluster.
-
-    `outer` connects a node to others and is shared by its learners; `inner` connects each learner
-    within its node.
-    """
+    """Links of a node to others, shared by its learners, and of a learner in its node."""
 
     outer: Link
     inner: Link
@@ -48,10 +46,6 @@ class Links:
         """Return the number of nodes for so many learners."""
         return -(-num_learners // self.node_size)
 
-    def inner_rate(self, num_learners: int) -> float:
-        """Return bytes a second for each of `num_learners` of a node that all send."""
-        return min(self.inner.bytes_per_s, self.node_bytes_per_s / num_learners)
-
     def ring_allreduce_s(self, num_bytes: float, num_learners: int, num_nodes: int, rings: int = 1) -> float:
         """Return the seconds of a ring allreduce (Patarasu and Yuan 2009).
 
@@ -61,7 +55,8 @@ class Links:
         if num_learners == 1:
             return 0.0
         rates = [self.outer.bytes_per_s / rings] if num_nodes > 1 else []
-        rates += [self.inner_rate(-(-num_learners // num_nodes))] if num_learners > num_nodes else []
+        if num_learners > num_nodes:
+            rates += [self.inner.bytes_per_s, self.node_bytes_per_s / -(-num_learners // num_nodes)]
         num_outer = num_nodes if num_nodes > 1 else 0
         latency_s = num_outer * self.outer.latency_s + (num_learners - num_outer) * self.inner.latency_s
         return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)
@@ -74,96 +69,57 @@ class Links:
         if num_nodes == 1 or size == 1:
             return ring_s
         inner_s = self.ring_allreduce_s(num_bytes, size, 1)
-        outer_s = self.ring_allreduce_s(num_bytes / size, num_nodes, num_nodes, rings=size)
-        return min(ring_s, inner_s + outer_s)
+        return min(ring_s, inner_s + self.ring_allreduce_s(num_bytes / size, num_nodes, num_nodes, rings=size))
 
     def allgather_s(self, num_bytes: float, num_learners: int) -> float:
         """Return the seconds of an allgather in a node: half of an allreduce."""
         return self.ring_allreduce_s(num_bytes, num_learners, 1) / 2
 
 
-LONG = 10  # times the median gap between two steps: a longer one is a pause, as for a checkpoint
-
-
-def read_trace(path: Path) -> NDArray[np.float64]:
-    """Read the seconds of steps: milliseconds by line, or ``learners/R.jsonl``.
-
-    A training's step lasts to the next one, without pauses. Raises AsrtoolError for a missing file, a line that is
-    not a number, and a step of no time.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AsrtoolError(
-            f"compute.trace: {path} cannot be read", "name a file with milliseconds, one a line"
-        ) from error
-    try:
-        is_training = bool(lines) and lines[0].startswith("{")
-        found = _of_records(lines) if is_training else np.array([float(line) / 1000 for line in lines])
-    except (ValueError, KeyError, TypeError) as error:
-        what = f"{path}: expected milliseconds, one number a line, or records of steps: {error}"
-        raise AsrtoolError(what, "correct the trace, or name learners/R.jsonl of a training") from error
-    if not len(found) or not np.isfinite(found).all() or found.min() <= 0:
-        raise AsrtoolError(f"{path}: expected one or more steps, each of more than 0 ms", "correct the trace")
-    return found
-
-
-def _of_records(lines: list[str]) -> NDArray[np.float64]:
-    steps = [json.loads(line) for line in lines]
-    begin, compute_s, data_s = (np.array([step[name] for step in steps]) for name in ("begin", "compute_s", "data_s"))
-    other_s = np.array([step["comm_s"] + step["wait_s"] for step in steps])
-    between_s = np.maximum(begin[1:] - data_s[1:] - (begin + compute_s + other_s)[:-1], 0)
-    between_s[between_s > LONG * np.median(between_s)] = np.median(between_s) if len(between_s) else 0.0
-    return compute_s + np.append(between_s, np.median(between_s) if len(between_s) else 0.0)
-
-
-def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int, together: bool) -> float:
-    """Return the seconds for `cpu_s` of a core when learners share `num_cores`.
-
-    `other_s` of each step need no core. Learners that begin `together` share the cores. Others come at any time: a
-    closed queue with `num_cores` servers, solved as the machine repairman's (exponential times; Gross and Harris,
-    Fundamentals of Queueing Theory).
-    """
-    if num_learners <= num_cores or not cpu_s:
-        return cpu_s
-    if together or not other_s:
-        return cpu_s * num_learners / num_cores
-    waiting = np.arange(num_learners + 1)
-    arrivals, services = (num_learners - waiting[:-1]) / other_s, np.minimum(waiting[1:], num_cores) / cpu_s
-    weights = np.concatenate([[1.0], np.cumprod(arrivals / services)])
-    weights /= weights.sum()
-    throughput = float(weights[:-1] @ arrivals)
-    return float(weights @ waiting) / throughput
-
-
-Floats = NDArray[np.float64]
-PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
-GBIT = 1e9 / 8
-COMPUTE, LOADING, LOSSES = 0, 1, 3  # random quantities, each with its own seeds
-
-
-@dataclass(frozen=True)
 class Cluster:
-    """So many learners; arrays are of steps 0 to PERIOD - 1, also of those that join."""
+    """So many learners, which begin their steps `together` or at any time.
 
-    scenario: Scenario
-    num_learners: int
-    batch: float  # samples of a step of one
-    links: Links
-    model_bytes: int  # of weights in float32
-    compute_LK: Floats  # seconds, without update_s
-    loading_LK: Floats  # seconds to read a batch
-    update_s: float
+    `compute_LK` has the seconds of a step without `update_s`, `loading_LK` those to read a batch, also of learners
+    that join. Raises AsrtoolError if so many learners do not fit the settings.
+    """
 
-    @property
-    def num_batches(self) -> int:
-        """Number of batches of an epoch."""
-        return int(-(-self.scenario.job.num_samples // self.batch))
-
-    @property
-    def mix_s(self) -> float:
-        """Seconds of a step that exchanges take from the thread that computes."""
-        return self.scenario.network.mix_ms / 1000
+    def __init__(self, scenario: Scenario, num_learners: int, together: bool) -> None:
+        network, faults, seed = scenario.network, scenario.faults, scenario.job.seed
+        self.scenario, self.num_learners = scenario, num_learners
+        self.factors = scenario.slow.factors()
+        node_size = network.node_size(num_learners)
+        if num_learners % node_size:
+            what = f"{num_learners} learners in nodes of network.learners_per_node = {node_size}"
+            raise AsrtoolError(what, "choose numbers of which one divides the other")
+        named = [("slow.learners", rank) for rank in self.factors]
+        for name, rank in [*named, *(("faults.lost", rank) for _, rank in faults.lost_at())]:
+            if rank >= num_learners:
+                what = f"{name} names learner {rank}, but there are {num_learners}: 0 to {num_learners - 1}"
+                raise AsrtoolError(what, HINT)
+        self.batch = scenario.job.batch_of(num_learners)
+        self.num_batches = int(-(-scenario.job.num_samples // self.batch))  # of an epoch
+        self.model_bytes = round(4e6 * scenario.job.parameters_m)  # of weights in float32
+        self.mix_s = network.mix_ms / 1000  # of a step that exchanges take from the thread that computes
+        self.update_s = scenario.compute.update_ms / 1000
+        self.links = Links(
+            Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
+            Link(network.inner_gbit_per_s * GBIT * network.efficiency, network.inner_latency_us / 1e6),
+            node_size,
+            network.node_gbit_per_s * GBIT * network.efficiency or math.inf,
+        )
+        trace = scenario.compute.trace
+        self._trace_s = read_trace(Path(trace)) if trace else None
+        ranks = range(num_learners + len(faults.join_h))
+        factors_L = np.array([self.factors.get(rank, 1.0) for rank in ranks])
+        # All that a slow learner does is stretched. Of those that want cores together all wait for the last, but a slow
+        # one comes in any place, for half of that on average.
+        waits_L = np.maximum(1, factors_L / 2) if together else factors_L
+        compute_LK = np.array([self._draw_compute(rank) for rank in ranks])
+        compute_LK += self.wait_for_core_s(together) * waits_L[:, None]
+        self.compute_LK: Floats = np.maximum(compute_LK - self.update_s, 0)
+        loading = scenario.loading
+        drawn = (draw(np.random.default_rng((seed, LOADING, rank)), "lognormal", loading.spread) for rank in ranks)
+        self.loading_LK: Floats = np.array([loading.ms / 1000 * row for row in drawn])
 
     def message_bytes(self, settings: Any) -> int:
         """Return the bytes of weights or gradients in a message of a strategy."""
@@ -186,92 +142,52 @@ class Cluster:
         """Yield time and learner of losses in order, maybe without end."""
         faults = self.scenario.faults
         named = faults.lost_at()
-        if not faults.mtbf_h:
-            yield from named
-            return
         rng, at = np.random.default_rng((self.scenario.job.seed, LOSSES)), 0.0
-        while True:
+        while faults.mtbf_h:
             at += rng.exponential(3600 * faults.mtbf_h / self.num_learners)
             while named and named[0][0] < at:
                 yield named.pop(0)
             yield at, int(rng.integers(self.num_learners))
+        yield from named
 
+    def wait_for_core_s(self, together: bool, message_s: float = 0.0) -> float:
+        """Return the seconds added to a step by sharing a node's cores.
 
-def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Cluster:
-    """So many learners, which begin their steps `together` or at any time.
+        Messages within the node that a step waits `message_s` for are copies, which need a core as well.
+        """
+        cpu_s, num_cores = self.scenario.compute.cpu_ms / 1000, self.scenario.network.cores_per_node
+        if not (cpu_s and num_cores):
+            return 0.0
+        step_s = self._mean_step_s() if self._trace_s is None else float(self._trace_s.mean())
+        wanted_s = cpu_s + message_s
+        return shared_cpu_s(wanted_s, max(0.0, step_s - cpu_s), self.links.node_size, num_cores, together) - wanted_s
 
-    Raises AsrtoolError where so many learners do not fit the settings."""
-    network, slow = scenario.network, scenario.slow
-    node_size = min(network.learners_per_node or num_learners, num_learners)
-    if num_learners % node_size:
-        raise AsrtoolError(
-            f"{num_learners} learners in nodes of network.learners_per_node = {node_size}",
-            "choose numbers of which one divides the other",
-        )
-    lost = [learner for _, learner in scenario.faults.lost_at()]
-    for name, ranks in (("slow.learners", list(slow.factors())), ("faults.lost", lost)):
-        for rank in ranks:
-            if rank >= num_learners:
-                what = f"{name} names learner {rank}, but there are {num_learners}: 0 to {num_learners - 1}"
-                raise AsrtoolError(what, HINT)
-    batch = scenario.job.global_batch / num_learners or scenario.job.batch
-    links = Links(
-        Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
-        Link(network.inner_gbit_per_s * GBIT * network.efficiency, network.inner_latency_us / 1e6),
-        node_size,
-        network.node_gbit_per_s * GBIT * network.efficiency or math.inf,
-    )
-    update_s = scenario.compute.update_ms / 1000
-    num_drawn = num_learners + len(scenario.faults.join_h)
-    wait_s = wait_for_core_s(scenario, node_size, batch, together)
-    compute_LK = draw_compute(scenario, num_drawn, batch) + wait_s * wait_factors(slow, num_drawn, together)[:, None]
-    return Cluster(
-        scenario=scenario,
-        num_learners=num_learners,
-        batch=batch,
-        links=links,
-        model_bytes=round(4e6 * scenario.job.parameters_m),
-        compute_LK=np.maximum(compute_LK - update_s, 0),
-        loading_LK=draw_loading(scenario, num_drawn),
-        update_s=update_s,
-    )
+    def _mean_step_s(self) -> float:
+        """Return the compute seconds of a step on a normal learner."""
+        compute = self.scenario.compute
+        reference = compute.batch or self.scenario.job.batch
+        mean_s = reference / compute.samples_per_s if compute.samples_per_s else compute.ms / 1000
+        fixed_s = compute.fixed_ms / 1000
+        if fixed_s > mean_s:
+            what = f"compute.fixed_ms is {compute.fixed_ms:g}, and a step takes {1000 * mean_s:g} ms"
+            raise AsrtoolError(what, "choose one that is not above it")
+        return fixed_s + (mean_s - fixed_s) * self.batch / reference
 
-
-def mean_step_s(scenario: Scenario, batch: float) -> float:
-    """Return the compute seconds of a step of `batch` samples on a normal learner."""
-    compute = scenario.compute
-    reference = compute.batch or scenario.job.batch
-    mean_s = reference / compute.samples_per_s if compute.samples_per_s else compute.ms / 1000
-    fixed_s = compute.fixed_ms / 1000
-    if fixed_s > mean_s:
-        what = f"compute.fixed_ms is {compute.fixed_ms:g}, and a step takes {1000 * mean_s:g} ms"
-        raise AsrtoolError(what, "choose one that is not above it")
-    return fixed_s + (mean_s - fixed_s) * batch / reference
-
-
-def draw_compute(scenario: Scenario, num_learners: int, batch: float) -> Floats:
-    """Return (L, PERIOD) seconds of steps, independent of the number of learners."""
-    compute, slow, seed = scenario.compute, scenario.slow, scenario.job.seed
-    mean_s = mean_step_s(scenario, batch)
-    trace_s = read_trace(Path(compute.trace)) if compute.trace else None
-    rows = []
-    for learner in range(num_learners):
-        rng = np.random.default_rng((seed, COMPUTE, learner))
-        if trace_s is not None:  # in its order, from anywhere on
-            row = np.take(trace_s, int(rng.integers(len(trace_s))) + np.arange(PERIOD), mode="wrap")
+    def _draw_compute(self, learner: int) -> Floats:
+        """Return PERIOD seconds of steps, independent of the number of learners."""
+        compute, slow, mean_s = self.scenario.compute, self.scenario.slow, self._mean_step_s()
+        rng = np.random.default_rng((self.scenario.job.seed, COMPUTE, learner))
+        if self._trace_s is not None:  # in its order, from anywhere on
+            row = np.take(self._trace_s, int(rng.integers(len(self._trace_s))) + np.arange(PERIOD), mode="wrap")
         else:
             row = mean_s * draw(rng, compute.distribution, compute.spread)
         if slow.step_probability:
             row = row * np.where(rng.random(PERIOD) < slow.step_probability, slow.step_factor, 1)
-        rows.append(row * slow.factors().get(learner, 1.0))
-    return np.array(rows)
+        return row * self.factors.get(learner, 1.0)
 
 
 def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
-    """Return PERIOD draws of mean 1 and standard deviation `spread`.
-
-    Exponential draws have deviation 1.
-    """
+    """Return PERIOD draws of mean 1 and deviation `spread`, or 1 if exponential."""
     if distribution == "exponential":
         return rng.exponential(size=PERIOD)
     if distribution == "constant" or not spread:
@@ -280,35 +196,51 @@ def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
     return rng.lognormal(-(sigma**2) / 2, sigma, PERIOD)
 
 
-def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool, message_s: float = 0.0) -> float:
-    """Return the seconds added to a step by sharing a node's cores.
+def shared_cpu_s(cpu_s: float, other_s: float, num_learners: int, num_cores: int, together: bool) -> float:
+    """Return the seconds for `cpu_s` of a core when learners share `num_cores`.
 
-    Messages within the node that a step waits `message_s` for are copies, which need a core as well.
+    `other_s` of each step need no core. Learners that begin `together` share the cores. Others come at any time: a
+    closed queue with `num_cores` servers, solved as the machine repairman's (exponential times; Gross and Harris,
+    Fundamentals of Queueing Theory).
     """
-    cpu_s, cores = scenario.compute.cpu_ms / 1000, scenario.network.cores_per_node
-    if not (cpu_s and cores):
-        return 0.0
-    step_s = float(read_trace(Path(scenario.compute.trace)).mean()) if scenario.compute.trace else 0.0
-    other_s = max(0.0, (step_s or mean_step_s(scenario, batch)) - cpu_s)
-    wanted_s = cpu_s + message_s
-    return shared_cpu_s(wanted_s, other_s, node_size, cores, together) - wanted_s
+    if num_learners <= num_cores or not cpu_s:
+        return cpu_s
+    if together or not other_s:
+        return cpu_s * num_learners / num_cores
+    waiting = np.arange(num_learners + 1)
+    arrivals, services = (num_learners - waiting[:-1]) / other_s, np.minimum(waiting[1:], num_cores) / cpu_s
+    weights = np.concatenate([[1.0], np.cumprod(arrivals / services)])
+    weights /= weights.sum()
+    return float(weights @ waiting) / float(weights[:-1] @ arrivals)
 
 
-def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
-    """Return factors (L,) by which slow learners wait longer for a core.
+def read_trace(path: Path) -> Floats:
+    """Read the seconds of steps: milliseconds by line, or ``learners/R.jsonl``.
 
-    All that a slow one does is stretched. Of those that want cores `together` all wait for the last, but a slow one
-    comes in any place, for half of that on average.
+    A training's step lasts to the next one, without pauses. Raises AsrtoolError for a missing file, a line that is
+    not a number, and a step of no time.
     """
-    factors = slow.factors()
-    factors_L = np.array([factors.get(learner, 1.0) for learner in range(num_learners)])
-    return np.maximum(1, factors_L / 2) if together else factors_L
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"compute.trace: {path} cannot be read"
+        raise AsrtoolError(what, "name a file with milliseconds, one a line") from error
+    try:
+        is_training = bool(lines) and lines[0].startswith("{")
+        found = _of_records(lines) if is_training else np.array([float(line) / 1000 for line in lines])
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"{path}: expected milliseconds, one number a line, or records of steps: {error}"
+        raise AsrtoolError(what, "correct the trace, or name learners/R.jsonl of a training") from error
+    if not len(found) or not np.isfinite(found).all() or found.min() <= 0:
+        raise AsrtoolError(f"{path}: expected one or more steps, each of more than 0 ms", "correct the trace")
+    return found
 
 
-def draw_loading(scenario: Scenario, num_learners: int) -> Floats:
-    """Return seconds to read a batch, (L, PERIOD)."""
-    loading, seed = scenario.loading, scenario.job.seed
-    if not loading.ms:
-        return np.zeros((num_learners, PERIOD))
-    rngs = (np.random.default_rng((seed, LOADING, learner)) for learner in range(num_learners))
-    return np.array([loading.ms / 1000 * draw(rng, "lognormal", loading.spread) for rng in rngs])
+def _of_records(lines: list[str]) -> Floats:
+    steps = [json.loads(line) for line in lines]
+    begin, compute_s, data_s = (np.array([step[name] for step in steps]) for name in ("begin", "compute_s", "data_s"))
+    other_s = np.array([step["comm_s"] + step["wait_s"] for step in steps])
+    between_s = np.maximum(begin[1:] - data_s[1:] - (begin + compute_s + other_s)[:-1], 0)
+    median_s = np.median(between_s) if len(between_s) else 0.0
+    between_s[between_s > LONG * median_s] = median_s
+    return compute_s + np.append(between_s, np.median(between_s) if len(between_s) else 0.0)

@@ -1,7 +1,7 @@
-"""Events that change the weights of learners, in order of virtual time.
+"""Log of a simulation: events in virtual time, and sums over each learner's steps.
 
 The cluster model yields them, a real training can record them, and virtual learners follow them with true gradients.
-Only the order matters to the weights. A step of a learner has these events, by strategy:
+A step of a learner has these events, by strategy; only their order matters to the weights:
 
 - in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one
   Round of all
@@ -18,9 +18,19 @@ Each step ends with an End, which has the content of records and changes no weig
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from asrtool.distributed.strategies.strategy import StepCost
+
+PARTS = ("compute_s", "comm_s", "wait_s", "data_s", "between_s")
+COUNTS = ("steps", "bytes", "staleness", "exchanges", "skipped")
+SUMS = (*PARTS, "blamed_s", *COUNTS)
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 class Begin(NamedTuple):
@@ -86,3 +96,58 @@ class End(NamedTuple):
 
 Event = Begin | Round | Change | End
 Emit = Callable[[Event], None]  # receives events in order
+
+
+@dataclass
+class Outcome:
+    """Arrays have an entry for each learner, also for those that joined.
+
+    The parts of a learner's time add up to `seconds`: its steps, and `between_s`, when it starts, saves, evaluates,
+    stands still after a loss, and waits at the end.
+    """
+
+    strategy: str
+    num_learners: int  # that began
+    num_batches: int  # of the whole training, each once
+    batch: float  # samples of each
+    seconds: float = 0.0  # from the start of the command to its end
+    num_losses: int = 0  # of learners
+    num_repeated: int = 0  # batches trained once more after a loss
+    num_joined: int = 0
+    compute_s: Floats = field(init=False)
+    comm_s: Floats = field(init=False)
+    wait_s: Floats = field(init=False)  # for other learners, and for messages
+    data_s: Floats = field(init=False)
+    between_s: Floats = field(init=False)
+    blamed_s: Floats = field(init=False)  # that others waited for this learner, summed
+    steps: Counts = field(init=False)
+    bytes: Counts = field(init=False)
+    staleness: Counts = field(init=False)  # summed
+    exchanges: Counts = field(init=False)
+    skipped: Counts = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in SUMS:
+            setattr(self, name, np.zeros(self.num_learners, dtype=np.int64 if name in COUNTS else np.float64))
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second of all learners, over the whole training."""
+        return self.num_batches * self.batch / self.seconds
+
+    @property
+    def mean_staleness(self) -> float:
+        """Mean staleness of a step."""
+        return float(self.staleness.sum() / max(1, self.steps.sum()))
+
+    def fraction(self, part: str) -> float:
+        """Return the fraction that a part has of the time of all learners."""
+        return float(getattr(self, part).sum()) / (self.seconds * len(self.steps))
+
+    def blame(self) -> tuple[int, float]:
+        """Find the learner that others waited for most.
+
+        Returns the learner and the fraction of the time of all learners that was spent on it.
+        """
+        learner = int(self.blamed_s.argmax())
+        return learner, float(self.blamed_s[learner]) / (self.seconds * len(self.steps))

@@ -16,8 +16,7 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.cluster import PERIOD, Cluster, Floats
-from asrtool.predict.simulate.events import Begin, Emit, End, Round
-from asrtool.predict.simulate.outcome import Outcome
+from asrtool.predict.simulate.events import Begin, Emit, End, Outcome, Round
 
 LOCK_STEP = ("single", "allreduce", "adpsgd-d1", "bmuf", "ps-sync")
 MAX_TRIES = 1000  # losses in a row without a checkpoint between them
@@ -26,7 +25,7 @@ Waits = Callable[[Floats, Floats, Floats], Floats]  # (free_L, begin_L, computed
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a strategy: the time that learners wait in a round."""
+    """Time that the learners of a strategy wait in a round."""
 
     waits: Waits | None  # None: nobody waits
     sent_bytes: float = 0.0  # by each learner in an exchange
@@ -46,9 +45,10 @@ class GradientSums:
         num_buckets = max(1, int(-(-num_bytes // (cluster.scenario.network.bucket_mb * 1e6))))
         links, part = cluster.links, num_bytes / num_buckets
         self.size = size
-        self.one_s = links.ring_allreduce_s(part, size, links.num_nodes(size))
         if size == cluster.num_learners:
             self.one_s = links.allreduce_s(part, size)
+        else:
+            self.one_s = links.ring_allreduce_s(part, size, links.num_nodes(size))
         self.all_s = num_buckets * self.one_s
         forward = cluster.scenario.compute.forward_fraction
         self.first = forward + (1 - forward) / num_buckets  # fraction of the computation before the first bucket
@@ -69,31 +69,6 @@ class GradientSums:
         return waits_L
 
 
-def delayed_waits(mean_s: float) -> Waits:
-    """Make the rule of delay-by-one.
-
-    The mean takes `mean_s` from when all learners are free, while they compute.
-    """
-    return lambda free_L, _, computed_L: np.maximum(free_L.max() + mean_s - computed_L, 0)
-
-
-def server_waits(in_s: float, step_s: float, answered_L: Floats, latency_s: float) -> Waits:
-    """Make the rule of ps-sync.
-
-    Servers add gradients as they come, then answer by rank. A server takes a gradient in `in_s` and an optimizer's step
-    in `step_s`; learners have their answers `answered_L` after it. Between these are the norms there and the orders
-    back.
-    """
-
-    def waits(free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
-        places_L = np.arange(len(computed_L), 0, -1)
-        added = float((np.sort(computed_L) + in_s * places_L).max()) + latency_s
-        waits_L: Floats = added + 2 * latency_s + step_s + answered_L + latency_s - computed_L
-        return waits_L
-
-    return waits
-
-
 def all_reduce_bytes(num_bytes: float, num_learners: int) -> float:
     """Return the bytes a learner sends, as asrtool.distributed.world counts them."""
     return 2 * num_bytes * (num_learners - 1) / num_learners
@@ -103,30 +78,30 @@ def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
     """Make the rule of a synchronous strategy with its settings."""
     num, links, mix_s = cluster.num_learners, cluster.links, cluster.mix_s
     num_bytes = cluster.message_bytes(settings)
-    size = cluster.super_learner_size(settings) if strategy == "h-adpsgd" else 1
     if strategy in ("allreduce", "single"):
         sums = GradientSums(cluster, num_bytes, num)
         return Rule(sums.waits if num > 1 else None, sums.sent_bytes)
-    if strategy == "ps-sync":
-        return Rule(_servers(cluster, num_bytes, settings.num_servers), num_bytes, mix_s)
+    if strategy == "ps-sync":  # servers are beside the first learners, which share links by node
+        part = num_bytes / settings.num_servers
+        alone = links.num_nodes(num) == 1
+        link, sharing = (links.inner, 1) if alone else (links.outer, min(settings.num_servers, links.node_size))
+        link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
+        answered_L = answers_s(num, host_s, link_s)
+        return Rule(server_waits(max(link_s, host_s), host_s, answered_L, link.latency_s), num_bytes, mix_s)
+    size = cluster.super_learner_size(settings) if strategy == "h-adpsgd" else 1
     if num == 1:
         return Rule(None, comm_s=mix_s)
+    if strategy == "h-adpsgd":
+        return _super_learners(cluster, num_bytes, size)
     mean_s, mean_bytes = links.allreduce_s(num_bytes, num), all_reduce_bytes(num_bytes, num)
     if strategy == "adpsgd-d1":
         return Rule(delayed_waits(mean_s), mean_bytes, mix_s)
-    if strategy == "bmuf":
-        return Rule(lambda _, __, ends_L: ends_L.max() + mean_s - ends_L, mean_bytes, mix_s, settings.block_steps)
-    assert strategy == "h-adpsgd", strategy
-    return _super_learners(cluster, num_bytes, size)
+    return Rule(lambda _, __, ends_L: ends_L.max() + mean_s - ends_L, mean_bytes, mix_s, settings.block_steps)
 
 
-def _servers(cluster: Cluster, num_bytes: float, num_servers: int) -> Waits:
-    """Make the rule of servers beside the first learners, which share links by node."""
-    part, links = num_bytes / num_servers, cluster.links
-    alone = links.num_nodes(cluster.num_learners) == 1
-    link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
-    link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
-    return server_waits(max(link_s, host_s), host_s, answers_s(cluster.num_learners, host_s, link_s), link.latency_s)
+def delayed_waits(mean_s: float) -> Waits:
+    """Make the waits for a mean that takes `mean_s` from when all learners are free."""
+    return lambda free_L, _, computed_L: np.maximum(free_L.max() + mean_s - computed_L, 0)
 
 
 def _super_learners(cluster: Cluster, num_bytes: float, size: int) -> Rule:
@@ -146,6 +121,22 @@ def _super_learners(cluster: Cluster, num_bytes: float, size: int) -> Rule:
 
     sent_bytes = sums.sent_bytes + all_reduce_bytes(num_bytes / size, num_nodes) + gather_bytes
     return Rule(waits, sent_bytes, cluster.mix_s)
+
+
+def server_waits(in_s: float, step_s: float, answered_L: Floats, latency_s: float) -> Waits:
+    """Make the waits of ps-sync, whose servers add gradients as they come.
+
+    A server takes a gradient in `in_s` and an optimizer's step in `step_s`; learners have their answers, by rank,
+    `answered_L` after it. Between these are the norms there and the orders back.
+    """
+
+    def waits(free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        places_L = np.arange(len(computed_L), 0, -1)
+        added = float((np.sort(computed_L) + in_s * places_L).max()) + latency_s
+        waits_L: Floats = added + 2 * latency_s + step_s + answered_L + latency_s - computed_L
+        return waits_L
+
+    return waits
 
 
 def answers_s(num: int, host_s: float, link_s: float) -> Floats:
@@ -178,7 +169,9 @@ def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, emit: Emi
         if training.number == training.num_rounds:
             break
         training.start_again(at)
-    return training.end()
+    training.pass_to(float(training.free_L.max()) + cluster.scenario.saving.end_s)
+    training.outcome.seconds = float(training.free_L[0])
+    return training.outcome
 
 
 class LockStep:
@@ -195,18 +188,22 @@ class LockStep:
         self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
         self.resumed, self.tries = 0, 0  # before which all started again last, and how often
         self.free_L = np.zeros(cluster.num_learners)
-        self._pass_to(cluster.scenario.saving.start_s)
+        self.pass_to(cluster.scenario.saving.start_s)
         self.loaded_L = self._load(self.free_L, 0)  # when the next batch is loaded
 
     def run(self, until: float) -> None:
         """Run to the end, or to the end of the round that contains second `until`."""
-        waits_for_none = self.rule.waits is None and not self.emit
+        saving = self.cluster.scenario.saving
         while self.number < self.num_rounds and self.free_L.max() < until:
-            if waits_for_none:
+            if self.rule.waits is None and not self.emit:
                 self._run_alone(until)
             else:
                 self._round()
-            self._save()
+            epoch_ends = self.number % self.rounds_of_epoch == 0
+            if epoch_ends or (saving.every_steps and self.number % saving.every_steps == 0):
+                seconds = saving.checkpoint_s + epoch_ends * saving.evaluation_s / self.cluster.num_learners
+                self.pass_to(float(self.free_L.max()) + seconds)
+                self.saved, self.saved_at = self.number, float(self.free_L[0])
 
     def start_again(self, lost_at: float) -> None:
         """Start again at the last checkpoint, after a loss at second `lost_at`.
@@ -219,47 +216,52 @@ class LockStep:
         self.resumed = self.saved
         if self.tries == MAX_TRIES:
             what = f"{outcome.strategy} lost a learner {MAX_TRIES} times in a row before the checkpoint after round"
-            raise AsrtoolError(
-                f"{what} {self.saved} of {self.num_rounds}: such a training does not end",
-                "lower saving.every_steps, or raise faults.mtbf_h",
-            )
+            what += f" {self.saved} of {self.num_rounds}: such a training does not end"
+            raise AsrtoolError(what, "lower saving.every_steps, or raise faults.mtbf_h")
         outcome.num_repeated += self._first_batch(self.number) - self._first_batch(self.saved)
-        outcome.lost_s += max(0.0, ended - self.saved_at)
         self.number = self.saved
-        self._pass_to(max(lost_at + scenario.distributed.timeout_s + scenario.faults.restart_s, ended))
+        self.pass_to(max(lost_at + scenario.distributed.timeout_s + scenario.faults.restart_s, ended))
         self.loaded_L = self._load(self.free_L, self.number)
         self.saved_at = float(self.free_L[0])
 
-    def end(self) -> Outcome:
-        """Wait for all learners after the last round; return the outcome."""
-        self._pass_to(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
-        self.outcome.seconds = float(self.free_L[0])
-        return self.outcome
+    def pass_to(self, at: float) -> None:
+        """Let all learners stand still until second `at`."""
+        self.outcome.between_s += at - self.free_L
+        self.free_L = np.full(len(self.free_L), at)
 
     def _round(self) -> None:
-        number, free_L, outcome, rule = self.number, self.free_L, self.outcome, self.rule
-        compute_L = self.cluster.compute_LK[: self.cluster.num_learners, number % PERIOD]
+        free_L, outcome, rule, number = self.free_L, self.outcome, self.rule, self.number
+        num, update_s = self.cluster.num_learners, self.cluster.update_s
+        compute_L = self.cluster.compute_LK[:num, number % PERIOD]
         begin_L = np.maximum(free_L, self.loaded_L)
-        num_left = self.cluster.num_batches - number % self.rounds_of_epoch * self.cluster.num_learners
-        if num_left < self.cluster.num_learners:  # the last round of an epoch has no batch for some
+        epoch, place = divmod(number, self.rounds_of_epoch)
+        num_left = self.cluster.num_batches - place * num
+        if num_left < num:  # the last round of an epoch has no batch for some
             compute_L = np.where(self.learners_L < num_left, compute_L, 0.0)
         computed_L = begin_L + compute_L
         exchanges = (number + 1) % rule.every == 0
-        wait_L = rule.waits(free_L, begin_L, computed_L) if rule.waits and exchanges else np.zeros(len(free_L))
+        wait_L = rule.waits(free_L, begin_L, computed_L) if rule.waits and exchanges else np.zeros(num)
         sent_bytes = int(rule.sent_bytes) * exchanges
-        self.free_L = computed_L + wait_L + self.cluster.update_s + rule.comm_s
+        data_L, compute_L = begin_L - free_L, compute_L + update_s
+        self.free_L = computed_L + wait_L + update_s + rule.comm_s
         self.loaded_L = self._load(begin_L, number + 1)
-        outcome.compute_s += compute_L + self.cluster.update_s
+        outcome.compute_s += compute_L
         outcome.comm_s += rule.comm_s
         outcome.wait_s += wait_L
-        outcome.data_s += begin_L - free_L
+        outcome.data_s += data_L
         outcome.steps += self.learners_L < num_left
         latest = int(computed_L.argmax())
         outcome.blamed_s[latest] += np.minimum(wait_L, computed_L[latest] - computed_L).sum()
         outcome.bytes += sent_bytes
-        if self.emit:
-            self._log(begin_L, compute_L, wait_L, begin_L - free_L, num_left, sent_bytes)
         self.number += 1
+        if self.emit:
+            for rank, begin_s in enumerate(begin_L.tolist()):
+                self.emit(Begin(begin_s, rank, number, epoch, place * num + rank if rank < num_left else None))
+            self.emit(Round(float(self.free_L.max())))
+            times_L = (self.free_L, begin_L, compute_L, wait_L, data_L)
+            for rank, values in enumerate(zip(*(part_L.tolist() for part_L in times_L), strict=True)):
+                free_s, begin_s, compute_s, wait_s, data_s = values
+                self.emit(End(free_s, rank, begin_s, compute_s, rule.comm_s, wait_s, data_s, sent_bytes))
 
     def _run_alone(self, until: float) -> None:
         """Run rounds of one learner up to the next checkpoint, or to second `until`.
@@ -288,42 +290,10 @@ class LockStep:
         self.number, self.free_L, self.loaded_L = number, np.array([free_s]), np.array([loaded_s])
 
     def _load(self, begin_L: Floats, number: int) -> Floats:
-        """Return when the batches of a round are there.
-
-        A batch is read from when the one before was taken.
-        """
+        """Return when batches are there, read from when those before were taken."""
         return begin_L + self.cluster.loading_LK[: len(begin_L), number % PERIOD]
-
-    def _save(self) -> None:
-        """Save and evaluate if they are due: all learners wait, then continue."""
-        saving, number = self.cluster.scenario.saving, self.number
-        epoch_ends = number % self.rounds_of_epoch == 0
-        if epoch_ends or (saving.every_steps and number % saving.every_steps == 0):
-            seconds = saving.checkpoint_s + epoch_ends * saving.evaluation_s / self.cluster.num_learners
-            self._pass_to(float(self.free_L.max()) + seconds)
-            self.saved, self.saved_at = number, float(self.free_L[0])
-
-    def _pass_to(self, at: float) -> None:
-        """Let all learners stand still until second `at`."""
-        self.outcome.between_s += at - self.free_L
-        self.free_L = np.full(len(self.free_L), at)
 
     def _first_batch(self, number: int) -> int:
         """Return the number of batches before round `number`."""
         epoch, place = divmod(number, self.rounds_of_epoch)
         return epoch * self.cluster.num_batches + place * self.cluster.num_learners
-
-    def _log(
-        self, begin_L: Floats, compute_L: Floats, wait_L: Floats, data_L: Floats, num_left: int, sent_bytes: int
-    ) -> None:
-        """Emit the events of a round."""
-        assert self.emit
-        epoch, place = divmod(self.number, self.rounds_of_epoch)
-        for learner, begin_s in enumerate(begin_L.tolist()):
-            position = place * len(begin_L) + learner if learner < num_left else None
-            self.emit(Begin(begin_s, learner, self.number, epoch, position))
-        self.emit(Round(float(self.free_L.max())))
-        times_L = (self.free_L, begin_L, compute_L + self.cluster.update_s, wait_L, data_L)
-        for learner, values in enumerate(zip(*(part_L.tolist() for part_L in times_L), strict=True)):
-            free_s, begin_s, compute_s, wait_s, data_s = values
-            self.emit(End(free_s, learner, begin_s, compute_s, self.rule.comm_s, wait_s, data_s, sent_bytes))

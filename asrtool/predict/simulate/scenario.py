@@ -1,15 +1,12 @@
-"""Scenarios: all settings of a simulation, from files and overrides.
-
-Each section is a class. Files of `scenarios/` are given by name, custom ones by path.
-"""
+"""Scenarios: all settings of a simulation, from files and overrides."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
@@ -20,12 +17,23 @@ from asrtool.settings.toml_files import build_section, read_given
 from asrtool.settings.values import format_key, format_value, nearest
 
 DISTRIBUTIONS = ("constant", "lognormal", "exponential")
-FOLDER = Path(__file__).parent / "scenarios"
+SCENARIOS = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.toml"))}
 HINT = "correct the value in the scenario or in --set"
 
 
+class Section:
+    """A table of the file, named after its class; no number is below 0."""
+
+    positive_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        table = type(self).__name__.lower()
+        positive(table, self, *self.positive_fields)
+        at_least(0, table, self, *(name for name, value in vars(self).items() if isinstance(value, int | float)))
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Section):
     """Size and length of the training."""
 
     parameters_m: float = 43.15  # millions of parameters of the model
@@ -35,32 +43,39 @@ class Job:
     global_batch: int = 0  # samples of a step of all learners, for batch of each; 0 is none
     seed: int = 1  # of all that is drawn
 
+    positive_fields = ("parameters_m",)
+
     def __post_init__(self) -> None:
-        positive("job", self, "parameters_m")
+        super().__post_init__()
         at_least(1, "job", self, "num_samples", "num_epochs", "batch")
-        at_least(0, "job", self, "global_batch", "seed")
+
+    def batch_of(self, num_learners: int) -> float:
+        """Return the samples of a step of one learner."""
+        return self.global_batch / num_learners or self.batch
 
 
 @dataclass(frozen=True)
-class Distributed:
+class Distributed(Section):
     """Learners and strategies to compare; tables of strategies as for asrtool train."""
 
     strategy: tuple[Choice, ...] = choices("strategy", *(name for name in registry.names("strategy")))  # which ones
     num_learners: tuple[int, ...] = (8,)  # how many of them, each number by itself
     timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
 
+    positive_fields = ("timeout_s",)
+
     def __post_init__(self) -> None:
-        for name, values in (("strategy", self.strategy), ("num_learners", self.num_learners)):
-            if not values:
+        super().__post_init__()
+        for name in ("strategy", "num_learners"):
+            if not getattr(self, name):
                 raise ValueError(f"distributed.{name} is empty, expected one or more")
         for number in self.num_learners:
             if number < 1:
                 raise ValueError(f"distributed.num_learners is {number}, expected 1 or more")
-        positive("distributed", self, "timeout_s")
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(Section):
     """Duration of a step: data, forward, backward and optimizer."""
 
     ms: float = 100.0  # mean of a step
@@ -74,9 +89,10 @@ class Compute:
     cpu_ms: float = 0.0  # part of the step that needs one of network.cores_per_node
     update_ms: float = 0.0  # part of the step after the last gradient, which no message overlaps: the optimizer
 
+    positive_fields = ("ms",)
+
     def __post_init__(self) -> None:
-        positive("compute", self, "ms")
-        at_least(0, "compute", self, "samples_per_s", "batch", "fixed_ms", "spread", "update_ms", "cpu_ms")
+        super().__post_init__()
         one_of("compute.distribution", self.distribution, DISTRIBUTIONS)
         between("compute.forward_fraction", self.forward_fraction, 0, 1)
         if self.spread and self.distribution != "lognormal":
@@ -87,7 +103,7 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Section):
     """Links: one of each node to the others, and one of each learner in its node."""
 
     learners_per_node: int = 8  # of num_learners; 0 is all in one node
@@ -102,36 +118,41 @@ class Network:
     host_gbyte_per_s: float = 0.0  # at which an end of an exchange, or a server, reads a message; 0 takes no time
     mix_ms: float = 0.0  # of a step, for copies of weights by which a learner sends and takes; none of allreduce
 
+    positive_fields = ("gbit_per_s", "inner_gbit_per_s", "bucket_mb", "efficiency")
+
     def __post_init__(self) -> None:
-        at_least(
-            0, "network", self, "learners_per_node", "latency_us", "inner_latency_us", "host_gbyte_per_s", "mix_ms"
-        )
-        positive("network", self, "gbit_per_s", "inner_gbit_per_s", "bucket_mb", "efficiency")
+        super().__post_init__()
         between("network.efficiency", self.efficiency, 0, 1)
+
+    def node_size(self, num_learners: int) -> int:
+        """Return how many of `num_learners` are in a node."""
+        return min(self.learners_per_node or num_learners, num_learners)
 
 
 @dataclass(frozen=True)
-class Slow:
+class Slow(Section):
     """Stragglers: learners and single steps that are slower than others."""
 
     learners: tuple[str, ...] = ()  # LEARNER:FACTOR, how many times longer it computes, as --slow of asrtool train
     step_probability: float = 0.0  # of a step of any learner to take step_factor times as long
     step_factor: float = 2.0  # of such a step
 
+    positive_fields = ("step_factor",)
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         between("slow.step_probability", self.step_probability, 0, 1)
-        positive("slow", self, "step_factor")
         for learner, factor in self.factors().items():
             if not factor > 0:
                 raise ValueError(f"slow.learners has {learner}:{factor:g}, expected a factor of more than 0")
 
     def factors(self) -> dict[int, float]:
         """Return learner -> factor of its computing time."""
-        return dict(_pair("slow.learners", text, "LEARNER:FACTOR", "0:10") for text in self.learners)
+        return dict(_parts("slow.learners", text, "LEARNER:FACTOR", "0:10", int, float) for text in self.learners)
 
 
 @dataclass(frozen=True)
-class Faults:
+class Faults(Section):
     """Losses and joins; learners that cannot train without one all start again."""
 
     lost: tuple[str, ...] = ()  # LEARNER:HOURS, who is lost when
@@ -140,31 +161,27 @@ class Faults:
     restart_s: float = 60.0  # from where a loss is known until all train again, from the last checkpoint
 
     def __post_init__(self) -> None:
-        at_least(0, "faults", self, "mtbf_h", "restart_s")
-        for text in self.lost:
-            _pair("faults.lost", text, "LEARNER:HOURS", "3:2.5")
+        super().__post_init__()
+        self.lost_at()
         if any(hours <= 0 for hours in self.join_h):
             raise ValueError(f"faults.join_h is {list(self.join_h)}, expected more than 0 hours")
 
     def lost_at(self) -> list[tuple[float, int]]:
         """Return seconds and learner of each of `lost`, sorted by time."""
-        pairs = (_pair("faults.lost", text, "", "") for text in self.lost)
-        return sorted((3600 * hours, int(learner)) for learner, hours in pairs)
+        pairs = (_parts("faults.lost", text, "LEARNER:HOURS", "3:2.5", int, float) for text in self.lost)
+        return sorted((3600 * hours, learner) for learner, hours in pairs)
 
 
 @dataclass(frozen=True)
-class Loading:
+class Loading(Section):
     """Batches, which a learner reads one ahead."""
 
     ms: float = 0.0  # to read a batch, beside the step before; a learner waits for what is longer than that
     spread: float = 0.0  # standard deviation / mean
 
-    def __post_init__(self) -> None:
-        at_least(0, "loading", self, "ms", "spread")
-
 
 @dataclass(frozen=True)
-class Saving:
+class Saving(Section):
     """Pauses of learners between steps."""
 
     start_s: float = 0.0  # until the first step
@@ -172,9 +189,6 @@ class Saving:
     checkpoint_s: float = 0.0  # for which a learner stands still at a checkpoint
     evaluation_s: float = 0.0  # of dev by one learner after an epoch; those that step together share it
     end_s: float = 0.0  # after the last step
-
-    def __post_init__(self) -> None:
-        at_least(0, "saving", self, "start_s", "every_steps", "checkpoint_s", "evaluation_s", "end_s")
 
 
 @dataclass(frozen=True)
@@ -198,27 +212,20 @@ class Published:
 
     def by_case(self) -> dict[tuple[str, int], float]:
         """Return (strategy, number of learners) -> hours."""
-        found = {}
-        for text in self.hours:
-            parts = text.split(":")
-            try:
-                found[parts[0], int(parts[1])] = float(parts[2])
-            except (IndexError, ValueError):
-                raise ValueError(
-                    f"published.hours has {text!r}, expected STRATEGY:LEARNERS:HOURS, for example allreduce:8:24.5"
-                ) from None
-        return found
+        form, example = "STRATEGY:LEARNERS:HOURS", "allreduce:8:24.5"
+        found = (_parts("published.hours", text, form, example, str, int, float) for text in self.hours)
+        return {(strategy, num_learners): hours for strategy, num_learners, hours in found}
 
 
-def _pair(name: str, text: str, form: str, example: str) -> tuple[int, float]:
-    learner, _, value = text.partition(":")
+def _parts(key: str, text: str, form: str, example: str, *types: Callable[[str], Any]) -> list[Any]:
+    """Convert the parts of `text`; ValueError if it is not of this form."""
     try:
-        pair = int(learner), float(value)
+        parts = [convert(part) for convert, part in zip(types, text.split(":"), strict=True)]
     except ValueError:
-        pair = -1, 0.0
-    if pair[0] < 0 or pair[1] < 0:
-        raise ValueError(f"{name} has {text!r}, expected {form}, for example {example}")
-    return pair
+        parts = [-1]
+    if any(part < 0 for part in parts if not isinstance(part, str)):
+        raise ValueError(f"{key} has {text!r}, expected {form}, for example {example}")
+    return parts
 
 
 @dataclass(frozen=True)
@@ -240,22 +247,13 @@ class Scenario:
 CLASSES: dict[str, Any] = typing.get_type_hints(Scenario)
 
 
-def names() -> list[str]:
-    """Return the names of the built-in scenarios."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
 def find(name: str) -> Path:
     """Return the file of a scenario by name or path; AsrtoolError if none."""
-    known = names()
-    if name in known:
-        return FOLDER / f"{name}.toml"
-    if Path(name).is_file():
-        return Path(name)
-    what = f"no scenario and no file {name!r}; the scenarios are {', '.join(known)}"
-    raise AsrtoolError(
-        what, f"{nearest(name, known) or 'choose one of these.'} A file of your own: docs/guide/simulate.md"
-    )
+    path = SCENARIOS.get(name, Path(name))
+    if path.is_file():
+        return path
+    hint = f"{nearest(name, SCENARIOS) or 'choose one of these.'} A file of your own: docs/guide/simulate.md"
+    raise AsrtoolError(f"no scenario and no file {name!r}; the scenarios are {', '.join(SCENARIOS)}", hint)
 
 
 def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> Scenario:
@@ -282,24 +280,20 @@ def load_ends(files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> list
 
 
 def is_of_scenario(override: str) -> bool:
-    """Return whether an override is for a section of a scenario."""
+    """Test if an override is for a section of a scenario."""
     return override.partition(".")[0] in CLASSES
 
 
 def format_scenario(scenario: Scenario) -> str:
     """Format all settings with their meaning as a TOML file."""
-    return "\n".join(line for name in CLASSES for line in _lines(name, getattr(scenario, name)))
-
-
-def _lines(name: str, section: Any) -> Iterator[str]:
-    about = (type(section).__doc__ or "").partition("\n")[0]
-    yield f"[{name}]  # {about}"
-    comments, table = meanings(type(section)), to_table(section)
-    for key in field_types(type(section)):
-        yield f"{key} = {format_value(table[key])}  # {comments[key]}"
-    yield ""
-    for key, inner in table.items():
-        if isinstance(inner, dict):
-            yield f"[{name}.{format_key(key)}]"
-            yield from (f"{inner_key} = {format_value(value)}" for inner_key, value in inner.items())
-            yield ""
+    lines = []
+    for name, section in vars(scenario).items():
+        comments, table = meanings(type(section)), to_table(section)
+        lines.append(f"[{name}]  # {type(section).__doc__}")
+        lines += [f"{key} = {format_value(table[key])}  # {comments[key]}" for key in field_types(type(section))]
+        for key, inner in table.items():
+            if isinstance(inner, dict):
+                lines += ["", f"[{name}.{format_key(key)}]"]
+                lines += [f"{inner_key} = {format_value(value)}" for inner_key, value in inner.items()]
+        lines.append("")
+    return "\n".join(lines)

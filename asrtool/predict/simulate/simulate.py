@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.asynchronous import simulate_asynchronous
-from asrtool.predict.simulate.cluster import make_cluster
-from asrtool.predict.simulate.events import Emit
+from asrtool.predict.simulate.cluster import Cluster
+from asrtool.predict.simulate.events import PARTS, Emit, Outcome
 from asrtool.predict.simulate.lock_step import LOCK_STEP, simulate_lock_step
-from asrtool.predict.simulate.outcome import PARTS, Outcome
 from asrtool.predict.simulate.scenario import Faults, Scenario, Slow, Uncertain
-from asrtool.report.markdown import Table
+from asrtool.report.markdown import format_table
 from asrtool.settings.schema import Choice
+
+TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
+SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:
@@ -34,42 +35,23 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
         raise AsrtoolError(what, "choose at most one server a learner")
     # Learners of delay-by-one and of a block drift apart, since none waits for the slowest.
     # Servers of ps-sync answer in turn.
-    cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
+    cluster = Cluster(scenario, num_learners, together=strategy.name == "allreduce")
     is_lock_step = strategy.name in LOCK_STEP or getattr(strategy.settings, "outer", "") == "adpsgd-d1"
     run = simulate_lock_step if is_lock_step else simulate_asynchronous
     return run(cluster, strategy.name, strategy.settings, emit)
-
-
-TITLES = {
-    "compute_s": "compute",
-    "comm_s": "exchange",
-    "wait_s": "wait",
-    "data_s": "data",
-    "between_s": "between",
-}
 
 
 @dataclass(frozen=True)
 class Row:
     """Result of a strategy and a number of learners.
 
-    `alone_s` is the time of one learner that is not slow.
+    `speedup` is over one learner that is not slow. Both times of `interval_s` are the same if nothing is uncertain.
     """
 
     outcome: Outcome
-    alone_s: float
+    speedup: float
     published_h: float | None
-    interval_s: tuple[float, float]  # of the whole training; both are the same where nothing is uncertain
-
-    @property
-    def hours(self) -> float:
-        """Hours of the whole training."""
-        return self.outcome.seconds / 3600
-
-    @property
-    def speedup(self) -> float:
-        """Over one learner."""
-        return self.alone_s / self.outcome.seconds
+    interval_s: tuple[float, float]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON. Arrays have an entry for each learner."""
@@ -78,7 +60,7 @@ class Row:
         return {
             "strategy": outcome.strategy,
             "num_learners": outcome.num_learners,
-            "hours": self.hours,
+            "hours": outcome.seconds / 3600,
             "hours_interval": [seconds / 3600 for seconds in self.interval_s],
             "published_hours": self.published_h,
             "samples_per_s": outcome.samples_per_s,
@@ -101,66 +83,59 @@ class Row:
 def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     """Return a row for each strategy and number of learners.
 
-    `single` is one learner alone. `ends` are the same scenario at the ends of uncertain settings.
+    `ends` are the same scenario at the ends of uncertain settings.
     """
-    published = scenario.published.by_case()
-    asked = [(one, strategy, number) for strategy, number in cases(scenario) for one in (scenario, *ends)]
-    asked.append((without_trouble(scenario), Choice.of("strategy", "single"), 1))
+    published, job, found = scenario.published.by_case(), scenario.job, list(cases(scenario))
+    asked = [(one, *case) for case in found for one in (scenario, *ends)]
+    batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
+    alone = replace(  # one learner that is neither slow nor lost
+        scenario,
+        slow=Slow(),
+        faults=Faults(),
+        job=replace(job, batch=max(1, batch), global_batch=0),
+        compute=replace(scenario.compute, batch=scenario.compute.batch or job.batch),
+    )
+    asked.append((alone, Choice.of("strategy", "single"), 1))
     check_cases(asked)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiled events run beside each other
-        *outcomes, alone = pool.map(simulate, *zip(*asked, strict=True))
-    alone_s, each, rows = alone.seconds, 1 + len(ends), []
-    for place, (strategy, number) in enumerate(cases(scenario)):
-        outcome, *others = outcomes[each * place : each * (place + 1)]
-        seconds = [outcome.seconds, *(other.seconds for other in others)]
-        rows.append(Row(outcome, alone_s, published.get((strategy.name, number)), (min(seconds), max(seconds))))
+        *outcomes, of_one = pool.map(simulate, *zip(*asked, strict=True))
+    rows, each = [], 1 + len(ends)
+    for place, (strategy, number) in enumerate(found):
+        at_ends = outcomes[each * place : each * (place + 1)]
+        seconds = [outcome.seconds for outcome in at_ends]
+        speedup, published_h = of_one.seconds / seconds[0], published.get((strategy.name, number))
+        rows.append(Row(at_ends[0], speedup, published_h, (min(seconds), max(seconds))))
     return rows
 
 
 def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
-    """Yield strategies and numbers of learners; impossible ones are left out.
-
-    Raises AsrtoolError if none is left.
-    """
-    chosen, numbers = scenario.distributed.strategy, scenario.distributed.num_learners
-    all_cases = [(strategy, number) for number in numbers for strategy in chosen]
-    found = [(strategy, number) for strategy, number in all_cases if not why_not(scenario, strategy, number)]
+    """Yield possible strategies and numbers of learners; AsrtoolError if none is."""
+    found, refused = False, ""
+    for number in scenario.distributed.num_learners:
+        for strategy in scenario.distributed.strategy:
+            if why := _why_not(scenario, strategy.name, number):
+                refused = refused or f"strategy {strategy.name}: {why}"
+            else:
+                found = True
+                yield strategy, number
     if not found:
-        strategy, number = all_cases[0]
-        raise AsrtoolError(
-            f"strategy {strategy.name}: {why_not(scenario, strategy, number)}", "choose another --strategy"
-        )
-    yield from found
+        raise AsrtoolError(refused, "choose another --strategy")
 
 
 def check_cases(asked: Sequence[tuple[Scenario, Choice, int]]) -> None:
     """Raise AsrtoolError as `simulate`, before the first of many takes its minutes."""
     for scenario, strategy, num_learners in asked:
-        job = dataclasses.replace(scenario.job, num_samples=1, num_epochs=1)
-        simulate(dataclasses.replace(scenario, job=job), strategy, num_learners)
+        simulate(replace(scenario, job=replace(scenario.job, num_samples=1, num_epochs=1)), strategy, num_learners)
 
 
-def why_not(scenario: Scenario, strategy: Choice, num_learners: int) -> str:
+def _why_not(scenario: Scenario, strategy: str, num_learners: int) -> str:
     """Why so many learners cannot train by a strategy; empty where they can."""
-    if strategy.name == "single" and num_learners > 1:
+    if strategy == "single" and num_learners > 1:
         return f"it has one learner, not {num_learners}"
-    node_size = scenario.network.learners_per_node or num_learners
-    if strategy.name == "hogwild" and num_learners > node_size:
+    node_size = scenario.network.node_size(num_learners)
+    if strategy == "hogwild" and num_learners > node_size:
         return f"{num_learners} learners of {node_size} a node have no common memory"
     return ""
-
-
-def without_trouble(scenario: Scenario) -> Scenario:
-    """Return the scenario of one learner that is neither slow nor lost."""
-    job = scenario.job
-    batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
-    return dataclasses.replace(
-        scenario,
-        slow=Slow(),
-        faults=Faults(),
-        job=dataclasses.replace(job, batch=max(1, batch), global_batch=0),
-        compute=dataclasses.replace(scenario.compute, batch=scenario.compute.batch or job.batch),
-    )
 
 
 def title(scenario: Scenario) -> str:
@@ -174,12 +149,11 @@ def title(scenario: Scenario) -> str:
     return f"{trained}\n{', '.join(map(str, learners))} learners, {where}{slow}"
 
 
-SHARE = 0.02  # of the time, from which on a cause is worth a sentence
-
-
 def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
     """Return table and conclusion, and the reasons for intervals of time."""
-    text = f"{table(rows).to_markdown()}\n\n{conclusion(rows)}"
+    numbers = dict.fromkeys(row.outcome.num_learners for row in rows)
+    conclusion = [_conclude([row for row in rows if row.outcome.num_learners == number]) for number in numbers]
+    text = "\n".join([_table(rows), "", *conclusion])
     if all(low == high for low, high in (row.interval_s for row in rows)):
         return text
     ends = " to ".join(", ".join(end) or "as it is" for end in (uncertain.low, uncertain.high))
@@ -187,27 +161,24 @@ def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
     return f"{text}\nTimes are intervals, {ends}{why}; all else is of the scenario as it is."
 
 
-def table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row]) -> str:
     """Return a table; percentages are of the time of all learners."""
     has_published = any(row.published_h for row in rows)
     cells = []
     for row in rows:
         outcome = row.outcome
-        fractions = [f"{100 * outcome.fraction(part):.1f}" for part in PARTS]
-        speeds = [
-            f"{outcome.samples_per_s:.4g}",
-            f"{row.speedup:.3g}",
-            f"{100 * row.speedup / outcome.num_learners:.0f}",
-        ]
         published = [f"{row.published_h:g}" if row.published_h else "-"] if has_published else []
-        first = [outcome.strategy, outcome.num_learners, interval(row), *published]
+        speeds = [f"{outcome.samples_per_s:.4g}", f"{row.speedup:.3g}"]
+        speeds.append(f"{100 * row.speedup / outcome.num_learners:.0f}")
+        fractions = [f"{100 * outcome.fraction(part):.1f}" for part in PARTS]
+        first = [outcome.strategy, outcome.num_learners, _interval(row), *published]
         cells.append([*first, *speeds, *fractions, f"{outcome.mean_staleness:.1f}"])
     head = ["strategy", "learners", "time", *(["published hours"] if has_published else [])]
     head += ["samples/s", "speed-up", "% of linear", *(f"% {TITLES[part]}" for part in PARTS), "staleness"]
-    return Table(head, cells)
+    return format_table(head, cells)
 
 
-def interval(row: Row) -> str:
+def _interval(row: Row) -> str:
     """Format the time of the training; a range if it is uncertain."""
     low_s, high_s = row.interval_s
     units = (("days", 2 * 86400, 86400), ("h", 3600, 3600), ("min", 120, 60), ("s", 0, 1))
@@ -215,24 +186,16 @@ def interval(row: Row) -> str:
     return f"{' to '.join(f'{seconds / length:.3g}' for seconds in dict.fromkeys((low_s, high_s)))} {unit}"
 
 
-def conclusion(rows: Sequence[Row]) -> str:
-    """Describe the fastest strategy by learners, and the others' losses, in words."""
-    numbers = dict.fromkeys(row.outcome.num_learners for row in rows)
-    return "\n".join(_of_number([row for row in rows if row.outcome.num_learners == number]) for number in numbers)
-
-
-def _of_number(rows: Sequence[Row]) -> str:
+def _conclude(rows: Sequence[Row]) -> str:
+    """Describe the fastest strategy of a number of learners, and the others' losses."""
     number = rows[0].outcome.num_learners
     bound = next((row for row in rows if row.outcome.strategy == "none" and len(rows) > 1), None)
     ordered = sorted((row for row in rows if row is not bound), key=lambda row: row.outcome.seconds)
     best = ordered[0]
-    sentences = [
-        f"{number} learner{'s' if number > 1 else ''}: {best.outcome.strategy} takes {interval(best)},"
-        f" {best.speedup:.3g} times as fast as one."
-    ]
-    sentences += filter(None, map(_cause, ordered))
+    fastest = f"{best.outcome.strategy} takes {_interval(best)}, {best.speedup:.3g} times as fast as one."
+    sentences = [f"{number} learner{'s' * (number > 1)}: {fastest}", *filter(None, map(_cause, ordered))]
     if bound:
-        sentences.append(f"Without any communication it would be {interval(bound)}.")
+        sentences.append(f"Without any communication it would be {_interval(bound)}.")
     return " ".join(sentences)
 
 
@@ -249,7 +212,7 @@ def _cause(row: Row) -> str:
         share, what = wait, "whoever is slowest" if by_others else "messages"
     else:
         share, what = outcome.fraction("data_s"), "data"
-    text = f"{name} waits {100 * share:.0f} % of the time for {what} ({interval(row)})." if share > SHARE else ""
+    text = f"{name} waits {100 * share:.0f} % of the time for {what} ({_interval(row)})." if share > SHARE else ""
     if outcome.skipped.sum() > outcome.steps.sum() / 2:
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
         text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."

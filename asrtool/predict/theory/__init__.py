@@ -3,8 +3,7 @@
 The statements and their proofs are in docs/theory.md.
 Letters in names: N replicas, sets of weights that differ; L learners; k steps.
 
-- system: learners, their speeds and their strategy
-- mixing: mixing matrices of strategies and their spectral gaps
+- system: learners, their speeds and strategy; mixing matrices and their spectral gaps
 - staleness: age of gradients, computed or from records
 - quadratic: course and stability of a training of a quadratic loss
 - bounds: theorems on convergence

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.predict.theory.bounds import Bound, Constants, bounds_of
-from asrtool.predict.theory.mixing import Mixing, mixing_in_rounds, mixing_one_by_one
 from asrtool.predict.theory.quadratic import largest_stable
 from asrtool.predict.theory.staleness import Staleness, of_all, recorded_staleness, steps_of_others
-from asrtool.predict.theory.system import SHARED, Floats, System
+from asrtool.predict.theory.system import SHARED, Floats, Mixing, System, mixing_in_rounds, mixing_one_by_one
 
 if TYPE_CHECKING:
     from asrtool.predict.theory.measure import Measured
@@ -62,30 +61,29 @@ class TheoryResult:
 def to_dict(found: TheoryResult) -> dict[str, Any]:
     """Convert to JSON: infinite or unknown numbers are null."""
     system, speeds_N = found.system, found.system.speeds_N
-    content: dict[str, Any] = _plain(
-        {
-            "strategy": system.name,
-            "num_learners": system.num_learners,
-            "num_replicas": system.num_replicas,
-            "rate": found.rate,
-            "num_steps": found.num_steps,
-            "momentum": found.momentum,
-            "step_times": found.times,
-            "speeds": speeds_N.tolist(),
-            "constants": dataclasses.asdict(found.constants),
-            "measured": found.measured and dataclasses.asdict(found.measured),
-            "mixing": {
-                "in_rounds": _mixing_dict(found.in_rounds),
-                "one_by_one": _mixing_dict(mixing_one_by_one(system)),
-            },
-            "staleness": _staleness_dict(recorded_staleness(system, found.times), speeds_N),
-            "steps_of_others": _staleness_dict(steps_of_others(system, found.times), speeds_N),
-            "bounds": [_bound_dict(bound, found) for bound in found.bounds],
-            "largest_stable_rate_times_curvature": dataclasses.asdict(largest_stable(system, found.momentum)),
-            "curvature": found.curvature,
-        }
-    )
-    return content
+    content = {
+        "strategy": system.name,
+        "num_learners": system.num_learners,
+        "num_replicas": system.num_replicas,
+        "rate": found.rate,
+        "num_steps": found.num_steps,
+        "momentum": found.momentum,
+        "step_times": found.times,
+        "speeds": speeds_N.tolist(),
+        "constants": dataclasses.asdict(found.constants),
+        "measured": found.measured and dataclasses.asdict(found.measured),
+        "mixing": {
+            "in_rounds": _mixing_dict(found.in_rounds),
+            "one_by_one": _mixing_dict(mixing_one_by_one(system)),
+        },
+        "staleness": _staleness_dict(recorded_staleness(system, found.times), speeds_N),
+        "steps_of_others": _staleness_dict(steps_of_others(system, found.times), speeds_N),
+        "bounds": [_bound_dict(bound, found) for bound in found.bounds],
+        "largest_stable_rate_times_curvature": dataclasses.asdict(largest_stable(system, found.momentum)),
+        "curvature": found.curvature,
+    }
+    plain: dict[str, Any] = _plain(content)
+    return plain
 
 
 def _mixing_dict(mixing: Mixing | None) -> dict[str, Any] | None:
@@ -103,15 +101,12 @@ def _mixing_dict(mixing: Mixing | None) -> dict[str, Any] | None:
 
 def _staleness_dict(by_replica: list[Staleness], speeds_N: Floats) -> dict[str, Any]:
     total = of_all(by_replica, speeds_N)
-    return {
-        **_quantiles(total),
-        "fractions": {str(s): float(p) for s, p in enumerate(total.fractions) if p > SEEN},
-        "by_replica": [_quantiles(one) for one in by_replica],
-    }
-
-
-def _quantiles(one: Staleness) -> dict[str, float]:
-    return {"mean": one.mean, "median": one.quantile(0.5), "p99": one.quantile(0.99), "largest": one.largest}
+    quantiles, *of_each = (
+        {"mean": one.mean, "median": one.quantile(0.5), "p99": one.quantile(0.99), "largest": one.largest}
+        for one in (total, *by_replica)
+    )
+    fractions = {str(s): float(p) for s, p in enumerate(total.fractions) if p > SEEN}
+    return {**quantiles, "fractions": fractions, "by_replica": of_each}
 
 
 def _bound_dict(bound: Bound | str, found: TheoryResult) -> dict[str, Any]:
@@ -122,7 +117,7 @@ def _bound_dict(bound: Bound | str, found: TheoryResult) -> dict[str, Any]:
         "promise": found.rate <= bound.largest_rate,
         "theorem": bound.theorem,
         "formula": bound.formula,
-        "named": dict(bound.symbols),
+        "named": bound.symbols,
         "supposes": bound.assumption,
         "step": bound.step,
         "K": num_steps,
@@ -174,16 +169,15 @@ def _mixing(found: TheoryResult) -> Iterator[str]:
     yield _row("second eigenvalue of E[T]", *(mixing.second_eigenvalue for mixing in shown.values()))
     yield _row("spectral gap of E[T]", *(mixing.gap for mixing in shown.values()))
     yield _row("rho, squared distance left", *(mixing.rate for mixing in shown.values()))
-    steps = [mixing.steps_to_tenth for mixing in shown.values()]
-    yield _row(
-        "steps until the distance is a tenth", *(f"{num:.1f}" if math.isfinite(num) else "never" for num in steps)
-    )
+    steps = (mixing.steps_to_tenth for mixing in shown.values())
+    texts = (f"{num:.1f}" if math.isfinite(num) else "never" for num in steps)
+    yield _row("steps until the distance is a tenth", *texts)
     for title, mixing in shown.items():
         yield f"  E[T] {title}{':' if system.num_replicas <= MOST_SHOWN else ': --json has it'}"
         if system.num_replicas <= MOST_SHOWN:
             yield from ("    " + " ".join(f"{value:6.3f}" for value in row) for row in mixing.matrix_NN)
     if system.has_own_ring:
-        yield f"  Of the first {len(system.rings()):,} orders of the ring, as if each step drew one of them."
+        yield f"  Of the first {len(system.rings):,} orders of the ring, as if each step drew one of them."
     if len(shown) == 2:
         yield "  In rounds: all step together, from the same weights. One by one: in random order, by speed; a step is"
         yield "  one of a learner of full speed. The distance is the root mean square one from the mean."

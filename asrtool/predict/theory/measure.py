@@ -125,15 +125,12 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
     num = len(losses.batches)
     gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(num)]).double()
     products_BB = (gradients_BP @ gradients_BP.T).numpy()
-    steepest = largest_curvature(losses.gradient, num, weights_P, seed, downwards=True)
-    upwards = steepest if steepest.value > 0 else largest_curvature(losses.gradient, num, weights_P, seed)
-    return AtWeights(
-        max(steepest, Interval(-steepest.value, -steepest.high, -steepest.low), key=lambda one: one.value),
-        upwards,
-        noise_within(products_BB),
-        noise_between(products_BB, num_groups, seed),
-        mean_of([losses.loss(b, weights_P) for b in range(num)]),
-    )
+    smoothness = upwards = largest_curvature(losses.gradient, num, weights_P, seed, downwards=True)
+    if not smoothness.value > 0:
+        smoothness = Interval(-upwards.value, -upwards.high, -upwards.low)
+        upwards = largest_curvature(losses.gradient, num, weights_P, seed)
+    loss = mean_of([losses.loss(b, weights_P) for b in range(num)])
+    return AtWeights(smoothness, upwards, noise_within(products_BB), noise_between(products_BB, num_groups, seed), loss)
 
 
 def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> Config:

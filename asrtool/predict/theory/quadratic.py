@@ -14,8 +14,7 @@ import numpy as np
 
 from asrtool.distributed.strategies.topology import mixing_matrix
 from asrtool.predict.theory.bounds import Constants
-from asrtool.predict.theory.mixing import eigenvalues_apart, mixing_in_rounds
-from asrtool.predict.theory.system import SHARED, Floats, System
+from asrtool.predict.theory.system import SHARED, Floats, System, mixing_in_rounds, smallest_eigenvalue
 
 NUM_WEIGHTS = 400  # of a drawn training
 
@@ -61,11 +60,9 @@ def predict(system: System, constants: Constants, rate: float, num_steps: int, i
     return Trajectory(np.array(gradients), np.array(distances))
 
 
-def draw(
-    system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool, seed: int = 1
-) -> Trajectory:
+def draw(system: System, constants: Constants, rate: float, num_steps: int, in_rounds: bool) -> Trajectory:
     """Simulate one training of NUM_WEIGHTS weights by the same rule."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     num = system.num_replicas
     begin = math.sqrt(2 * constants.start / constants.smoothness / NUM_WEIGHTS)
     state_SP = np.tile(begin * _are_weights(system, in_rounds)[:, None], NUM_WEIGHTS)
@@ -86,9 +83,7 @@ def steps_of(system: System, curvature: float, rate: float, in_rounds: bool) -> 
         return _shared_steps(system, curvature, rate)
     if not in_rounds:
         return _own_steps(system, curvature, rate)
-    if system.outer == "bmuf":
-        return _block_steps(system, curvature, rate)
-    return _round_steps(system, curvature, rate)
+    return (_block_steps if system.outer == "bmuf" else _round_steps)(system, curvature, rate)
 
 
 def _are_weights(system: System, in_rounds: bool) -> Floats:
@@ -187,22 +182,18 @@ class Stable:
 
 def largest_stable(system: System, momentum: float) -> Stable:
     """Return the largest stable rates for equally fast learners."""
+    if system.outer == "hogwild" and momentum:  # a momentum each
+        return Stable(None, None)
     if system.outer in SHARED:
-        if momentum and system.outer == "hogwild":  # a momentum each
-            return Stable(None, None)
         return Stable(delayed(system.num_learners - 1, momentum), None)
     if system.outer == "bmuf":
         return Stable(None if momentum else _blocks(system), None)
-    mixing = mixing_in_rounds(system)
-    mean = 2 * (1 + momentum)
-    if mixing is None or system.num_replicas == 1:
+    mixing, mean = mixing_in_rounds(system), 2 * (1 + momentum)
+    if mixing is None or system.num_replicas == 1 or system.has_own_ring:
         return Stable(mean, None)
+    smallest = smallest_eigenvalue(mixing.matrix_NN)
     if system.ring == "random":
-        eigenvalue = eigenvalues_apart(mixing.matrix_NN)[0]
-        return Stable(mean, in_mean_square(eigenvalue, mixing.rate, momentum))
-    if system.has_own_ring:
-        return Stable(mean, None)
-    smallest = min(eigenvalues_apart(mixing.matrix_NN))
+        return Stable(mean, in_mean_square(smallest, mixing.rate, momentum))
     return Stable(mean, (1 + smallest) * (1 + momentum))
 
 
@@ -218,11 +209,7 @@ def delayed(delay: int, momentum: float) -> float:
     def angle(theta: float) -> float:
         return math.pi / 2 + theta / 2 + cmath.phase(cmath.rect(1, theta) - momentum) + (delay - 1) * theta
 
-    low, high = 0.0, math.pi
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if angle(middle) < math.pi else (low, middle)
-    z = cmath.rect(1, low)
+    z = cmath.rect(1, _bisect(lambda theta: angle(theta) < math.pi, 0.0, math.pi))
     return abs(z - 1) * abs(z - momentum)
 
 
@@ -261,12 +248,16 @@ def _blocks(system: System) -> float:
 
 
 def _first_above_one(radius: Callable[[float], float]) -> float:
-    tried = np.geomspace(SMALLEST, LARGEST, NUM_TRIED)
-    above = next((i for i, x in enumerate(tried) if radius(float(x)) > 1 + SLACK), None)
+    tried = np.geomspace(SMALLEST, LARGEST, NUM_TRIED).tolist()
+    above = next((i for i, x in enumerate(tried) if radius(x) > 1 + SLACK), None)
     if above is None:
         return LARGEST
-    low, high = (float(tried[above - 1]) if above else 0.0), float(tried[above])
+    return _bisect(lambda x: radius(x) <= 1 + 1e-13, tried[above - 1] if above else 0.0, tried[above])
+
+
+def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the end of where `is_below`, from below."""
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if radius(middle) <= 1 + 1e-13 else (low, middle)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return low

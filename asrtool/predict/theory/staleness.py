@@ -63,9 +63,8 @@ def recorded_staleness(system: System, times: str) -> list[Staleness]:
 
 def steps_of_others(system: System, times: str) -> list[Staleness]:
     """Return tau of the theorems by replica: steps of others; 0 in lock-step."""
-    num = system.num_steppers
-    touches_NN = np.ones((num, num)) if system.asynchronous else np.zeros((num, num))
-    return [_counts(system.speeds_N, touches_NN[:, i], i, 0, times) for i in range(num)]
+    touches_N = np.full(system.num_steppers, float(system.asynchronous))
+    return [_counts(system.speeds_N, touches_N, i, 0, times) for i in range(system.num_steppers)]
 
 
 def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
@@ -77,6 +76,7 @@ def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
 
 
 def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -> Staleness:
+    """Return the staleness of replica i, which a step of j counts for with a chance."""
     others = np.flatnonzero(touches_N > 0)
     others = others[others != i]
     ratios, chances = (speeds_N[others] / speeds_N[i]).round(12), touches_N[others]
@@ -86,16 +86,9 @@ def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -
 
 @functools.lru_cache(maxsize=64)  # most replicas are like others
 def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, times: str) -> Staleness:
-    """Return the staleness of a replica among others.
-
-    `alike` has how many others share a ratio of speeds and a chance that one of their steps counts.
-    """
-    if times == "constant":
-        of_others = _of_constant(alike)
-    else:
-        of_others = _of_exponential(sum(ratio * chance * num for (ratio, chance), num in alike))
-    fractions = np.concatenate([np.zeros(own), of_others])
-    return Staleness(fractions)
+    """Return the staleness among `alike`: ((ratio of speeds, chance), number)."""
+    of_others = (_of_constant if times == "constant" else _of_exponential)(alike)
+    return Staleness(np.concatenate([np.zeros(own), of_others]))
 
 
 def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
@@ -103,8 +96,7 @@ def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
 
     It is the distribution of a sum, by its generating function at the roots of unity.
     """
-    length = sum(int(np.ceil(ratio)) * num for (ratio, _), num in alike) + 1
-    _check_length(length)
+    length = _checked(sum(int(np.ceil(ratio)) * num for (ratio, _), num in alike) + 1)
     z = np.exp(-2j * np.pi * np.arange(length) / length)
     generating = np.ones(length, complex)
     for (ratio, chance), num in alike:
@@ -115,17 +107,18 @@ def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
     return fractions
 
 
-def _check_length(length: int) -> None:
-    if length > MOST:
-        what = f"while the slowest learner makes a step, others make up to {length:,}"
-        raise AsrtoolError(what, "choose a smaller factor of --slow, or fewer --num-learners")
-
-
-def _of_exponential(ratio: float) -> Floats:
-    """Return the geometric distribution: a step ends with chance 1 / (1 + ratio)."""
+def _of_exponential(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
+    """Return the geometric distribution: a step ends with chance 1 / (1 + all ratios)."""
+    ratio = sum(ratio * chance * num for (ratio, chance), num in alike)
     goes_on = ratio / (1 + ratio)
-    length = 1 if not ratio else int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2
-    _check_length(length)
+    length = _checked(1 if not ratio else int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2)
     fractions = (1 - goes_on) * np.power(goes_on, np.arange(length, dtype=np.float64))
     fractions[-1] += 1 - fractions.sum()
     return fractions
+
+
+def _checked(length: int) -> int:
+    if length > MOST:
+        what = f"while the slowest learner makes a step, others make up to {length:,}"
+        raise AsrtoolError(what, "choose a smaller factor of --slow, or fewer --num-learners")
+    return length

@@ -1,8 +1,9 @@
-"""A strategy in theory: replicas of the weights, their speeds and exchanges."""
+"""A strategy in theory: replicas of the weights, speeds, exchanges, mixing."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.distributed.strategies.topology import EDGE_WEIGHT, PAIR_WEIGHT, check_ring
+from asrtool.distributed.strategies.topology import EDGE_WEIGHT, PAIR_WEIGHT, check_ring, mixing_matrix
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
+from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
 
 Floats = NDArray[np.float64]
@@ -23,6 +25,8 @@ RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
 MOST_LEARNERS = 1024  # matrices have that size squared
 DRAWN_STEPS = 2000  # of a person's own ring, whose law is not known; of many learners fewer
 DRAWN_VALUES = 2**22  # of their matrices
+TENTH = 0.1
+NOTHING_LEFT = 1e-12  # of the squared distance: rounding
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,14 @@ class System:
         if self.num_learners > MOST_LEARNERS:
             what = f"--num-learners {self.num_learners}: matrices of so many do not fit"
             raise AsrtoolError(what, f"choose {MOST_LEARNERS} at most; what grows with the number shows before")
-        if name == "single" and self.num_learners > 1:
-            what = f"distributed.strategy is single, distributed.num_learners {self.num_learners}"
-            raise AsrtoolError(what, "choose another strategy, for example --strategy allreduce, or --num-learners 1")
+        try:
+            Distributed(self.strategy).check_learners(self.num_learners)
+        except ValueError as error:
+            raise AsrtoolError(str(error), "or set another --num-learners") from error
         for learner in self.slow:
             if learner >= self.num_learners:
                 what = f"--slow {learner}: there are {self.num_learners} learners"
                 raise AsrtoolError(what, f"choose 0 to {self.num_learners - 1}")
-        if self.num_learners % self.node_size:
-            what = f"distributed.h-adpsgd.node_size {self.node_size} does not divide {self.num_learners} learners"
-            sizes = [str(n) for n in range(1, self.num_learners + 1) if self.num_learners % n == 0]
-            raise AsrtoolError(what, f"choose one of {', '.join(sizes)}, or another --num-learners")
         if name == "adpsgd":
             check_ring(self.ring, registry.load("ring", self.ring), self.num_learners, self.seed)
 
@@ -72,16 +73,13 @@ class System:
 
     @property
     def node_size(self) -> int:
-        """Learners of a replica: of a node, whose gradients are averaged.
-
-        By default all are one node.
-        """
+        """Learners of a replica: of a node, whose gradients are averaged; by default all."""
         return int(self.settings.node_size or self.num_learners) if self.name == "h-adpsgd" else 1
 
     @property
     def num_replicas(self) -> int:
         """N: sets of weights that may differ."""
-        return 1 if self.outer in (*ONE_COPY, *SHARED) else self.num_learners // self.node_size
+        return 1 if self.outer in (*ONE_COPY, *SHARED) else self.num_steppers
 
     @property
     def num_steppers(self) -> int:
@@ -115,6 +113,7 @@ class System:
         """Fraction of the difference that both ends of an exchange move."""
         return PAIR_WEIGHT if self.outer == "adpsgd-pairs" else EDGE_WEIGHT
 
+    @functools.cached_property
     def rings(self) -> list[list[int]]:
         """Order of the fixed ring, or orders of the first steps."""
         num_steps = 1 if self.ring == "fixed" else min(DRAWN_STEPS, max(16, DRAWN_VALUES // self.num_replicas**2))
@@ -139,7 +138,113 @@ class System:
         elif self.ring == "random":
             partners_NN[:] = (1 - np.eye(num)) / (num - 1)
         else:
-            orders = self.rings()
-            for order in orders:
-                partners_NN[order, np.roll(order, -1)] += 1 / len(orders)
+            for order in self.rings:
+                partners_NN[order, np.roll(order, -1)] += 1 / len(self.rings)
         return partners_NN
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Mixing of a full-speed step, with others' steps by their speed.
+
+    `rate` is the largest expected fraction of the squared distance from the mean that is left (rho of
+    docs/theory.md); `num_steps` is the number of steps, above one for bmuf only.
+    """
+
+    matrix_NN: Floats  # E[T]
+    rate: float
+    num_steps: int = 1
+
+    @property
+    def second_eigenvalue(self) -> float:
+        """The second largest modulus of an eigenvalue of E[T]; 0 for one replica."""
+        return 1 - self.gap
+
+    @property
+    def gap(self) -> float:
+        """1 - |lambda_2| of E[T]: the smallest expected loss of distance from the mean."""
+        moduli = np.sort(np.abs(np.linalg.eigvals(self.matrix_NN)))
+        return float(1 - moduli[-2]) if len(moduli) > 1 else 1.0
+
+    @property
+    def steps_to_tenth(self) -> float:
+        """Return the steps until the distance from the mean is a tenth, maybe infinite."""
+        if not self.rate:
+            return self.num_steps
+        if self.rate >= 1 - NOTHING_LEFT:
+            return math.inf
+        return self.num_steps * 2 * math.log(TENTH) / math.log(self.rate)
+
+
+def mixing_in_rounds(system: System) -> Mixing | None:
+    """Return the mixing of common rounds; None if pairs exchange in turn."""
+    num, outer = system.num_replicas, system.outer
+    if num == 1 or outer in ("adpsgd-d1", "bmuf"):
+        num_steps = system.settings.block_steps if num > 1 and outer == "bmuf" else 1
+        return Mixing(np.full((num, num), 1 / num), 0.0, num_steps)
+    if outer == "none":
+        return Mixing(np.eye(num), 1.0)
+    if outer == "adpsgd-pairs":
+        return None
+    if system.ring == "random":
+        matrix = mixing_matrix(range(num))
+        return Mixing(redrawn(matrix), _second(redrawn(matrix @ matrix.T)))
+    matrices = [mixing_matrix(order) for order in system.rings]
+    return Mixing(np.mean(matrices, axis=0), _second(np.mean([matrix @ matrix.T for matrix in matrices], axis=0)))
+
+
+def mixing_one_by_one(system: System) -> Mixing | None:
+    """Return the mixing of steps in random order; None for common rounds."""
+    if system.num_replicas == 1 or not system.partners_NN.any():
+        return None
+    mean_NN, square_NN = moments_of_step(system)
+    num_steps = system.speeds_N.sum()
+    values, vectors = np.linalg.eigh(mean_NN)
+    power_NN: Floats = (vectors * np.maximum(values, 0.0) ** num_steps) @ vectors.T
+    return Mixing(power_NN, float(_second(square_NN) ** num_steps))
+
+
+def rate_of_any_ring(num_replicas: int) -> float:
+    """Return the `rate` of a round on a ring; all orders have the same eigenvalues."""
+    matrix = mixing_matrix(range(num_replicas))
+    return _second(matrix @ matrix.T)
+
+
+def rate_of_step(system: System) -> float:
+    """Return `rate` of one step of any replica, if they exchange in turn."""
+    return _second(moments_of_step(system)[1])
+
+
+def moments_of_step(system: System) -> tuple[Floats, Floats]:
+    """Return E[T] and E[T T'] of a step of a replica drawn by speed.
+
+    An exchange of i and j is T = 1 - b d d' with d = e_i - e_j, so T T' = 1 - 2 b (1 - b) d d'. The mean of d d' is the
+    Laplacian of exchanges by speed over the sum of speeds.
+    """
+    b, one_NN = system.weight, np.eye(system.num_replicas)
+    rates_NN = system.speeds_N[:, None] * system.partners_NN
+    both_NN = rates_NN + rates_NN.T
+    laplacian = (np.diag(both_NN.sum(axis=0)) - both_NN) / system.speeds_N.sum()
+    return one_NN - b * laplacian, one_NN - 2 * b * (1 - b) * laplacian
+
+
+def redrawn(matrix_NN: Floats) -> Floats:
+    """Return E[P' M P] over permutations: one diagonal and one other value."""
+    num = len(matrix_NN)
+    diagonal = np.trace(matrix_NN) / num
+    beside = (matrix_NN.sum() - np.trace(matrix_NN)) / (num * (num - 1))
+    both: Floats = np.full((num, num), beside) + (diagonal - beside) * np.eye(num)
+    return both
+
+
+def smallest_eigenvalue(matrix_NN: Floats) -> float:
+    """Return the smallest eigenvalue of a mixing matrix without the mean's 1."""
+    num = len(matrix_NN)
+    return float(np.sort(np.linalg.eigvalsh(matrix_NN - np.full((num, num), 2 / num)))[1])
+
+
+def _second(square_NN: Floats) -> float:
+    """Return the largest eigenvalue of E[T T'] without the mean's."""
+    num = len(square_NN)
+    rate = float(np.linalg.eigvalsh(square_NN - np.full((num, num), 1 / num))[-1])
+    return rate if rate > NOTHING_LEFT else 0.0

@@ -4,6 +4,5 @@
 - replica: weights of learners, batches of their steps, and the interface of a strategy
 - synchronous, gossip, shared_weights: the strategies
 - learners: the loop that follows events, trains and evaluates
-- records: the files of a virtual training
 - training: a scenario trained by each strategy, with the files of a training
 """

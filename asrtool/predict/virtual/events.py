@@ -41,14 +41,11 @@ class BatchPlacement:
 
     def place(self, event: Event) -> Event | None:
         """Return the event with its round and batch; None if there is no such step."""
-        if isinstance(event, Begin):
-            return self._begin(event)
         if isinstance(event, Round):
             return None if self.idle else event
-        is_of_step = isinstance(event, End) or event.kind in ("update", "push")
-        return None if is_of_step and event.learner in self.idle else event
-
-    def _begin(self, event: Begin) -> Begin | None:
+        if not isinstance(event, Begin):
+            is_of_step = isinstance(event, End) or event.kind in ("update", "push")
+            return None if is_of_step and event.learner in self.idle else event
         epoch, number = divmod(event.number, self.of_model)
         if number >= self.num_rounds[epoch]:
             self.idle.add(event.learner)
@@ -67,8 +64,8 @@ def follow_simulation(
 
     Its epochs have `sizes` batches, in rounds of `round_size`.
     """
-    placement, batch = BatchPlacement(sizes, round_size), scenario.job.global_batch / num_learners or scenario.job.batch
-    job = dataclasses.replace(scenario.job, num_samples=math.floor(max(sizes) * batch), num_epochs=len(sizes))
+    placement, num_samples = BatchPlacement(sizes, round_size), max(sizes) * scenario.job.batch_of(num_learners)
+    job = dataclasses.replace(scenario.job, num_samples=math.floor(num_samples), num_epochs=len(sizes))
 
     def emit(event: Event) -> None:
         if (found := placement.place(event)) is not None:
@@ -105,47 +102,45 @@ def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
     path = events_path(out, rank)
     if not path.exists():
         raise AsrtoolError(f"{path} is missing, of {num_learners} learners", AGAIN)
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]  # a kill may have cut the last line off
-    lines = [json.loads(line) for line in whole.splitlines()]
+    lines = _read_lines(path)
+    what = ""
     if not lines:
-        raise AsrtoolError(f"{path} is empty", f"{AGAIN} to the end")
-    if lines[0][2]:
-        raise AsrtoolError(f"{path} begins after {lines[0][2]} batches, where training resumed", f"{AGAIN} to the end")
-    if lines[-1][1] != "end":
-        raise AsrtoolError(f"{path} has no end: the training was stopped, or still runs", f"{AGAIN} to the end")
+        what = f"{path} is empty"
+    elif lines[0][2]:
+        what = f"{path} begins after {lines[0][2]} batches, where training resumed"
+    elif lines[-1][1] != "end":
+        what = f"{path} has no end: the training was stopped, or still runs"
+    if what:
+        raise AsrtoolError(what, f"{AGAIN} to the end")
     return sorted(lines, key=lambda line: line[0])
+
+
+def _read_lines(path: Path) -> list[Any]:
+    """Read JSON lines; a kill may have cut the last one off."""
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
     """Yield the events of all learners by time; an End precedes the next Begin."""
     merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
     begin_ns = merged[0][0][0]
-    paths = [records_path(out, rank) for rank in range(len(logs))]
-    records = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in paths]
+    records = [_read_lines(records_path(out, rank)) for rank in range(len(logs))]
     epoch_s = min((line["begin"] for lines in records for line in lines), default=0.0)
     left = [iter(lines) for lines in records]
     under_way = [False] * len(logs)  # a step with a batch
     for (at_ns, what, *numbers), rank in merged:
         at_s = (at_ns - begin_ns) / 1e9
         if what in ("begin", "end") and under_way[rank]:
-            yield _end(at_s, rank, next(left[rank]), epoch_s)
+            line = next(left[rank])
+            times = {name: line[name] for name in ("compute_s", "comm_s", "wait_s", "data_s")}
+            end = End(at_s, rank, line["begin"] - epoch_s, **times)
+            yield end._replace(num_bytes=line["bytes"], partners=tuple(line["partners"]), num_skipped=line["skipped"])
             under_way[rank] = False
         if what == "begin":
             under_way[rank] = numbers[2] is not None
-        if event := _event(at_s, what, rank, numbers):
-            yield event
-
-
-def _event(at_s: float, what: str, rank: int, numbers: list[Any]) -> Event | None:
-    if what == "begin":
-        return Begin(at_s, rank, *numbers)
-    if what == "push":
-        return Change(at_s, what, numbers[0], rank)
-    return None if what in ("start", "end") else Change(at_s, what, rank, *numbers)
-
-
-def _end(at_s: float, rank: int, line: dict[str, Any], epoch_s: float) -> End:
-    """Return the End of a step by its record; seconds count from `epoch_s`."""
-    times = {name: line[name] for name in ("compute_s", "comm_s", "wait_s", "data_s")}
-    others = {"num_bytes": line["bytes"], "partners": tuple(line["partners"]), "num_skipped": line["skipped"]}
-    return End(at_s, rank, line["begin"] - epoch_s, **times, **others)
+            yield Begin(at_s, rank, *numbers)
+        elif what == "push":
+            yield Change(at_s, what, numbers[0], rank)
+        elif what not in ("start", "end"):
+            yield Change(at_s, what, rank, *numbers)

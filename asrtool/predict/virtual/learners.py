@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.theory.system import ONE_COPY
 from asrtool.predict.virtual.gossip import Gossip
-from asrtool.predict.virtual.replica import Mean, Rule, SharedModel, StepPlan, VirtualStep
+from asrtool.predict.virtual.replica import Rule, SharedModel, StepPlan, VirtualStep
 from asrtool.predict.virtual.shared_weights import Hogwild, ServerRule
 from asrtool.predict.virtual.synchronous import Blocks, DelayByOne, SynchronousRule
 from asrtool.settings.schema import Choice
@@ -135,54 +135,49 @@ class VirtualLearners:
             self.rule.steps[event.learner] = self.step_plan.trained(event)
             self.rule.begin(event.learner)
         elif isinstance(event, End):
-            if (stepped := self._end(event)).trained.batch:
-                yield stepped
+            trained = self.rule.steps[event.learner]
+            if not (math.isfinite(trained.nats) and math.isfinite(trained.grad_norm)):
+                what = f"learner {event.learner}, step {trained.after.step}: loss {trained.nats:g}, gradient norm"
+                hint = f"lower {self.job.optimisation.section}.peak_lr"
+                raise Diverged(f"{what} {trained.grad_norm:g}", hint)
+            if trained.batch:
+                yield Stepped(trained, event, self.step_plan.rate(trained))
         else:
             self.rule.follow(event)
 
     def end(self, at_s: float) -> Iterator[Evaluated]:
-        """After the last event, at second `at_s`."""
+        """Evaluate after the last event, at second `at_s`."""
         for learner in range(len(self.epochs)):
             yield from self._enter(learner, self.job.optimisation.num_epochs, at_s)
 
     def _enter(self, learner: int, epoch: int, at_s: float) -> Iterator[Evaluated]:
-        """Before a step in `epoch`; the last one there has all evaluated."""
+        """Let a learner enter `epoch`; the last one there evaluates the mean of all."""
         while self.epochs[learner] < epoch:
             self.epochs[learner] += 1
             entered = self.epochs[learner]
             mean = self.rule.means[entered]
             mean.num_entered += 1
             self.rule.enter(learner, entered)
-            if mean.num_entered == len(self.epochs):
-                yield self._evaluate(self.rule.means.pop(entered), entered, at_s)
-
-    def _evaluate(self, mean: Mean, epoch: int, at_s: float) -> Evaluated:
-        self.mean_P = mean.weights()
-        self.shared.flat.move(self.mean_P)
-        losses = sum_loss(self.model, self.dev_set, self.dev_set.plan_eval(), self.precision, lambda: None)
-        self.step_plan.dev_losses.append(losses.means()["loss"])
-        (place,) = self.step_plan.plan.borders(epoch, epoch)
-        return Evaluated(at_s, place, losses, mean.consensus())
-
-    def _end(self, end: End) -> Stepped:
-        trained = self.rule.steps[end.learner]
-        if not (math.isfinite(trained.nats) and math.isfinite(trained.grad_norm)):
-            what = f"learner {end.learner}, step {trained.after.step}: loss {trained.nats:g}, "
-            raise Diverged(
-                f"{what}gradient norm {trained.grad_norm:g}", f"lower {self.job.optimisation.section}.peak_lr"
-            )
-        return Stepped(trained, end, self.step_plan.rate(trained))
+            if mean.num_entered < len(self.epochs):
+                continue
+            del self.rule.means[entered]
+            self.mean_P = mean.weights()
+            self.shared.flat.move(self.mean_P)
+            losses = sum_loss(self.model, self.dev_set, self.dev_set.plan_eval(), self.precision, lambda: None)
+            self.step_plan.dev_losses.append(losses.means()["loss"])
+            (place,) = self.step_plan.plan.borders(entered, entered)
+            yield Evaluated(at_s, place, losses, mean.consensus())
 
 
 def check_virtual(job: Job) -> None:
     """Raise AsrtoolError if virtual learners cannot train `job`."""
-    settings = job.optimisation
+    settings, section = job.optimisation, job.optimisation.section
     if settings.ema_decay:
-        what = f"{settings.section}.ema_decay is {settings.ema_decay:g}: virtual learners keep no average over time"
-        raise AsrtoolError(what, f"--set {settings.section}.ema_decay=0")
+        what = f"{section}.ema_decay is {settings.ema_decay:g}: virtual learners keep no average over time"
+        raise AsrtoolError(what, f"--set {section}.ema_decay=0")
     if job.num_stages > 1:
-        what = f"{settings.section}.pipeline_stages is {job.num_stages}, and virtual learners share one device"
-        raise AsrtoolError(what, f"--set {settings.section}.pipeline_stages=1")
+        what = f"{section}.pipeline_stages is {job.num_stages}, and virtual learners share one device"
+        raise AsrtoolError(what, f"--set {section}.pipeline_stages=1")
     if settings.precision == "fp16":
-        what = f"{settings.section}.precision is fp16, and virtual learners scale no losses"
-        raise AsrtoolError(what, f"--set {settings.section}.precision=fp32, or bf16 on a GPU")
+        what = f"{section}.precision is fp16, and virtual learners scale no losses"
+        raise AsrtoolError(what, f"--set {section}.precision=fp32, or bf16 on a GPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -39,6 +39,11 @@ class VirtualStep:
     grad_norm: float = 0.0
     staleness: int = 0
 
+    @property
+    def number(self) -> BatchNumber | None:
+        """Number of the batch; None if the last round of an epoch has none left."""
+        return None if self.begin.position is None else BatchNumber(self.begin.epoch, self.begin.position)
+
 
 @dataclass
 class StepPlan:
@@ -67,23 +72,16 @@ class StepPlan:
 
     def divisor(self, group: Sequence[VirtualStep]) -> float:
         """Return the divisor of the loss of each learner of a sync group."""
-        begun = [trained.begin for trained in group if trained.begin.position is not None]
-        of_group = sum(self.plan.planned(begin.epoch, _number(begin)).normaliser for begin in begun)
+        numbers = (trained.number for trained in group)
+        of_group = sum(self.plan.planned(number.epoch, number).normaliser for number in numbers if number)
         return max(of_group / self.rule.group_size, 1)
 
     def read(self, trained: VirtualStep) -> None:
         """Read the batch of a step, with masks and dropout drawn by its place."""
-        begin = trained.begin
-        if begin.position is None:
-            return
-        planned = self.plan.planned(begin.epoch, _number(begin))
-        trained.batch, trained.num_samples = self.source.read(planned), planned.num_samples
-        prepare_batch(trained.batch, self.settings.seed, self.plan.number(_number(begin)), self.augment)
-
-
-def _number(begin: Begin) -> BatchNumber:
-    assert begin.position is not None
-    return BatchNumber(begin.epoch, begin.position)
+        if number := trained.number:
+            planned = self.plan.planned(number.epoch, number)
+            trained.batch, trained.num_samples = self.source.read(planned), planned.num_samples
+            prepare_batch(trained.batch, self.settings.seed, self.plan.number(number), self.augment)
 
 
 @dataclass
@@ -110,9 +108,7 @@ class Replica:
     """
 
     def __init__(self, shared: SharedModel, members: Sequence[int], share_statistics: bool = True) -> None:
-        self.shared = shared
-        self.members = members
-        self.share_statistics = share_statistics
+        self.shared, self.members, self.share_statistics = shared, members, share_statistics
         self.weights_P = shared.start_P.clone()
         named_parameters = trained_parameters(shared.model)
         self.parameters = [parameter for _, parameter in named_parameters]
@@ -128,28 +124,25 @@ class Replica:
 
     def compute(self, group: Sequence[VirtualStep]) -> None:
         """Leave the mean gradient of the members' steps at `weights_P` in the model."""
-        self.shared.flat.move(self.weights_P)
-        step_plan = self.shared.step_plan
+        flat, step_plan = self.shared.flat, self.shared.step_plan
+        flat.move(self.weights_P)
         set_learning_rate(self.optimizer, step_plan.rate(group[0]))
         divisor = step_plan.divisor(group)
         for own_B in self.statistics if self.share_statistics else ():
             own_B.copy_(self.buffers_B)
-        for place, trained in enumerate(group):
+        for own_B, trained in zip(self.statistics, group, strict=True):
             step_plan.read(trained)
-            self._compute_one(place, trained, divisor)
+            self.buffers_B.copy_(own_B)
+            if trained.batch is not None:
+                computed = self.shared.pieces.backward(self, trained.batch, divisor, lambda: None)
+                trained.nats, trained.figures = float(computed.nats), computed.figures
+            flat.fetch_buffers()
+            own_B.copy_(self.buffers_B)
         if len(group) > 1:
             self.buffers_B.copy_(torch.stack(self.statistics).mean(0))
             for parameter in self.parameters:
                 if parameter.grad is not None:
                     parameter.grad /= len(group)
-
-    def _compute_one(self, place: int, trained: VirtualStep, divisor: float) -> None:
-        self.buffers_B.copy_(self.statistics[place])
-        if trained.batch is not None:
-            computed = self.shared.pieces.backward(self, trained.batch, divisor, lambda: None)
-            trained.nats, trained.figures = float(computed.nats), computed.figures
-        self.shared.flat.fetch_buffers()
-        self.statistics[place].copy_(self.buffers_B)
 
     def apply(self, group: Sequence[VirtualStep]) -> None:
         """Update the weights by the gradients in the model."""
@@ -166,8 +159,7 @@ class Rule(ABC):
     """
 
     def __init__(self, shared: SharedModel, num_replicas: int, assignment_rule: AssignmentRule) -> None:
-        self.shared = shared
-        self.assignment_rule = assignment_rule
+        self.shared, self.assignment_rule = shared, assignment_rule
         self.steps: dict[int, VirtualStep] = {}
         self.means: defaultdict[int, Mean] = defaultdict(
             lambda: Mean(shared.start_P, shared.flat.num_weights, num_replicas)
@@ -191,8 +183,7 @@ class Mean:
 
     def __init__(self, like_P: Tensor, num_weights: int, num_replicas: int) -> None:
         self.sum_P = torch.zeros_like(like_P, dtype=torch.float64)
-        self.num_weights = num_weights
-        self.num_replicas = num_replicas
+        self.num_weights, self.num_replicas = num_weights, num_replicas
         self.squares = 0.0  # sum of ||w||^2, without buffers
         self.num_entered = 0  # learners
 
@@ -215,12 +206,3 @@ class Mean:
         square = float(torch.linalg.vector_norm(self.sum_P[: self.num_weights] / self.num_replicas)) ** 2
         apart = max(0.0, self.squares / self.num_replicas - square)
         return ConsensusMetrics(math.sqrt(apart / square), None)
-
-
-def mean_of(tensors: Iterable[Tensor]) -> Tensor:
-    """Summed in their order, then divided, as learners do."""
-    first, *others = tensors
-    total = first.clone()
-    for tensor in others:
-        total += tensor
-    return total.div_(1 + len(others))

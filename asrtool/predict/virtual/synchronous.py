@@ -14,7 +14,7 @@ from torch import Tensor
 from asrtool.distributed.strategies.bmuf import BlockFilter
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.predict.simulate.events import Event, Round
-from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, VirtualStep, mean_of
+from asrtool.predict.virtual.replica import Replica, Rule, SharedModel, VirtualStep
 from asrtool.settings.distributed import Bmuf
 
 
@@ -37,6 +37,13 @@ class SynchronousRule(Rule):
         if learner == replica.members[0]:
             self.means[epoch].add(replica.weights_P)
 
+    def mean(self) -> Tensor:
+        """Return the mean of all weights, summed in their order, as learners do."""
+        total_P = self.replicas[0].weights_P.clone()
+        for replica in self.replicas[1:]:
+            total_P += replica.weights_P
+        return total_P.div_(len(self.replicas))
+
     def _step(self, replica: Replica, group: Sequence[VirtualStep]) -> None:
         replica.compute(group)
         replica.apply(group)
@@ -48,7 +55,7 @@ class DelayByOne(SynchronousRule):
     mean_P: Tensor
 
     def follow(self, event: Event) -> None:
-        self.mean_P = mean_of(replica.weights_P for replica in self.replicas)
+        self.mean_P = self.mean()
         super().follow(event)
 
     def _step(self, replica: Replica, group: Sequence[VirtualStep]) -> None:
@@ -73,7 +80,7 @@ class Blocks(SynchronousRule):
         super().follow(event)
         self.num_steps += 1
         if self.num_steps % self.block_steps == 0:
-            mean_P = mean_of(replica.weights_P for replica in self.replicas)
+            mean_P = self.mean()
             begin_P = torch.empty_like(mean_P)
             self.filter.end_block(mean_P, begin_P)
             for replica in self.replicas:

@@ -1,6 +1,7 @@
 """Train a recipe's model by virtual learners: by a cluster model, or by a log.
 
-WORK is a work folder of `asrtool run` with features. The training is its stage train.
+WORK is a work folder of `asrtool run` with features. The training is its stage train. It writes the files of a training
+in virtual seconds; `model.pt` is the mean of all learners at the end, and there are no checkpoints.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from asrtool.data.manifests.sets import training_features
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder
+from asrtool.files import write_folder, write_text
+from asrtool.models.acoustic import save_model
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.predict.simulate.events import Emit, Event
 from asrtool.predict.simulate.scenario import Faults, Scenario
 from asrtool.predict.simulate.simulate import cases, check_cases
 from asrtool.predict.theory.measure import read_config
 from asrtool.predict.virtual.events import epoch_sizes, follow_simulation, replay
-from asrtool.predict.virtual.learners import VirtualLearners, check_rule
-from asrtool.predict.virtual.records import VirtualRecords
+from asrtool.predict.virtual.learners import Evaluated, Stepped, VirtualLearners, check_rule
 from asrtool.settings.config import Config, to_table
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_section
 from asrtool.train.inputs import FINAL, INPUTS
+from asrtool.train.job import Components
+from asrtool.train.ledger import records_path
+from asrtool.train.loop.metrics import Reports
+from asrtool.train.loop.step_records import Lines, Step, record_of
 from asrtool.train.train import acoustic_job
 
 REPLAYED = ("model", "augment", "specaugment", "train", "distributed")  # sections that inputs.json has
@@ -90,8 +97,8 @@ def train_by_model(
             "faults of the scenario: virtual learners are not lost and do not join", "leave [faults] out"
         )
     if getattr(strategy.settings, "node_size", None) == 0:  # as many as the model has in a node
-        size = min(scenario.network.learners_per_node or num_learners, num_learners)
-        strategy = dataclasses.replace(strategy, settings=dataclasses.replace(strategy.settings, node_size=size))
+        own = dataclasses.replace(strategy.settings, node_size=scenario.network.node_size(num_learners))
+        strategy = dataclasses.replace(strategy, settings=own)
     distributed = dataclasses.replace(config.distributed, strategy=strategy, num_learners=num_learners)
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
@@ -134,8 +141,6 @@ def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Resu
 def _train(
     work: Path, config: Config, num_learners: int, follow: Callable[[VirtualLearners, Emit], float], out: Path
 ) -> Result:
-    import torch
-
     targets = work / "realign" if uses_tree(config.model.objective) else None
     features = training_features(work / "features", work / "cut", config.data)
     begin = time.perf_counter()
@@ -159,3 +164,86 @@ def _train(
     computed_s = time.perf_counter() - begin
     name, num_steps = job.distributed.strategy.name, learners.state.step
     return Result(name, num_learners, seconds, records.dev_losses, num_steps, computed_s)
+
+
+class VirtualRecords:
+    """Records in `out` of the training of `learners`; `stack` closes them."""
+
+    def __init__(
+        self, out: Path, learners: VirtualLearners, components: Components, stack: contextlib.ExitStack
+    ) -> None:
+        self._out, self._learners, self._components, self._job = out, learners, components, learners.job
+        self._now_s = 0.0
+        self.dev_losses: list[float] = []  # after each epoch
+        self._reports = Reports(
+            self._job.optimisation, learners.total_samples, out, learners.state, is_first=True, time=lambda: self._now_s
+        )
+        self._lines = [Lines(records_path(out, learner)) for learner in learners.state.learners]
+        settings = {**self._job.inputs.settings, "simulation": {"learners": "virtual"}}
+        inputs = dataclasses.replace(self._job.inputs, settings=settings)
+        write_text(out / INPUTS, inputs.to_json(len(self._lines)))
+        self._lines[0].path.parent.mkdir()
+        for lines in self._lines:
+            lines.open()
+            stack.callback(lines.close)
+        stack.enter_context(self._reports)
+
+    def write(self, found: Stepped | Evaluated) -> None:
+        """Write the results of virtual learners; AsrtoolError when the disk is full."""
+        state, reports = self._learners.state, self._reports
+        if isinstance(found, Evaluated):
+            self._now_s, place = max(self._now_s, found.at_s), found.place
+            reports.lap_s()
+            if len(self._lines) > 1:
+                reports.report_learners(place.step, found.consensus)
+            state = dataclasses.replace(state, step=place.step, epoch=place.epoch, samples=place.samples)
+            self.dev_losses.append(reports.report_dev(found.losses, state))
+            return
+        trained, end = found.trained, found.end
+        batch, after, number = trained.batch, trained.after, trained.number
+        assert batch
+        assert number
+        self._now_s = max(self._now_s, end.at_s)
+        batch.wait_s = end.data_s
+        cost = end._replace(staleness=trained.staleness).cost
+        computed = trained.nats, trained.figures, trained.grad_norm
+        step = Step(after.step, after.samples, *computed, end.begin_s, end.compute_s, cost)
+        self._lines[end.learner].write(record_of(number, step, batch, trained.num_samples))
+        state.step += 1
+        state.samples += trained.num_samples
+        state.frames += batch.frames
+        state.padded_frames += batch.padded_frames
+        if end.learner == 0:
+            reports.begin_epoch(number.epoch, after.step, self._components.train_set.portions)
+            reports.add(batch, step)
+            if reports.is_due(after.step):
+                reports.report(number.epoch, after.step, after.samples, found.rate)
+
+    def end(self) -> None:
+        """Write the model and the summary, after the last event."""
+        state, model, losses = self._learners.state, self._learners.model.eval(), self.dev_losses
+        save_model(self._out / "model.pt", model, self._components.info)
+        summary = {
+            "simulated": True,
+            "num_steps": state.step,
+            "num_epochs": len(losses),
+            "num_samples": state.samples,
+            **self._components.train_set.describe(),
+            "seconds": state.seconds,
+            "frames_per_s": state.frames / state.seconds,
+            "padding_fraction": 1 - state.frames / state.padded_frames,
+            "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "dev_loss": losses[-1],
+            "best_dev_loss": min(losses),
+            "best_epoch": 1 + losses.index(min(losses)),
+            "stopped_early": False,
+            "strategy": self._job.distributed.strategy.name,
+            "num_learners": len(self._lines),
+            "lost": {},
+            "joined": [],
+            "num_threads": state.num_threads,
+            "precision": state.precision,
+            "code": [self._job.code],
+            "checkpoints": [],
+        }
+        write_text(self._out / FINAL, json.dumps(summary, indent=1) + "\n")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from asrtool.predict.simulate.events import Event
-from asrtool.predict.simulate.outcome import Outcome
+from asrtool.predict.simulate.events import Event, Outcome
 from asrtool.predict.simulate.scenario import Scenario, load_scenario
 from asrtool.predict.simulate.simulate import simulate
 from asrtool.settings.schema import Choice

@@ -15,10 +15,9 @@ from cases import ALL, STEP_S, run, scenario
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate import asynchronous
-from asrtool.predict.simulate.cluster import PERIOD, make_cluster
-from asrtool.predict.simulate.events import Begin, Change, End, Event, Round
+from asrtool.predict.simulate.cluster import PERIOD, Cluster
+from asrtool.predict.simulate.events import COUNTS, PARTS, Begin, Change, End, Event, Outcome, Round
 from asrtool.predict.simulate.lock_step import answers_s, server_waits
-from asrtool.predict.simulate.outcome import COUNTS, PARTS, Outcome
 
 FREE = ("network.latency_us=0", "network.inner_latency_us=0", "network.gbit_per_s=1e9", "network.inner_gbit_per_s=1e9")
 
@@ -180,8 +179,8 @@ def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> Non
 def test_messages_of_a_node_leave_it_one_after_another_and_reach_one_likewise() -> None:
     """Of 8 bytes by links of 4 a second with a latency of half a second."""
     setup = SimpleNamespace(message_bytes=8, num_parts=1, outer_rate=4, outer_latency_s=0.5)
-    units, counts = [SimpleNamespace(node=node) for node in range(3)], SimpleNamespace(events=0)
-    state: Any = SimpleNamespace(setup=setup, units=units, counts=counts, events=[], out_s=[0.0] * 3, in_s=[0.0] * 3)
+    groups, counts = [SimpleNamespace(node=node) for node in range(3)], SimpleNamespace(events=0)
+    state: Any = SimpleNamespace(setup=setup, groups=groups, counts=counts, events=[], out_s=[0.0] * 3, in_s=[0.0] * 3)
     for here, there in ((0, 1), (0, 2), (1, 2)):
         asynchronous._transmit(state, 1.0, here, there, 0)
     assert [(here, there, seconds) for seconds, _, _, here, there in sorted(state.events)] == [
@@ -318,16 +317,16 @@ def test_a_round_follows_all_its_beginnings_and_a_server_steps_once_by_each_grad
 
 def test_draws_of_a_learner_do_not_depend_on_how_many_there_are() -> None:
     of = scenario(8, 10, "compute.distribution=lognormal", "compute.spread=0.4")
-    few, many = (make_cluster(of, number, False).compute_LK for number in (2, 8))
+    few, many = (Cluster(of, number, False).compute_LK for number in (2, 8))
     np.testing.assert_array_equal(few, many[:2])
 
 
 def test_a_slow_learner_stretches_its_wait_for_a_core_as_well() -> None:
     """Of eight on two cores; those of allreduce come together, and a slow one on average in the middle of them."""
     slow = scenario(8, 10, "compute.cpu_ms=10", "network.cores_per_node=2", "slow.learners=0:10")
-    together_L = make_cluster(slow, 8, True).compute_LK[:, 0]
+    together_L = Cluster(slow, 8, True).compute_LK[:, 0]
     np.testing.assert_allclose(together_L[1:], 0.1 + 0.01 * 8 / 2 - 0.01)
     assert together_L[0] == pytest.approx(10 * (0.1 + (0.01 * 8 / 2 - 0.01) / 2))
-    alone_L = make_cluster(slow, 8, False).compute_LK[:, 0]
+    alone_L = Cluster(slow, 8, False).compute_LK[:, 0]
     assert alone_L[0] == pytest.approx(10 * alone_L[1])
     assert 0.1 < alone_L[1] < together_L[1]

@@ -11,14 +11,14 @@ import pytest
 from systems import ALL, system_of
 
 from asrtool.distributed.strategies.topology import mixing_matrix, passive_partner, random_ring, right_neighbour
-from asrtool.predict.theory.mixing import (
+from asrtool.predict.theory.system import (
+    System,
     mixing_in_rounds,
     mixing_one_by_one,
     moments_of_step,
     rate_of_any_ring,
     rate_of_step,
 )
-from asrtool.predict.theory.system import System
 
 
 @pytest.mark.parametrize("num", [2, 3, 5])

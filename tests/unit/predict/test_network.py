@@ -13,7 +13,10 @@ def ring_by_parts(num_bytes: float, num_learners: int, link: Link) -> float:
     """Seconds until all have the sum: in each turn each sends a part to its neighbour, once it has that of before."""
     at = [0.0] * num_learners
     for _ in range(2 * (num_learners - 1)):
-        at = [at[learner - 1] + link.seconds(num_bytes / num_learners) for learner in range(num_learners)]
+        at = [
+            at[learner - 1] + link.latency_s + num_bytes / num_learners / link.bytes_per_s
+            for learner in range(num_learners)
+        ]
     return max(at)
 
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.predict.simulate.scenario import Scenario, find, format_scenario, load_scenario, names
+from asrtool.predict.simulate.scenario import SCENARIOS, Scenario, find, format_scenario, load_scenario
 from asrtool.predict.simulate.simulate import compare
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_of_the_toolkit_can_be_simulated(name: str) -> None:
     scenario = load_scenario([find(name)], ["job.num_epochs=1", "job.num_samples=100000"])
     rows = compare(scenario)

@@ -14,7 +14,7 @@ from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.calibrate import server_message_s, settings_of, shortest_wait_s
 from asrtool.predict.simulate.clients import make_setup
-from asrtool.predict.simulate.cluster import make_cluster, shared_cpu_s
+from asrtool.predict.simulate.cluster import Cluster, shared_cpu_s
 from asrtool.predict.simulate.lock_step import server_waits
 from asrtool.predict.simulate.records import MAX_STEPS, shorten
 from asrtool.predict.simulate.scenario import load_scenario
@@ -163,7 +163,7 @@ def test_messages_within_super_learners_take_cores() -> None:
     """Eight learners on four cores, nearly all of whose steps are messages: as if these were computed."""
     sets = ["network.cores_per_node=4", "compute.ms=10", "compute.cpu_ms=0.001", "network.node_gbit_per_s=0.16"]
     sets += ["network.efficiency=1", "job.parameters_m=1", "network.learners_per_node=0"]
-    setup = make_setup(make_cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
+    setup = make_setup(Cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
     message_s = 12e6 / (0.16e9 / 8)
     waited_s = setup.tail_s - 4e6 / (0.16e9 / 8)
     assert waited_s == pytest.approx(shared_cpu_s(message_s, 0.01, 8, 4, False) - message_s, rel=1e-3)
