@@ -41,22 +41,15 @@ def test_no_quadratic_with_a_straggler_is_above_its_bound(name: str) -> None:
     assert (course.mean_gradient_K() <= [bound.value(bound.largest_rate, k) for k in range(1, 3001)]).all()
 
 
-def test_the_consensus_of_theorem_1_is_above_that_of_a_quadratic() -> None:
-    for name in ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"):
-        bound = bounds(name, 6)[0]
-        rate = bound.largest_rate
-        course = predict(system_of(name, 6), CONSTANTS, rate, 2000, in_rounds=True)
-        assert course.distance_K.max() <= bound.extra * rate**2 / CONSTANTS.smoothness**2
-
-
 @pytest.mark.parametrize("of_largest", [1.0, 0.1])
-def test_the_consensus_of_theorem_4_is_above_that_of_a_quadratic(of_largest: float) -> None:
-    settings = {"block_momentum": 0.0, "block_steps": 4}
-    (bound,) = bounds("bmuf", 6, **settings)
+@pytest.mark.parametrize("name", ["adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "bmuf"])
+def test_the_consensus_of_theorems_1_and_4_is_above_that_of_a_quadratic(name: str, of_largest: float) -> None:
+    settings = {"block_momentum": 0.0, "block_steps": 4} if name == "bmuf" else {}
+    bound = bounds(name, 6, **settings)[0]
     rate = of_largest * bound.largest_rate
-    course = predict(system_of("bmuf", 6, **settings), CONSTANTS, rate, 200, in_rounds=True)
+    course = predict(system_of(name, 6, **settings), CONSTANTS, rate, 500, in_rounds=True)
     limit = bound.extra * rate**2 / CONSTANTS.smoothness**2
-    assert limit / 6 < course.distance_K.max() <= limit
+    assert limit / 20 < course.distance_K.max() <= limit
 
 
 @pytest.mark.parametrize("of_largest", [1.0, 0.1])
@@ -123,14 +116,11 @@ def test_theorem_2_has_the_constants_of_the_page() -> None:
     assert bound.terms(0.01, 100) == pytest.approx({"start": 40, "noise": 0.015, "extra": 1e-4 * 9 * 2 * a})
 
 
-def test_theorem_3_has_the_constants_of_the_page() -> None:
+def test_theorems_3_and_4_have_the_constants_of_the_page() -> None:
     (bound,) = bounds("ps-async", 4)
     x = bound.largest_rate * 3
     assert 2 * 3 * 3 * x**2 + x == pytest.approx(1)
     assert bound.terms(0.01, 100) == pytest.approx({"start": 10, "noise": 0.06, "extra": 2e-4 * 9 * 2 * 3})
-
-
-def test_theorem_4_has_the_constants_of_the_page() -> None:
     (bound,) = bounds("bmuf", 4, block_momentum=0.0, block_steps=5)
     assert bound.largest_rate == pytest.approx(1 / (math.sqrt(8) * 4 * 3))
     assert bound.terms(0.01, 100) == pytest.approx({"start": 10, "noise": 0.015, "extra": 4e-4 * 9 * 4 * 1.5})

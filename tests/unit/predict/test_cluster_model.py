@@ -6,8 +6,6 @@ import itertools
 import json
 import math
 from collections import Counter
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,9 @@ from cases import ALL, STEP_S, run, scenario
 
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate import asynchronous
-from asrtool.predict.simulate.cluster import PERIOD, Cluster
+from asrtool.predict.simulate.cluster import PERIOD, Cluster, Link, Links, shared_cpu_s
 from asrtool.predict.simulate.events import COUNTS, PARTS, Begin, Change, End, Event, Outcome, Round
-from asrtool.predict.simulate.lock_step import answers_s, server_waits
+from asrtool.predict.simulate.lock_step import answers_s
 
 FREE = ("network.latency_us=0", "network.inner_latency_us=0", "network.gbit_per_s=1e9", "network.inner_gbit_per_s=1e9")
 
@@ -89,19 +87,13 @@ def test_a_ten_times_slower_learner_leaves_what_the_papers_say() -> None:
 
 
 def test_a_server_takes_one_gradient_at_a_time() -> None:
-    """M/D/1-like: where learners ask for more than it can, its rate is the inverse of what one gradient takes."""
-    served_s = 0.05
-    served = f"network.host_gbyte_per_s={4e6 / served_s / 1e9}"
-    for num_servers in (1, 2):
-        of = scenario(8, 200, served, f"distributed.ps-async.num_servers={num_servers}", *FREE)
-        outcome = run(of, "ps-async", 8)
-        assert outcome.num_batches / outcome.seconds == pytest.approx(num_servers / served_s, rel=0.01 * num_servers)
-
-
-def test_a_server_with_time_left_adds_what_one_gradient_takes() -> None:
-    served_s = 0.005
-    outcome = run(scenario(1, 200, f"network.host_gbyte_per_s={4e6 / served_s / 1e9}", *FREE), "ps-async", 1)
-    assert outcome.seconds == pytest.approx(200 * (STEP_S + served_s), rel=1e-6)
+    """M/D/1-like: the rate of one with more to do than it can is the inverse of what one gradient takes."""
+    for num_learners, num_servers, served_s in ((8, 1, 0.05), (8, 2, 0.05), (1, 1, 0.005)):
+        served = f"network.host_gbyte_per_s={4e6 / served_s / 1e9}"
+        of = scenario(num_learners, 200, served, f"distributed.ps-async.num_servers={num_servers}", *FREE)
+        outcome = run(of, "ps-async", num_learners)
+        rate = num_servers / served_s if num_learners > 1 else 1 / (STEP_S + served_s)
+        assert outcome.num_batches / outcome.seconds == pytest.approx(rate, rel=0.01 * num_servers)
 
 
 def test_gradients_of_ps_sync_come_through_the_link_of_the_server_one_by_one() -> None:
@@ -118,13 +110,6 @@ def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> N
     of = scenario(8, 20, f"network.host_gbyte_per_s={4e6 / message_s / 1e9}", *FREE)
     expected_s = 20 * STEP_S + (8 + 1 + 19 * (8 + 1 + 1) + 8) * message_s
     assert run(of, "ps-sync", 8).seconds == pytest.approx(expected_s)
-
-
-def test_a_learner_of_ps_sync_waits_for_its_own_answer() -> None:
-    answered_L = np.array([0.004, 0.009, 0.012])
-    waits = server_waits(in_s=0.003, step_s=0.01, answered_L=answered_L, latency_s=0.0)
-    came_L = np.zeros(3)
-    assert waits(came_L, came_L, came_L) == pytest.approx(0.019 + answered_L)
 
 
 def shared_in_small_steps(num: int, host_s: float, link_s: float) -> np.ndarray:
@@ -147,12 +132,9 @@ def test_answers_of_a_server_share_its_link(host_s: float) -> None:
     assert answers_s(5, 0.003, 0.0) == pytest.approx(0.003 * np.arange(1, 6))
 
 
-def test_block_averages_cost_one_mean_a_block() -> None:
-    of = scenario(4, 40, "distributed.bmuf.block_steps=10", *linked(8))
-    assert run(of, "bmuf", 4).seconds == pytest.approx(40 * STEP_S + 4 * 2 * 3 / 4 * 4e6 / 1e9)
-
-
-def test_delay_by_one_hides_messages_that_are_shorter_than_a_step() -> None:
+def test_means_cost_their_messages_once_a_block_or_what_is_longer_than_a_step() -> None:
+    blocks = scenario(4, 40, "distributed.bmuf.block_steps=10", *linked(8))
+    assert run(blocks, "bmuf", 4).seconds == pytest.approx(40 * STEP_S + 4 * 2 * 3 / 4 * 4e6 / 1e9)
     assert run(scenario(4, 40, *linked(8)), "adpsgd-d1", 4).seconds == pytest.approx(40 * STEP_S)
     assert run(scenario(4, 40, *linked(0.08)), "adpsgd-d1", 4).seconds == pytest.approx(40 * 2 * 3 / 4 * 4e6 / 1e7)
 
@@ -174,20 +156,6 @@ def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> Non
     assert (np.abs(outcome.exchanges + outcome.skipped - 400) <= 1).all()
     # there and back, each link of a node carries one exchange begun there and one begun by its neighbour
     assert outcome.exchanges[0] / outcome.seconds == pytest.approx(1 / (2 * message_s), rel=0.1)
-
-
-def test_messages_of_a_node_leave_it_one_after_another_and_reach_one_likewise() -> None:
-    """Of 8 bytes by links of 4 a second with a latency of half a second."""
-    setup = SimpleNamespace(message_bytes=8, num_parts=1, outer_rate=4, outer_latency_s=0.5)
-    groups, counts = [SimpleNamespace(node=node) for node in range(3)], SimpleNamespace(events=0)
-    state: Any = SimpleNamespace(setup=setup, groups=groups, counts=counts, events=[], out_s=[0.0] * 3, in_s=[0.0] * 3)
-    for here, there in ((0, 1), (0, 2), (1, 2)):
-        asynchronous._transmit(state, 1.0, here, there, 0)
-    assert [(here, there, seconds) for seconds, _, _, here, there in sorted(state.events)] == [
-        (0, 1, 1 + 0.5 + 2),
-        (0, 2, 3 + 0.5 + 2),
-        (1, 2, 5.5 + 2),
-    ]
 
 
 def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
@@ -245,15 +213,14 @@ def test_compiled_events_have_the_bits_of_python(name: str, monkeypatch: pytest.
         same(run(of, name, num_learners), run(of, name, num_learners, []))
 
 
-@pytest.mark.parametrize("name", ["allreduce", "bmuf"])
-def test_one_learner_alone_has_the_bits_of_rounds_that_are_logged(name: str) -> None:
-    for loading in (("loading.ms=0.9", "loading.spread=0.5"), ()):
-        of = scenario(
-            1, 9000, "compute.distribution=lognormal", "compute.spread=0.5", "compute.ms=1", "compute.update_ms=0.1",
-            "network.mix_ms=0.2", "saving.every_steps=7", "saving.checkpoint_s=0.3", "saving.start_s=5",
-            "saving.evaluation_s=1", "saving.end_s=2", "job.num_epochs=2", "faults.lost=0:0.01", *loading,
-        )  # fmt: skip
-        same(run(of, name, 1), run(of, name, 1, []))
+@pytest.mark.parametrize(("name", "loading"), [("allreduce", ("loading.ms=0.9", "loading.spread=0.5")), ("bmuf", ())])
+def test_one_learner_alone_has_the_bits_of_rounds_that_are_logged(name: str, loading: tuple[str, ...]) -> None:
+    of = scenario(
+        1, 4200, "compute.distribution=lognormal", "compute.spread=0.5", "compute.ms=1", "compute.update_ms=0.1",
+        "network.mix_ms=0.2", "saving.every_steps=70", "saving.checkpoint_s=0.3", "saving.start_s=5",
+        "saving.evaluation_s=1", "saving.end_s=2", "job.num_epochs=2", "faults.lost=0:0.005", *loading,
+    )  # fmt: skip
+    same(run(of, name, 1), run(of, name, 1, []))
 
 
 @pytest.mark.parametrize("name", ["allreduce", "adpsgd-random", "ps-async"])
@@ -296,7 +263,7 @@ def test_who_joins_trains_its_part() -> None:
     assert outcome.seconds == pytest.approx(36 + (3000 - 3 * 360) / 4 * STEP_S, rel=0.01)
 
 
-def test_events_of_gossip_follow_its_topology() -> None:
+def test_events_are_those_of_the_strategy() -> None:
     events: list[Event] = []
     run(scenario(4, 20, *FREE), "adpsgd-fixed", 4, events)
     assert {event.other - event.learner for event in events if kind_of(event) == "send"} == {1, -3}
@@ -304,10 +271,7 @@ def test_events_of_gossip_follow_its_topology() -> None:
     assert {kinds[kind] for kind in ("send", "answer", "receive", "update", "take")} == {80}
     of_one = [kind_of(event) for event in events if getattr(event, "learner", None) == 0]
     assert [kind for kind in of_one if kind not in ("answer", "receive")] == [Begin, "update", "take", "send", End] * 20
-
-
-def test_a_round_follows_all_its_beginnings_and_a_server_steps_once_by_each_gradient() -> None:
-    events: list[Event] = []
+    events.clear()
     run(scenario(3, 5), "allreduce", 3, events)
     assert [type(event) for event in events] == ([Begin] * 3 + [Round] + [End] * 3) * 5
     events.clear()
@@ -330,3 +294,59 @@ def test_a_slow_learner_stretches_its_wait_for_a_core_as_well() -> None:
     alone_L = Cluster(slow, 8, False).compute_LK[:, 0]
     assert alone_L[0] == pytest.approx(10 * alone_L[1])
     assert 0.1 < alone_L[1] < together_L[1]
+
+
+LINKS = Links(Link(1e9, 1e-4), Link(4e9, 1e-5), 4)
+
+
+def ring_by_parts(num_bytes: float, num_learners: int, link: Link) -> float:
+    """Seconds until all have the sum: in each turn each sends a part to its neighbour, once it has that of before."""
+    at = [0.0] * num_learners
+    for _ in range(2 * (num_learners - 1)):
+        at = [
+            at[learner - 1] + link.latency_s + num_bytes / num_learners / link.bytes_per_s
+            for learner in range(num_learners)
+        ]
+    return max(at)
+
+
+@pytest.mark.parametrize("num_learners", [1, 2, 3, 4])
+def test_a_ring_in_a_node_takes_the_turns_that_its_parts_take(num_learners: int) -> None:
+    expected = ring_by_parts(8e6, num_learners, LINKS.inner)
+    assert LINKS.ring_allreduce_s(8e6, num_learners, 1) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_ring_of_nodes_of_one_learner_takes_the_turns_of_the_links_between_them() -> None:
+    links = Links(LINKS.outer, LINKS.inner, 1)
+    assert links.allreduce_s(8e6, 6) == pytest.approx(ring_by_parts(8e6, 6, LINKS.outer), rel=1e-12)
+
+
+def test_a_ring_over_nodes_has_the_rate_of_its_slowest_link() -> None:
+    seconds = LINKS.ring_allreduce_s(8e6, 8, 2)
+    assert seconds == pytest.approx(2 * 7 / 8 * (8e6 / 1e9 + 2 * 1e-4 + 6 * 1e-5))
+
+
+def test_sums_within_nodes_first_where_that_is_quicker() -> None:
+    within, between = 2 * 3 / 4 * (8e6 / 4e9 + 4e-5), 2 * 1 / 2 * (2e6 / (1e9 / 4) + 2 * 1e-4)
+    assert LINKS.allreduce_s(8e6, 8) == pytest.approx(within + between)
+    assert LINKS.allreduce_s(8e6, 8) < LINKS.ring_allreduce_s(8e6, 8, 2)
+
+
+def test_learners_share_what_all_messages_of_a_node_may_take() -> None:
+    links = Links(LINKS.outer, LINKS.inner, 4, node_bytes_per_s=2e9)
+    assert links.ring_allreduce_s(8e6, 4, 1) == pytest.approx(2 * 3 / 4 * (8e6 / 0.5e9 + 4e-5))
+
+
+def test_cores_are_shared_by_those_that_step_together() -> None:
+    assert shared_cpu_s(0.01, 0.1, 8, 2, together=True) == pytest.approx(0.04)
+    assert shared_cpu_s(0.01, 0.1, 2, 2, together=False) == 0.01
+
+
+@pytest.mark.parametrize(("num_cores", "factors"), [(1, [1, 2, 2]), (2, [1, 3, 3, 1.5])])
+def test_cores_are_waited_for_as_in_the_machine_repairmans_queue(num_cores: int, factors: list[float]) -> None:
+    """The balance of states, 0, 1, 2 .. learners that want a core, is solved by hand."""
+    cpu, other, num = 0.05, 0.1, len(factors) - 1
+    weights = [factor * (cpu / other) ** wanting for wanting, factor in enumerate(factors)]
+    arrivals = sum((num - wanting) * weight for wanting, weight in enumerate(weights)) / other
+    wanting = sum(wanting * weight for wanting, weight in enumerate(weights))
+    assert shared_cpu_s(cpu, other, num, num_cores, together=False) == pytest.approx(wanting / arrivals)

@@ -12,7 +12,7 @@ from systems import ALL
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 
-DRAWN = ("allreduce", "adpsgd", "adpsgd-pairs", "bmuf", "ps-async")
+DRAWN = ("allreduce", "adpsgd", "bmuf")
 TURNING = "distributed.adpsgd.ring=systems:turning_ring"
 
 
@@ -22,7 +22,7 @@ def run(*words: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("num", [1, 2, 5, 8])
+@pytest.mark.parametrize("num", [1, 2, 5])
 @pytest.mark.parametrize("name", [*dict.fromkeys(name for name, _ in ALL), "none"])
 def test_every_strategy_has_an_answer_in_words_and_as_json(name: str, num: int) -> None:
     asked = ["--strategy", name, "--num-learners", str(num), "--rate", "0.01", "--slow", f"{num - 1}:3"]
@@ -47,13 +47,6 @@ def test_json_has_the_matrix_and_what_a_person_would_compute_by_hand() -> None:
     assert first["promise"] is True
 
 
-def test_a_rate_that_is_too_large_has_no_promise() -> None:
-    words = run("--strategy", "adpsgd-fixed", "--num-learners", "8", "--rate", "0.7")
-    assert "no promise at rate 0.7: it has to be 0.0976 at most" in words
-    assert "0.7 is diverges" not in words
-    assert "0.7 diverges" in words
-
-
 @pytest.mark.parametrize(
     ("name", "times", "words"),
     [
@@ -71,12 +64,15 @@ def test_a_bound_says_what_the_step_times_do_not_keep(name: str, times: str, wor
     assert ("holds approximately: it supposes" in run(*asked)) == bool(words)
 
 
-def test_words_say_who_waits_and_who_is_slow() -> None:
+def test_words_say_who_waits_who_is_slow_and_when_nothing_is_promised() -> None:
     slow = ("--num-learners", "4", "--slow", "2:10")
     assert "a step takes 10 times as long" in run("--strategy", "allreduce", *slow)
     assert "learner 2 10x slower" in run("--strategy", "adpsgd-random", *slow)
     assert "of learner 2" in run("--strategy", "ps-async", *slow)
     assert "2,000 orders" in run("--strategy", "adpsgd", "--num-learners", "4", "--set", TURNING)
+    words = run("--strategy", "adpsgd-fixed", "--num-learners", "8", "--rate", "0.7")
+    assert "no promise at rate 0.7: it has to be 0.0976 at most" in words
+    assert ": 0.7 diverges" in words
 
 
 def test_constants_that_are_given_scale_the_bound() -> None:
@@ -92,7 +88,7 @@ def test_a_figure_is_drawn_and_is_the_same_each_time(name: str, settings: dict[s
     sets = ["--set", TURNING] if name == "adpsgd" else sets
     for out in ("a.svg", "b/c.svg"):
         path = str(tmp_path / out)
-        run("--strategy", name, "--num-learners", "4", "--rate", "0.01", "--steps", "60", "--plot", path, *sets)
+        run("--strategy", name, "--num-learners", "4", "--rate", "0.01", "--steps", "30", "--plot", path, *sets)
     drawn = (tmp_path / "a.svg").read_bytes()
     assert drawn == (tmp_path / "b/c.svg").read_bytes()
     assert b"predicted" in drawn

@@ -151,13 +151,6 @@ def test_a_training_takes_steps_of_all_speech_an_update_a_batch_and_the_loss_of_
     assert need.memory_bytes == pytest.approx(4 * (3 + 2) + 36 * (5 + 6))
 
 
-def test_the_model_is_that_of_the_training_with_deltas() -> None:
-    inputs = 3 * 3 * 10  # three frames a row
-    norms = 2 * 2 * 32
-    with_deltas = 2 * 4 * 16 * (inputs + 16 + 2) + 2 * 4 * 16 * (32 + 16 + 2) + norms + 33 * 50
-    assert probe("model.deltas=2").num_weights == with_deltas
-
-
 OF_PROBE = Speech(length_s=1.2, tokens_a_s=5.0)  # 40 rows of three frames, 6 tokens
 
 
@@ -288,8 +281,5 @@ def test_an_epoch_has_the_hours_of_its_mix(tmp_path: Path) -> None:
     for mix, swbd, fisher in (("utterances", 1.0, 1.0), ("swbd:1,fisher:1", 2.0, 2 / 3), ("swbd:0,fisher:1", 0, 4 / 3)):
         config = load_config(overrides=["data.train=swbd,fisher", f"data.mix={mix}"])
         assert epoch_hours(config, tmp_path, 2.0) == pytest.approx({"swbd": swbd, "fisher": fisher})
-
-
-def test_corpora_that_are_not_there_have_published_hours(tmp_path: Path) -> None:
-    config = load_config(overrides=["data.train=swbd,fisher", "data.mix=swbd:1,fisher:3"])
-    assert epoch_hours(config, tmp_path, 1986.0) == pytest.approx({"swbd": 496.5, "fisher": 1489.5}, abs=0.1)
+    config = load_config(overrides=["data.train=swbd,fisher", "data.mix=swbd:1,fisher:3"])  # hours as published
+    assert epoch_hours(config, tmp_path / "none", 1986.0) == pytest.approx({"swbd": 496.5, "fisher": 1489.5}, abs=0.1)

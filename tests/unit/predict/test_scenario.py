@@ -14,7 +14,7 @@ from asrtool.predict.simulate.simulate import compare
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_of_the_toolkit_can_be_simulated(name: str) -> None:
-    scenario = load_scenario([find(name)], ["job.num_epochs=1", "job.num_samples=100000"])
+    scenario = load_scenario([find(name)], ["job.num_epochs=1", "job.num_samples=20000"])
     rows = compare(scenario)
     assert {row.outcome.num_learners for row in rows} == set(scenario.distributed.num_learners)
     assert all(row.outcome.seconds > 0 for row in rows)
