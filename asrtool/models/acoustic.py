@@ -87,6 +87,7 @@ class Objective(nn.Module, ABC):
 
     targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what a custom source has
     views: int = 1  # or 2: copies of each utterance, masked differently, that a step of training compares
+    spellings: Sequence[str] = ()  # of tokens, with a blank before a word; none if tokens do not spell words
 
     @abstractmethod
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:

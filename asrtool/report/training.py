@@ -46,7 +46,7 @@ class TrainingRun:
     joined: list[int]  # learners that came later
     host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
-    dev: Floats  # (.., 3): samples, loss, fraction of targets that are wrong (NaN where not known)
+    dev: Floats  # (.., 4): samples, loss, fractions of targets and of words that are wrong (NaN where not known)
     dev_epochs: list[int]  # of these: epochs that had ended
     stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
@@ -124,7 +124,7 @@ def read_training(train: Path) -> TrainingRun:
         joined=final.get("joined", [rank for rank in learners if rank >= num_learners]),
         host_rates=_read_host_rates(lines),
         clock=np.array(clock),
-        dev=np.array(_columns(lines, "dev", "samples", "loss", "errors")).reshape(-1, 3),
+        dev=np.array(_columns(lines, "dev", "samples", "loss", "errors", "word_errors")).reshape(-1, 4),
         dev_epochs=[line["epoch"] for line in lines if line.get("kind") == "dev"],
         stopped_early=final.get("stopped_early", False),
         num_overflows=int(max((line.get("skipped_steps", 0) for line in lines), default=0)),

@@ -79,7 +79,7 @@ def build_components(
     `columns` is where several learners keep columns; `targets` as in acoustic_job. Raises AsrtoolError if a file is
     missing, or a set cannot be trained on.
     """
-    from asrtool.lang.tokenizer import Tokenizer
+    from asrtool.lang.tokenizer import WORD_MARK, BpeTokenizer, Tokenizer
     from asrtool.train.batches.augment import BatchAugment
     from asrtool.train.batches.source import SourceContext
 
@@ -90,6 +90,8 @@ def build_components(
     sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
     of_data = {"features": to_table(settings), "tokenizer": tokens.digest}
     model, info = _build_model(config, sizes, of_data)
+    if isinstance(tokens, BpeTokenizer):
+        model.objective.spellings = [piece.replace(WORD_MARK, " ") for piece in tokens.pieces]
     if folder:
         model.objective.prepare(folder.sequences())
     context = SourceContext(

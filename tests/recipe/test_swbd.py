@@ -72,6 +72,7 @@ def test_the_results_have_a_rate_for_each_method_and_corpus_and_the_code_that_tr
         assert f"| {method} |" in text
         assert (work / "decode" / "hub5" / f"{method}.ctm").is_file()
     assert "asrtool run" in text
+    assert "Percent of the words on dev that are wrong: " in text  # by epoch
     (code,) = json.loads((work / "train" / "train.json").read_text(encoding="utf-8"))["code"]
     assert f"- code that trained: {code}\n" in text
 

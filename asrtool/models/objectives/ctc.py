@@ -9,6 +9,7 @@ Letters in names: N utterances, T rows, C channels of a row, U tokens of an utte
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -37,11 +38,18 @@ class Ctc(Objective):
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss in nats a token, of utterances that fit.
 
-        Not in training `errors` counts wrong tokens of the best paths, which would take time in every step.
+        Not in training, as it would take time in every step, `errors` counts wrong tokens of the best paths, and
+        `word_errors` wrong words, with the `words` of the targets.
         """
         scores_TNV = self.scores(hidden_NTC).transpose(0, 1)
         total = nn.functional.ctc_loss(scores_TNV, targets_NU, lens_N, target_lens_N, blank=BLANK, reduction="sum")
-        figures = {} if self.training else {"errors": count_errors(scores_TNV, lens_N, targets_NU, target_lens_N)}
+        figures: dict[str, float] = {}
+        if not self.training:
+            pairs = list(best_paths(scores_TNV, lens_N, targets_NU, target_lens_N))
+            figures["errors"] = count_differences(pairs)
+            if self.spellings:
+                words = [tuple("".join(self.spellings[token] for token in of).split() for of in pair) for pair in pairs]
+                figures |= {"word_errors": count_differences(words), "words": float(sum(len(ref) for ref, _ in words))}
         return Loss(total, int(target_lens_N.sum()), figures)
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -58,13 +66,21 @@ class Ctc(Objective):
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
 
 
-def count_errors(scores_TNV: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> float:
-    """Return the summed edit distance of best paths from the targets."""
+def best_paths(
+    scores_TNV: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the target tokens of each utterance, and those of its best path."""
     lens, targets = zip(lens_N.tolist(), target_lens_N.tolist(), strict=True), targets_NU.tolist()
-    total = 0
     for path, wanted, (num_rows, num) in zip(scores_TNV.argmax(dim=2).T.tolist(), targets, lens, strict=True):
-        found = [token for token, _ in itertools.groupby(path[:num_rows]) if token != BLANK]
-        total += edit_distance("".join(map(chr, wanted[:num])), "".join(map(chr, found)))
+        yield wanted[:num], [token for token, _ in itertools.groupby(path[:num_rows]) if token != BLANK]
+
+
+def count_differences(pairs: Iterable[Sequence[Sequence[Hashable]]]) -> float:
+    """Return the summed edit distance of pairs of sequences."""
+    total = 0
+    for pair in pairs:
+        numbers: dict[Hashable, int] = {}
+        total += edit_distance(*("".join(chr(numbers.setdefault(one, len(numbers))) for one in of) for of in pair))
     return float(total)
 
 

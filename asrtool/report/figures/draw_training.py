@@ -48,12 +48,15 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
 
 
 def draw_errors(figure: Figure, run: TrainingRun) -> None:
-    """Draw the percentage of wrong targets on dev by epoch."""
+    """Draw the percentages of wrong targets and words on dev by epoch, as far as known."""
     axes = figure.subplots()
-    axes.plot(run.dev_epochs, 100 * run.dev[:, 2], "o-", color=ORANGE, markersize=4)
-    axes.set(xlabel="epoch", ylabel="wrong targets on dev, %")
+    for column, label, colour in ((3, "words", BLUE), (2, "tokens or frames", ORANGE)):
+        if not np.isnan(run.dev[:, column]).all():
+            axes.plot(run.dev_epochs, 100 * run.dev[:, column], "o-", color=colour, markersize=4, label=label)
+    axes.set(xlabel="epoch", ylabel="wrong on dev, %")
     axes.set_ylim(bottom=0)
     axes.locator_params("x", integer=True)
+    add_legend(figure)
 
 
 def draw_consensus(figure: Figure, run: TrainingRun) -> None:

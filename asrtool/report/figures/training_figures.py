@@ -166,9 +166,14 @@ def _describe_loss(run: TrainingRun) -> str:
 
 
 def _describe_errors(run: TrainingRun) -> str:
-    found = zip(run.dev_epochs, run.dev[:, 2], strict=True)
-    texts = (f"{'not known' if np.isnan(part) else f'{100 * part:.1f}'} after epoch {epoch}" for epoch, part in found)
-    return f"Percent of the targets on dev that are wrong: {', '.join(texts)}."
+    sentences = []
+    for column, name in ((3, "words"), (2, "tokens or frames")):
+        parts = run.dev[:, column]
+        shown = ("not known" if np.isnan(part) else f"{100 * part:.1f}" for part in parts)
+        texts = (f"{part} after epoch {epoch}" for part, epoch in zip(shown, run.dev_epochs, strict=True))
+        if not np.isnan(parts).all():
+            sentences.append(f"Percent of the {name} on dev that are wrong: {', '.join(texts)}.")
+    return " ".join(sentences)
 
 
 def _describe_learners(run: TrainingRun) -> str:
@@ -202,7 +207,11 @@ def _describe_consensus(run: TrainingRun) -> str:
 # name -> title, what draws it on a figure with a `run`, what describes it in words
 FIGURES: dict[str, tuple[str, Callable[..., None], Callable[[TrainingRun], str]]] = {
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss, _describe_loss),
-    "errors": ("Wrong targets on dev (tokens, or frames of a hybrid model) by epoch", draw_errors, _describe_errors),
+    "errors": (
+        "Wrong words and targets (tokens, or frames of a hybrid model) on dev by epoch",
+        draw_errors,
+        _describe_errors,
+    ),
     "learners": ("Speed of the learners, and how they spend their time", draw_learners, _describe_learners),
     "hosts": ("Speed and staleness of the hosts", draw_hosts, _describe_hosts),
     "timeline": ("Steps at the start and in the middle", draw_timeline, _describe_timeline),
@@ -228,7 +237,7 @@ def warn_of_overfitting(run: TrainingRun) -> str:
     train = _train_losses(run)
     if last - best < OVERFITTING_PATIENCE or not train[last] < train[best]:
         return ""
-    (at, lowest, _), (_, now, _) = run.dev[best], run.dev[last]
+    (at, lowest), (_, now) = run.dev[best, :2], run.dev[last, :2]
     return (
         f"**Overfitting**: the loss on dev was lowest, {lowest:.3f}, after {at:,.0f} utterances and is {now:.3f} at the"
         f" end, while that of training fell from {train[best]:.3f} to {train[last]:.3f}. "

@@ -36,9 +36,12 @@ class Sums:
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def means(self) -> dict[str, float]:
-        """Return loss in nats, and the figures, each divided by the normaliser."""
+        """Return loss in nats and the figures divided by the normaliser, `word_errors` by `words`."""
         divisor = max(self.normaliser, 1)
-        return {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
+        means = {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
+        if words := means.pop("words", 0):
+            means["word_errors"] /= words
+        return means
 
 
 def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:

@@ -28,7 +28,7 @@ from asrtool.train.loop.step_records import Lines, Step
 
 CORPUS = "corpus/"  # kind of a line on a corpus's share of an epoch, before its name
 NO_CURVES = ("epoch", "samples", "seconds")  # which only grow
-FIRST = ("errors", "loss")  # dev figures, whose curves come first; train curves follow
+FIRST = ("word_errors", "errors", "loss")  # dev figures, whose curves come first; train curves follow
 
 
 @dataclass
@@ -267,7 +267,8 @@ class Reports:
         """Report the evaluation at the end of an epoch; return the loss."""
         means = losses.means()
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
-        errors = f", errors {100 * means['errors']:.1f} %" if "errors" in means else ""
+        shown = (name for name in ("errors", "word_errors") if name in means)
+        errors = "".join(f", {name.replace('_', ' ')} {100 * means[name]:.1f} %" for name in shown)
         logging.info("epoch %d/%d: loss on dev %.4f%s", state.epoch, self._settings.num_epochs, means["loss"], errors)
         if not math.isfinite(means["loss"]):
             logging.warning(

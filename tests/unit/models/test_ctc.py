@@ -6,6 +6,7 @@ import itertools
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from asrtool.settings.models import Ctc as CtcSettings
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
+from asrtool.train.loop.loss import Sums
 from asrtool.train.train import acoustic_job
 
 NUM_TOKENS = 3
@@ -43,6 +45,14 @@ class GivenScores(Ctc):
 
 def collapse(path: tuple[int, ...]) -> list[int]:
     return [token for token, _ in itertools.groupby(path) if token != 0]
+
+
+def distance(ref: Sequence[str], hyp: Sequence[str]) -> int:
+    """Return the fewest edits, by recursion over the last word of each."""
+    if not ref or not hyp:
+        return len(ref) + len(hyp)
+    changes = distance(ref[:-1], hyp[:-1]) + (ref[-1] != hyp[-1])
+    return min(changes, distance(ref[:-1], hyp) + 1, distance(ref, hyp[:-1]) + 1)
 
 
 def brute_force(log_probs_TV: torch.Tensor, tokens: list[int]) -> float:
@@ -69,6 +79,20 @@ def test_wrong_tokens_of_the_best_paths_are_counted_but_in_training() -> None:
     tokens_NU, token_lens_N = torch.tensor([[1, 2, 0], [2, 2, 1], [2, 0, 0]]), torch.tensor([2, 2, 1])
     loss = GivenScores().eval().loss(scores_NTV, lens, tokens_NU, token_lens_N)
     assert loss.figures == {"errors": 1 + 1 + 1}  # 1 1 2 for 1 2, 2 for 2 2, nothing for 2
+
+
+def test_wrong_words_are_counted_however_tokens_spell_them() -> None:
+    generator = np.random.default_rng(3)
+    objective = GivenScores().eval()
+    spellings = objective.spellings = ["", " a", "b", " ab", " b", " "]
+    paths, targets = generator.integers(6, size=(40, 9)), generator.integers(1, 6, size=(40, 4))
+    refs = ["".join(spellings[token] for token in row).split() for row in targets]
+    hyps = ["".join(spellings[token] for token in collapse(tuple(row))).split() for row in paths]
+    scores_NTV = torch.eye(6)[torch.tensor(paths)].log_softmax(-1)
+    loss = objective.loss(scores_NTV, torch.full((40,), 9), torch.tensor(targets), torch.full((40,), 4))
+    sums = Sums()
+    sums.add(0.0, loss.normaliser, loss.figures)
+    assert sums.means()["word_errors"] == pytest.approx(sum(map(distance, refs, hyps)) / sum(map(len, refs)))
 
 
 @settings(max_examples=60, deadline=None)
