@@ -40,6 +40,7 @@ html_theme = "furo"
 html_title = "asrtool"
 html_copy_source = False
 html_show_sphinx = False
+html_search_scorer = str(ROOT / "docs" / "search.js")
 
 # Of the figures of strategies: learner 1 is three times slower.
 SCENARIO = (
