@@ -69,7 +69,7 @@ class Ctc(Objective):
 def best_paths(
     scores_TNV: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the target tokens of each utterance, and those of its best path."""
+    """Yield the target tokens and the tokens of the best path of each utterance."""
     lens, targets = zip(lens_N.tolist(), target_lens_N.tolist(), strict=True), targets_NU.tolist()
     for path, wanted, (num_rows, num) in zip(scores_TNV.argmax(dim=2).T.tolist(), targets, lens, strict=True):
         yield wanted[:num], [token for token, _ in itertools.groupby(path[:num_rows]) if token != BLANK]

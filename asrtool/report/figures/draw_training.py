@@ -48,7 +48,7 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
 
 
 def draw_errors(figure: Figure, run: TrainingRun) -> None:
-    """Draw the percentages of wrong targets and words on dev by epoch, as far as known."""
+    """Draw the percentages of wrong words and targets on dev by epoch."""
     axes = figure.subplots()
     for column, label, colour in ((3, "words", BLUE), (2, "tokens or frames", ORANGE)):
         if not np.isnan(run.dev[:, column]).all():

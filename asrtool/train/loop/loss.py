@@ -36,7 +36,7 @@ class Sums:
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def means(self) -> dict[str, float]:
-        """Return loss in nats and the figures divided by the normaliser, `word_errors` by `words`."""
+        """Return loss in nats and figures a target; `word_errors` a word."""
         divisor = max(self.normaliser, 1)
         means = {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
         if words := means.pop("words", 0):
