@@ -20,8 +20,9 @@ COMMENT = re.compile(r"<!-- (needs|tests add): (.*?) -->", re.DOTALL)
 SEPARATORS = set("();<>|&\n")
 # Programs that are not on a machine with asrtool and two cores.
 FOREIGN = ["arecord", "awk", "aws", "dask", "docker", "kubectl", "sherpa-onnx-offline", "sox", "srun", "torchrun"]
-OURS = ["asrtool", "bench.py", "cat", "cd", "head", "make", "mkdir", "pip", "python", "tail", "tensorboard", "zcat"]
-SHELL = re.compile(rf"^\s*(\S*/)?({'|'.join(FOREIGN + OURS)})( |$)", re.MULTILINE)
+OF_SHELL = ["cat", "cd", "head", "make", "mkdir", "tail", "zcat"]
+OURS = [*OF_SHELL, "asrtool", "bench.py", "lhotse", "pip", "python", "tensorboard"]
+SHELL = re.compile(rf"^\s*(\w+=\S* )*(\S*/)?({'|'.join(FOREIGN + OURS)})( |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Block:
         return self.language in ("", "bash") and bool(SHELL.search(self.text))
 
     def commands(self) -> Iterator[list[str]]:
-        """Yield the words of each command of a shell's block, and of output in it."""
+        """Yield the words of each command of a shell's block, without variables before it, and of output in it."""
         text = re.sub(r"(^|\s)#.*", r"\1", self.text.replace("\\\n", " "))
         lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
         lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
         words: list[str] = []
         for word in [*lexer, "\n"]:
             if not set(word) <= SEPARATORS:
-                words.append(word)
+                words += [word] if words or not re.match(r"\w+=", word) else []
             elif words:
                 yield words
                 words = []

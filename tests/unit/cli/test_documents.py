@@ -126,6 +126,13 @@ def test_other_commands_of_a_page_exist(page: Path) -> None:
         elif program == "pip":
             named = re.findall(r"(?:asrtool|\.)\[(.*?)\]", " ".join(given))
             assert {extra for names in named for extra in names.split(",")} <= {*extras}, words
+        elif program == "lhotse":
+            from lhotse.bin.modes.kaldi import kaldi
+
+            assert given[0] == "kaldi"
+            found = kaldi.commands[given[1]]
+            _, left, order = found.make_parser(click.Context(found)).parse_args(given[2:])
+            assert (left, [each.name for each in order]) == ([], [each.name for each in found.params if each.required])
         elif Path(program).name == "python":
             assert (ROOT / given[0]).is_file() or f"Write `{given[0]}`" in page.read_text(encoding="utf-8"), words
 
