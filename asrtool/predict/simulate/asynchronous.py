@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from asrtool.compiled import compiled
 from asrtool.distributed.work.work_queue import stop_of_others
-from asrtool.predict.simulate.clients import NONE, Partners, Setup, make_partners, make_setup, node_of
+from asrtool.predict.simulate.clients import NONE, Partners, Setup, make_partners, make_setup
 from asrtool.predict.simulate.cluster import PERIOD, Cluster
 from asrtool.predict.simulate.events import COUNTS, SUMS, Begin, Change, Emit, End, Outcome
 
@@ -137,7 +137,8 @@ class Watch:
         self.left: list[int] = []  # rounds that lost groups had drawn
         self.cuts = [0]  # the rounds before which checkpoints lie
         self.partners = functools.cache(partners)  # number of live groups, step -> partners
-        groups = [Group(node=node_of(setup, cluster, number), place=number) for number in self.live]
+        size = setup.size
+        groups = [Group(node=number * size // cluster.links.node_size, place=number) for number in self.live]
         num_nodes = 1 + groups[-1].node + len(cluster.scenario.faults.join_h)
         links, sums = ([0.0] * num_nodes, [0.0] * num_nodes), [Sums() for _ in range(cluster.num_learners)]
         self.state = State(setup, self, groups, Counts(live=len(groups)), *links, sums, [], self)
@@ -241,7 +242,8 @@ class Watch:
         state.sums.append(Sums())
         link = self.cluster.links.outer
         begin_s = seconds + (link.latency_s + self.cluster.model_bytes / link.bytes_per_s)
-        state.groups.append(Group(free_s=begin_s, node=node_of(state.setup, self.cluster, number)))
+        node = self.cluster.links.num_nodes(self.cluster.num_learners) + number - state.setup.num_groups  # of its own
+        state.groups.append(Group(free_s=begin_s, node=node))
         _add_between(state, number, begin_s)
         _at(state, begin_s, ENTER, number, 0)
 

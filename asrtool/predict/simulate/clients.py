@@ -98,11 +98,3 @@ def make_partners(strategy: str, settings: Any, num_groups: int, seed: int) -> P
         return [right[place] for place in range(num_live)]
 
     return right_neighbours
-
-
-def node_of(setup: Setup, cluster: Cluster, group: int) -> int:
-    """Return the node of a group; a joining group has its own."""
-    first = group * setup.size
-    if first >= cluster.num_learners:
-        return cluster.links.num_nodes(cluster.num_learners) + group - setup.num_groups
-    return first // cluster.links.node_size

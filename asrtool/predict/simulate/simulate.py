@@ -18,6 +18,7 @@ from asrtool.report.markdown import format_table
 from asrtool.settings.schema import Choice
 
 TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
+IN_JSON = (*PARTS, "steps", "bytes", "exchanges", "skipped")
 SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 
@@ -74,9 +75,7 @@ class Row:
             "losses": outcome.num_losses,
             "joined": outcome.num_joined,
             "repeated_batches": outcome.num_repeated,
-            "learners": {
-                name: getattr(outcome, name).tolist() for name in (*PARTS, "steps", "bytes", "exchanges", "skipped")
-            },
+            "learners": {name: getattr(outcome, name).tolist() for name in IN_JSON},
         }
 
 

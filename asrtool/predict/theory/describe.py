@@ -72,10 +72,7 @@ def to_dict(found: TheoryResult) -> dict[str, Any]:
         "speeds": speeds_N.tolist(),
         "constants": dataclasses.asdict(found.constants),
         "measured": found.measured and dataclasses.asdict(found.measured),
-        "mixing": {
-            "in_rounds": _mixing_dict(found.in_rounds),
-            "one_by_one": _mixing_dict(mixing_one_by_one(system)),
-        },
+        "mixing": {"in_rounds": _mixing_dict(found.in_rounds), "one_by_one": _mixing_dict(mixing_one_by_one(system))},
         "staleness": _staleness_dict(recorded_staleness(system, found.times), speeds_N),
         "steps_of_others": _staleness_dict(steps_of_others(system, found.times), speeds_N),
         "bounds": [_bound_dict(bound, found) for bound in found.bounds],

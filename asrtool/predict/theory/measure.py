@@ -6,6 +6,7 @@ weights, B batches, L learners.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from asrtool.data.manifests.sets import training_features
 from asrtool.errors import AsrtoolError
@@ -136,9 +138,8 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
 def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> Config:
     """Return the settings that trained `work`, with overrides; AsrtoolError if none."""
     if not (work / CONFIG).exists():
-        raise AsrtoolError(
-            f"{work}: has no {CONFIG}, so no model was trained there", "name the --work of an `asrtool run`"
-        )
+        what = f"{work}: has no {CONFIG}, so no model was trained there"
+        raise AsrtoolError(what, "name the --work of an `asrtool run`")
     config = load_config([work / CONFIG, *files], overrides)
     return last_settings(init_from_hybrid(config, work / "start" / "model.pt"))
 
@@ -147,13 +148,13 @@ def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:
     """Return the averaged weights, else the newest checkpoint's, and load them."""
     path = work / MODEL
     if path.exists():
-        components.model.load_state_dict(load_model(path)[0].state_dict())
+        state = load_model(path)[0].state_dict()
     else:
         path = work / "train/checkpoints"
-        newest = load_newest(path)
-        if newest is None:
+        if (newest := load_newest(path)) is None:
             raise AsrtoolError(f"{work}: neither {MODEL} nor a checkpoint", "run the stages up to train first")
-        components.model.load_state_dict(final_weights(newest[0]))
+        state = final_weights(newest[0])
+    components.model.load_state_dict(state)
     return path, weights_of(components.model)
 
 
@@ -165,11 +166,8 @@ def read_batches(components: Components, num: int, num_learners: int, by_shards:
         what = f"the training set has {num} batches, and a variance needs 4"
         raise AsrtoolError(what, "make them shorter, for example --set train.batch_s=5")
     groups = min(num_learners, num // 2)
-    each = num // groups
-    if by_shards:
-        numbers = [i * len(planned) // groups + n for i in range(groups) for n in range(each)]
-    else:
-        numbers = [i + n * groups for i in range(groups) for n in range(each)]
+    places = itertools.product(range(groups), range(num // groups))
+    numbers = (i * len(planned) // groups + n if by_shards else i + n * groups for i, n in places)
     return [components.train_set.read(planned[number]) for number in numbers]
 
 
@@ -189,10 +187,10 @@ class Losses:
     def gradient(self, number: int, weights_P: Tensor) -> Tensor:
         loss = self._loss(number, weights_P)
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        return torch.cat([gradient.flatten() for gradient in found])
+        return parameters_to_vector(found)
 
     def _loss(self, number: int, weights_P: Tensor) -> Tensor:
-        torch.nn.utils.vector_to_parameters(weights_P, self.parameters)
+        vector_to_parameters(weights_P, self.parameters)
         batch = self.batches[number]
         loss: Tensor = self.task(batch) / max(batch.normaliser, 1)
         return loss
@@ -200,7 +198,7 @@ class Losses:
 
 def weights_of(model: torch.nn.Module) -> Tensor:
     """Return a copy of the trainable weights, (P,)."""
-    return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad]).clone()
+    return parameters_to_vector(p for p in model.parameters() if p.requires_grad).detach().clone()
 
 
 def largest_curvature(

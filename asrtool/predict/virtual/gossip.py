@@ -67,23 +67,18 @@ class Gossip(Rule):
         elif event.kind == "send":
             learner.view.ask(learner.message_P)
         elif event.kind == "answer":
-            self._answer(learner, self.learners[event.other])
+            asks = self.learners[event.other]
+            learner.view.answer(asks.message_P, self.weight, learner.view.cut)
+            asks.answered = learner.epoch
+            for epoch in range(learner.epoch + 1, asks.epoch + 1):  # one end already counted weights before the pull
+                self.means[epoch].add_pull(asks.message_P, -1, asks.offset)
         else:
             assert event.kind == "receive", event
-            self._receive(learner)
-
-    def _answer(self, answers: Learner, asks: Learner) -> None:
-        answers.view.answer(asks.message_P, self.weight, answers.view.cut)
-        asks.answered = answers.epoch
-        for epoch in range(answers.epoch + 1, asks.epoch + 1):  # one end already counted weights before the pull
-            self.means[epoch].add_pull(asks.message_P, -1, asks.offset)
-
-    def _receive(self, asks: Learner) -> None:
-        assert asks.answered is not None, "an answer to nothing"
-        asks.view.pull(asks.message_P)
-        for epoch in range(asks.epoch + 1, asks.answered + 1):
-            self.means[epoch].add_pull(asks.message_P, 1, asks.offset)
-        asks.answered = None
+            assert learner.answered is not None, "an answer to nothing"
+            learner.view.pull(learner.message_P)
+            for epoch in range(learner.epoch + 1, learner.answered + 1):
+                self.means[epoch].add_pull(learner.message_P, 1, learner.offset)
+            learner.answered = None
 
     def enter(self, learner: int, epoch: int) -> None:
         """Add a learner's part to the mean before `epoch`.
@@ -98,23 +93,19 @@ class Gossip(Rule):
             mean.add_pull(enters.message_P, -1, enters.offset)
 
     def _update(self, learner: int) -> None:
+        """Apply the update of a step, which the first of a node computes for all."""
         node = self.learners[learner].node
-        members = node.replica.members
+        replica = node.replica
         if not node.waiting:
-            self._compute(node)
-        place = members.index(learner)
+            group = [self.steps[member] for member in replica.members]
+            replica.compute(group)
+            if len(group) > 1:
+                updated_P = replica.weights_P.clone()
+                replica.shared.flat.move(updated_P)
+                node.updated = updated_P.chunk(len(group))
+            replica.apply(group)
+            node.waiting = set(replica.members)
+        place = replica.members.index(learner)
         if node.updated:
             node.slices[place].copy_(node.updated[place])
         node.waiting.remove(learner)
-
-    def _compute(self, node: Node) -> None:
-        """Compute the update of a step; several learners apply it later, each at its time."""
-        replica = node.replica
-        group = [self.steps[member] for member in replica.members]
-        replica.compute(group)
-        if len(group) > 1:
-            updated_P = replica.weights_P.clone()
-            replica.shared.flat.move(updated_P)
-            node.updated = updated_P.chunk(len(group))
-        replica.apply(group)
-        node.waiting = set(replica.members)

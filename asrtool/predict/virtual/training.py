@@ -7,12 +7,11 @@ in virtual seconds; `model.pt` is the mean of all learners at the end, and there
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON."""
-        return {**dataclasses.asdict(self), "steps_per_s": self.num_steps / self.computed_s}
+        return {**asdict(self), "steps_per_s": self.num_steps / self.computed_s}
 
 
 def train_cases(
@@ -78,8 +77,8 @@ def train_cases(
         yield train_as_logged(work, config, logged, out)
         return
     if not is_chosen:
-        distributed = dataclasses.replace(scenario.distributed, strategy=(config.distributed.strategy,))
-        scenario = dataclasses.replace(scenario, distributed=distributed)
+        distributed = replace(scenario.distributed, strategy=(config.distributed.strategy,))
+        scenario = replace(scenario, distributed=distributed)
     found = list(cases(scenario))
     check_cases([(scenario, *case) for case in found])
     for strategy, _ in found:
@@ -93,42 +92,37 @@ def train_by_model(
 ) -> Result:
     """Train in virtual time and write to `out`. Raises Diverged and AsrtoolError."""
     if scenario.faults != Faults():
-        raise AsrtoolError(
-            "faults of the scenario: virtual learners are not lost and do not join", "leave [faults] out"
-        )
+        what = "faults of the scenario: virtual learners are not lost and do not join"
+        raise AsrtoolError(what, "leave [faults] out")
     if getattr(strategy.settings, "node_size", None) == 0:  # as many as the model has in a node
-        own = dataclasses.replace(strategy.settings, node_size=scenario.network.node_size(num_learners))
-        strategy = dataclasses.replace(strategy, settings=own)
-    distributed = dataclasses.replace(config.distributed, strategy=strategy, num_learners=num_learners)
+        own = replace(strategy.settings, node_size=scenario.network.node_size(num_learners))
+        strategy = replace(strategy, settings=own)
+    distributed = replace(config.distributed, strategy=strategy, num_learners=num_learners)
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
         sizes = epoch_sizes(learners.step_plan.plan, learners.job.optimisation.num_epochs)
         round_size = learners.rule.assignment_rule.round_size(num_learners)
         return follow_simulation(scenario, strategy, num_learners, sizes, round_size, take)
 
-    return _train(work, dataclasses.replace(config, distributed=distributed), num_learners, follow, out)
+    return _train(work, replace(config, distributed=distributed), num_learners, follow, out)
 
 
 def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Result:
-    """Train step by step as the log of `logged`, and write to `out`.
-
-    Raises AsrtoolError as replay.
-    """
+    """Train step by step as the log of `logged`, and write to `out`; raises as replay."""
     if not (logged / INPUTS).is_file():
         what = f"{logged / INPUTS} is missing: {logged} is no OUT of asrtool train"
         raise AsrtoolError(what, "asrtool train --events, and name its OUT for --replay")
     inputs = json.loads((logged / INPUTS).read_text(encoding="utf-8"))
     for name in REPLAYED:
         table = {**to_table(getattr(config, name)), **inputs["settings"][name]}
-        config = dataclasses.replace(config, **{name: load_section(name, table, str(logged / INPUTS))})
+        config = replace(config, **{name: load_section(name, table, str(logged / INPUTS))})
     num_learners = inputs["num_learners"]
     events = replay(logged, config.distributed, num_learners)
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
         if other := learners.job.inputs.first_difference(logged / INPUTS):
-            raise AsrtoolError(
-                f"{logged}: trained with another {other} than {work} has", "name its work directory for --train"
-            )
+            what = f"{logged}: trained with another {other} than {work} has"
+            raise AsrtoolError(what, "name its work directory for --train")
         at_s = 0.0
         for event in events:
             take(event)
@@ -180,7 +174,7 @@ class VirtualRecords:
         )
         self._lines = [Lines(records_path(out, learner)) for learner in learners.state.learners]
         settings = {**self._job.inputs.settings, "simulation": {"learners": "virtual"}}
-        inputs = dataclasses.replace(self._job.inputs, settings=settings)
+        inputs = replace(self._job.inputs, settings=settings)
         write_text(out / INPUTS, inputs.to_json(len(self._lines)))
         self._lines[0].path.parent.mkdir()
         for lines in self._lines:
@@ -196,7 +190,7 @@ class VirtualRecords:
             reports.lap_s()
             if len(self._lines) > 1:
                 reports.report_learners(place.step, found.consensus)
-            state = dataclasses.replace(state, step=place.step, epoch=place.epoch, samples=place.samples)
+            state = replace(state, step=place.step, epoch=place.epoch, samples=place.samples)
             self.dev_losses.append(reports.report_dev(found.losses, state))
             return
         trained, end = found.trained, found.end

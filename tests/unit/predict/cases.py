@@ -5,7 +5,6 @@ from __future__ import annotations
 from asrtool.predict.simulate.events import Event, Outcome
 from asrtool.predict.simulate.scenario import Scenario, load_scenario
 from asrtool.predict.simulate.simulate import simulate
-from asrtool.settings.schema import Choice
 
 STEP_S = 0.1
 ALL = (
@@ -28,9 +27,5 @@ def scenario(num_learners: int, num_steps: int, *overrides: str) -> Scenario:
 
 def run(of: Scenario, name: str, num_learners: int, events: list[Event] | None = None) -> Outcome:
     """The outcome of a strategy with the settings that the scenario has for it."""
-    return simulate(of, strategy(of, name), num_learners, events.append if events is not None else None)
-
-
-def strategy(of: Scenario, name: str) -> Choice:
-    """With its settings."""
-    return next(chosen for chosen in of.distributed.strategy if chosen.name == name)
+    strategy = next(chosen for chosen in of.distributed.strategy if chosen.name == name)
+    return simulate(of, strategy, num_learners, events.append if events is not None else None)

@@ -58,13 +58,6 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
     assert "of the mini corpus" in laid_over[""][1]  # mini.toml says that no release is there
 
 
-def test_what_is_chosen_by_size_for_the_models_before_is_said_once(tmp_path: Path) -> None:
-    chain = "--config mini --config hybrid_mmi --set train.num_epochs=0 --set model.lstm.hidden_size=16"
-    lines = estimate(tmp_path / "work", *chain.split())[""]
-    assert sum(line.startswith("train.num_epochs is 0: ") for line in lines) == 1
-    assert any(line.endswith(", train 2.") for line in lines)
-
-
 def test_the_neural_language_model_counts_where_it_is_on(tmp_path: Path) -> None:
     words = ["--config", "mini", "--set", "nnlm.num_epochs=4", "--set", "nnlm.word-lstm.hidden_size=32"]
     enabled = ["--set", "nnlm.enabled=true", "--set", "decode.methods=graph,rescore"]
@@ -79,11 +72,6 @@ def test_the_neural_language_model_counts_where_it_is_on(tmp_path: Path) -> None
     assert float(on["nnlm"][2]) == pytest.approx(4 * (weights + biases) * 3 * 2 / 2**30, rel=0.01)
     assert float(on["nnlm"][column]) > 0
     assert any(line.startswith("nnlm: ") for line in on[""])
-
-
-def test_a_release_that_is_not_there_counts_as_published(tmp_path: Path) -> None:
-    found = estimate(tmp_path / "work", "--config", "swb300", "--set", "specaugment.max_freq_bins=5")
-    assert found[""][1].startswith("286 h of speech as published for swbd")
 
 
 def test_manifests_of_other_releases_are_not_what_the_settings_mean(tmp_path: Path) -> None:
