@@ -158,6 +158,14 @@ def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> Non
     assert outcome.exchanges[0] / outcome.seconds == pytest.approx(1 / (2 * message_s), rel=0.1)
 
 
+def test_parts_of_a_message_leave_a_node_one_after_another() -> None:
+    events: list[Event] = []
+    servers = ("distributed.ps-async.num_servers=2", "slow.learners=0:1000,1:1000")
+    run(scenario(3, 4, *servers, *linked(gbit=0.32)), "ps-async", 3, events)
+    pushes = [event for event in events if isinstance(event, Change) and event.learner == 2][:2]
+    assert [(event.other, event.at_s) for event in pushes] == [(0, pytest.approx(0.15)), (1, pytest.approx(0.2))]
+
+
 def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
     of = scenario(2, 100, *linked(gbit=0.32))
     outcome = run(of, "adpsgd-pairs", 2)
