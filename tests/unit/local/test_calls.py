@@ -94,10 +94,13 @@ def test_faults_of_conversations_are_set_aside(swbd: Path) -> None:
     assert {s["recording_id"] for s in supervisions(out)} == {"sw02001"}
 
 
-def test_a_folder_with_no_sound_in_it_is_named(swbd: Path) -> None:
+def test_a_release_without_its_files_is_named(swbd: Path, tmp_path: Path) -> None:
     shutil.rmtree(swbd / "LDC97S62" / "swb1_d1")
     with pytest.raises(AsrtoolError, match=r"LDC97S62: no sw\*.sph in it; check paths.ldc97s62 and paths.swb_ms98"):
         prepare(Swbd(), swbd)
+    write_fisher_call(tmp_path, 1, 1, LINES)
+    with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):
+        prepare(Fisher(), tmp_path)
 
 
 def test_acronyms_are_the_words_that_are_always_spelled_out(tmp_path: Path) -> None:
@@ -119,16 +122,6 @@ def test_broken_lines_and_times_are_set_aside_and_a_late_end_is_trimmed(swbd: Pa
     assert [s["duration"] for s in supervisions(out) if s["text"] == "the end"] == [1.0]
 
 
-def test_faults_are_listed_in_the_order_of_the_discs_and_before_what_has_no_words(swbd: Path) -> None:
-    write_sound(swbd / "LDC97S62" / "swb1_d0" / "data" / "sw02009.sph")
-    for number, side in ((2009, "A"), (2009, "B"), (2001, "A")):
-        write_swbd_side(swbd, number, side, ["1.0 hello", "0.0 1.0 hi", "1.0 2.0 [silence]"])
-    broken = [f"sw{name}-ms98-a-0001" for name in ("2009A", "2009B", "2001A")]
-    empty = [f"sw{name}-ms98-a-000{i}" for name, i in (("2001A", 3), ("2001B", 1), ("2002A", 1), ("2002B", 1))]
-    empty += [f"sw{name}-ms98-a-0003" for name in ("2009A", "2009B")]
-    assert list(dropped(prepare(Swbd(), swbd))) == broken + empty
-
-
 LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]
 
 
@@ -141,6 +134,8 @@ def test_both_parts_are_read_with_pins_and_text_whatever_their_nesting(fisher: P
     inner = fisher / "LDC2004T19" / "fe_03_p1_tran"
     for path in list(inner.iterdir()):
         path.rename(fisher / "LDC2004T19" / path.name)
+    (fisher / "LDC2004T19/data/bbn_orig").mkdir()
+    (fisher / "LDC2004T19/data/bbn_orig/fe_03_00007.txt").write_text("another version, which is not read")
     first = supervisions(prepare(Fisher(), fisher, Data()))
     assert [(s["recording_id"], s["channel"], s["speaker"], s["text"]) for s in first] == [
         ("fe_03_00001", 0, "fisher-2", "and i generally prefer t v"),
@@ -149,13 +144,7 @@ def test_both_parts_are_read_with_pins_and_text_whatever_their_nesting(fisher: P
         ("fe_03_05851", 1, "fisher-11703", "[vocalized-noise] wor- yes"),
     ]
     assert [s.get("custom") for s in first] == 2 * [{"uncertain": True}, None]  # by its transcriber
-
-
-def test_another_version_of_the_transcripts_is_not_read(fisher: Path) -> None:
-    other = fisher / "LDC2004T19" / "fe_03_p1_tran" / "data" / "bbn_orig" / "fe_03_00007.txt"
-    other.parent.mkdir()
-    other.write_text("original")
-    assert not dropped(prepare(Fisher(), fisher))
+    assert not dropped(fisher.parent / "manifests/fisher/train")
 
 
 def test_faults_of_calls_are_set_aside(fisher: Path) -> None:
@@ -194,12 +183,6 @@ def test_a_speaker_that_the_table_leaves_blank_is_not_known(fisher: Path, caplog
     prepare(Fisher(), fisher)
     assert "fisher: the speakers of 4 of 4 sides are not known" in caplog.text
     assert "lack a *_calldata.tbl" in caplog.text
-
-
-def test_a_missing_release_is_named(tmp_path: Path) -> None:
-    write_fisher_call(tmp_path, 1, 1, LINES)
-    with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):
-        Fisher().prepare(tmp_path, tmp_path / "out", LENIENT)
 
 
 def test_shorten_is_decoded_once(fisher: Path, shared: Path, caplog: pytest.LogCaptureFixture) -> None:

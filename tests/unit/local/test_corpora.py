@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -116,41 +113,3 @@ def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
 def test_no_speech_and_no_text_is_taken_twice(train: str, extra: str, fault: str) -> None:
     with pytest.raises(AsrtoolError, match=fault):
         check_conflicts(load_config([], [f"data.train={train}", "data.test=hub5", f"lm.extra_text=[{extra}]"]))
-
-
-# The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.
-ALLOWED = {
-    ("asrtool/__init__.py", "hub5"),  # the module that scores by the rules of that evaluation
-    ("asrtool/score/sctk.py", "hub5"),
-    ("asrtool/score/tables.py", "hub5"),
-    ("asrtool/cli/options.py", "swbd"),
-    *(("asrtool/report/rates.py", name) for name in ("hub5", "swbd", "fisher_swbd")),  # sources of published rates
-    ("asrtool/recipe/recipe.py", "swbd"),
-    *(("asrtool/settings/values.py", f"own_{role}") for role in ("train", "dev", "test")),  # names of other toolkits
-    *(("asrtool/cli/run.py", f"own_{role}") for role in ("train", "test")),  # the line to begin with one's own data
-}
-
-
-def texts(code: bytes) -> Iterator[str]:
-    """All that is quoted in a module but for its docstrings."""
-    tree = ast.parse(code)
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node.value
-
-
-def test_no_corpus_and_no_release_is_named_in_asrtool() -> None:
-    corpora = [open_corpus(name) for name in NAMES]
-    names = {corpus.name for corpus in corpora} | {r.key for corpus in corpora for r in corpus.releases}
-    looks_named = re.compile("|".join([*(names - {"own"}), "[\"']own[\"']"]).encode(), re.IGNORECASE)
-    code = {path: path.read_bytes() for path in sorted((ROOT / "asrtool").rglob("*.py"))}
-    found = {
-        (str(path.relative_to(ROOT)), word)
-        for path in code
-        if looks_named.search(code[path])
-        for text in texts(code[path])
-        for word in re.findall(r"\w+", text.lower())
-        if word in names - {"own"} or text == "own"
-    }
-    assert found == ALLOWED

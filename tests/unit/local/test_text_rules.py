@@ -31,58 +31,31 @@ NORMAL_WORD = re.compile(r"-?[a-z']*[a-z][a-z']*-?|uh-huh|uh-uh")
 
 SWBD_CASES = [
     ("[silence]", ""),
-    ("hi um yeah I'd like", "hi um yeah i'd like"),
-    ("[laughter-okay] [laughter] so", "okay [laughter] so"),
-    ("[noise] [vocalized-noise] yes", "[noise] [vocalized-noise] yes"),
-    ("th[is]- -[an]y", "th- -y"),
-    ("th[is] [an]y", "th- -y"),
-    ("[laughter-th[is]-]", "th-"),
-    ("-[laughter-[an]y]", "-y"),
-    ("[it'n/isn't]", "isn't"),
-    ("[it'n/isn't]-", "isn't-"),
-    ("[lem[guini]-/linguini]", "lem-"),
-    ("ex[specially]-/especially]", "ex-"),
-    ("ammu[n]it-", "ammu it-"),
-    ("{yuppiedom} [laughter-{sluff}]", "yuppiedom sluff"),
-    ("them_1 them_1's", "them them's"),
-    ("<b_aside> hold on <e_aside> yes", "hold on yes"),
-    ("um-hum uh-huh huh-uh", "mhm uh-huh uh-uh"),
-    ("wall-to-wall", "wall to wall"),
+    ("hi um yeah I'd like [laughter-okay] [laughter] so", "hi um yeah i'd like okay [laughter] so"),
+    ("[noise] [vocalized-noise] yes <b_aside> hold on <e_aside>", "[noise] [vocalized-noise] yes hold on"),
+    ("th[is]- -[an]y th[is] [an]y [laughter-th[is]-] -[laughter-[an]y]", "th- -y th- -y th- -y"),
+    ("[it'n/isn't] [it'n/isn't]- [lem[guini]-/linguini]", "isn't isn't- lem-"),
+    ("ex[specially]-/especially] ammu[n]it- {yuppiedom} [laughter-{sluff}]", "ex- ammu it- yuppiedom sluff"),
+    ("them_1 them_1's um-hum uh-huh huh-uh wall-to-wall", "them them's mhm uh-huh uh-uh wall to wall"),
 ]
 FISHER_CASES = [
-    ("and i generally prefer ", "and i generally prefer"),
-    ("(( maybe so )) yes", "maybe so yes"),
     ("(( ))", ""),
+    ("and i generally prefer (( maybe so )) a [pause] b", "and i generally prefer maybe so a b"),
     ("[laughter] [noise] [laugh]", "[laughter] [noise] [laughter]"),
     ("[mn] [sigh] [lipsmack] [breath] [cough] [sneeze]", " ".join(["[vocalized-noise]"] * 6)),
-    ("a [pause] b", "a b"),
-    ("t._v. a._t._and_t. c._d.s t._v.'s", "t v a t and t c d's t v's"),
-    ("o._k. ok okay", "okay okay okay"),
-    ("mr. smith, no?", "mr smith no"),
-    ("wor- the", "wor- the"),
-    ("mm-hmm mhm uh-huh", "mhm mhm uh-huh"),
-    ("-- well", "well"),
-    ("us as is", "us as is"),
-    ("ok-dokey umhum-yes [noise].", "okay dokey mhm yes [noise]"),
-    ("c._n.- t._v.-", "c n t v"),
+    ("t._v. a._t._and_t. c._d.s t._v.'s c._n.- t._v.-", "t v a t and t c d's t v's c n t v"),
+    ("o._k. ok okay mr. smith, no? wor- the us as is", "okay okay okay mr smith no wor- the us as is"),
+    ("mm-hmm mhm uh-huh -- well ok-dokey umhum-yes [noise].", "mhm mhm uh-huh well okay dokey mhm yes [noise]"),
 ]
 # text, what Kaldi makes of it (None where that is not known), what is made of it here: Kaldi has such words in its
 # lexicon; here they are written as they are said, which is how references have them
 KALDI_CASES = [
-    ("th[is]-", "th-", "th-"),
-    ("-[an]y", "-y", "-y"),
-    ("-[a]b[out]-", "-b-", "-b-"),
-    ("[a]b[out]", None, "-b-"),
-    ("401k", "401k", "four oh one k"),
-    ("401k's 737's", None, "four oh one k's seven three seven's"),
-    ("-[40]1k", "-1k", "one k"),
-    ("401[k]-", "401-", "four oh one"),
-    ("at&t", "at&t", "a t and t"),
-    ("at&t's r&b", None, "a t and t's r and b"),
-    ("ben&jerry & co", None, "ben and jerry and co"),
-    ("ph._d.", "ph._d.", "p h d"),
+    ("th[is]- -[an]y -[a]b[out]-", "th- -y -b-", "th- -y -b-"),
+    ("401k -[40]1k 401[k]-", "401k -1k 401-", "four oh one k one k four oh one"),
+    ("at&t ph._d. t._v.", "at&t ph._d. t._v.", "a t and t p h d t v"),
+    ("[a]b[out] 401k's 737's", None, "-b- four oh one k's seven three seven's"),
+    ("at&t's r&b ben&jerry & co", None, "a t and t's r and b ben and jerry and co"),
     ("ph._d.s ph.d. ph._d", None, "p h d's p h d p h d"),
-    ("t._v.", "t._v.", "t v"),
     ("'80 80s '80s 10 42 07", None, "eighty eighties eighties ten forty two oh seven"),
     ("b-52 b52 747", None, "b fifty two b fifty two seven four seven"),
     ("1980s 1980's mid-1980s 1980", None, "nineteen eighties nineteen eighties mid nineteen eighties nineteen eighty"),
@@ -116,13 +89,9 @@ PARTIAL_CASES = [
     ("[noise]- [laughter], ibm-made", "[noise] [laughter] ibm made"),
 ]
 HUB5_CASES = [
-    (" HE IS A POLICE OFFICER", "he is a police officer"),
-    ("(%HESITATION) WELL %HESITATION", "uh well uh"),
-    ("(TH-) THE (UH-HUH)", "th- the uh-huh"),
-    ("{MISTER / MR} JONES", "mister jones"),
-    ("{@ / A} {A / @}", "a a"),
-    ("WATCH T. V. AND C. N. N.'S", "watch t v and c n n's"),
-    ("O. K. THEN", "okay then"),
+    (" HE IS A POLICE OFFICER (%HESITATION) WELL %HESITATION", "he is a police officer uh well uh"),
+    ("(TH-) THE (UH-HUH) {MISTER / MR} JONES {@ / A} {A / @}", "th- the uh-huh mister jones a a"),
+    ("WATCH T. V. AND C. N. N.'S O. K. THEN", "watch t v and c n n's okay then"),
     ("((WELL <B_ASIDE> NO <E_ASIDE>", "well no"),
 ]
 AN4_CASES = [
@@ -131,16 +100,11 @@ AN4_CASES = [
 ]
 PLAIN_CASES = [
     ("Hello, \u201cWorld\u201d \u2013 it\u2019s 'fine'!", "hello world it's fine"),
-    ("A well-known U.S. firm; A.T.&T.", "a well known u s firm a t t"),
-    ("yes [laughter] no (really)", "yes [laughter] no really"),
-    ("...", ""),
-]
-MARK_CASES = [
-    ("[Noise]. so", "[noise] so"),
-    ("<unk> hello <UNK>", "[vocalized-noise] hello [vocalized-noise]"),
-    ("so [pause] <sil> !SIL yes [silence]", "so yes"),
+    ("A well-known U.S. firm; A.T.&T. ... [laughter] (really)", "a well known u s firm a t t [laughter] really"),
+    ("[Noise]. so <unk> hello <UNK>", "[noise] so [vocalized-noise] hello [vocalized-noise]"),
+    ("so [pause] <sil> !SIL yes [silence] so < yes", "so yes so yes"),
     ("<laugh> <noise>, <spoken_noise>", "[laughter] [noise] [vocalized-noise]"),
-    ("so < yes", "so yes"),
+    ("...", ""),
 ]
 
 
@@ -164,7 +128,7 @@ def test_words_that_kaldi_keeps_are_kept_as_they_are_said(text: str, by_kaldi: s
         assert normalise(by_kaldi, SWBD) == normalise(by_kaldi, FISHER) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), PLAIN_CASES + MARK_CASES)
+@pytest.mark.parametrize(("text", "expected"), PLAIN_CASES)
 def test_plain_text_loses_case_and_punctuation(text: str, expected: str) -> None:
     assert normalise_plain(text) == expected
 
