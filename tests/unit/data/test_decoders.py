@@ -153,6 +153,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Path) -> None:
     """Killed, so that nothing is closed."""
     script = tmp_path / "learner.py"

@@ -106,6 +106,7 @@ def test_no_worker_that_is_left_and_a_scheduler_that_ends_are_one_line(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.slow
 @needs_dask
 def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
     several = Cluster(tmp_path, threads=2)

@@ -144,7 +144,7 @@ def write_set(directory: Path, shards: list[list[Utterance]]) -> None:
             columns.add(number, shard, lines)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(st.lists(st.lists(utterances, max_size=8), min_size=1, max_size=6))
 def test_an_index_read_by_shards_has_the_same_utterances_and_columns_say_what_the_lines_do(
     tmp_path: Path, drawn: list[list[Utterance]]

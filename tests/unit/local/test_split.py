@@ -357,8 +357,8 @@ def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
 
     def peak(num_calls: int) -> int:
         folder = tmp_path / str(num_calls)
-        write(folder, swbd_train=corpus(pairs(num_calls), 90))
+        write(folder, swbd_train=corpus(pairs(num_calls), 60))
         data = make_data(("swbd",), dev_minutes=1, max_duplicates=10**6)
         return peak_bytes(lambda: split_manifests(folder, data))
 
-    assert (peak(18) - peak(8)) / (10 * 2 * 90) < 200
+    assert (peak(14) - peak(6)) / (8 * 2 * 60) < 200
