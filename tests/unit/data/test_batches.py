@@ -156,52 +156,28 @@ NUM = {"swbd": 800, "wide": 50}
 FRAMES = {"swbd": 160_000, "wide": 40_000}
 
 
-@pytest.mark.parametrize(
-    ("text", "mix"),
-    [
+def test_a_value_says_the_rule_or_is_refused() -> None:
+    for text, mix in (
         ("utterances", Mix()),
         ("hours", Mix("hours")),
         ("temperature:2.5", Mix("temperature", 2.5)),
         ("swbd:7, fisher:0", Mix("given", weights={"swbd": 7, "fisher": 0})),
-    ],
-)
-def test_a_value_says_the_rule(text: str, mix: Mix) -> None:
-    assert load_config([], [f"data.mix={text}"]).data.mixing == mix
-    assert mix.is_plain == (text == "utterances")
+    ):
+        assert load_config([], [f"data.mix={text}"]).data.mixing == mix
+        assert mix.is_plain == (text == "utterances")
+    no_rules = dict.fromkeys(("equal", "", "temperature:hot", "temperature:nan", "swbd:1,:2", "swbd:1,swbd:2"), FORMS)
+    above = {"swbd:0,fisher:0": "expected a weight above 0", "temperature:0": "expected a number above 0"}
+    for text, expected in (no_rules | above).items():
+        with pytest.raises(AsrtoolError) as error:
+            load_config([], [f"data.mix={text}"])
+        assert f"data.mix is {text!r}, {expected}" in error.value.what
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("equal", FORMS),
-        ("", FORMS),
-        ("temperature:hot", FORMS),
-        ("temperature:nan", FORMS),
-        ("swbd:1,:2", FORMS),
-        ("swbd:1,swbd:2", FORMS),
-        ("swbd:0,fisher:0", "expected a weight above 0"),
-        ("temperature:0", "expected a number above 0"),
-    ],
-)
-def test_a_value_that_says_no_rule_is_refused(text: str, expected: str) -> None:
-    with pytest.raises(AsrtoolError) as error:
-        load_config([], [f"data.mix={text}"])
-    assert f"data.mix is {text!r}, {expected}" in error.value.what
-
-
-@pytest.mark.parametrize(
-    ("mix", "message"),
-    [
-        ("swbd:1,fischer:1", "data.mix weighs fischer, not trained on; expected a weight for each of fisher, swbd"),
-        ("swbd:1", "data.mix has no weight for fisher; expected a weight for each of fisher, swbd"),
-    ],
-)
-def test_weights_of_other_corpora_than_those_of_training_are_refused_before_anything_runs(
-    mix: str, message: str
-) -> None:
-    with pytest.raises(AsrtoolError) as error:
-        check_conflicts(load_config([], ["data.train=swbd,fisher", f"data.mix={mix}"]))
-    assert error.value.what == message
+def test_weights_of_other_corpora_than_those_of_training_are_refused_before_anything_runs() -> None:
+    for mix, found in (("swbd:1,fischer:1", "weighs fischer, not trained on"), ("swbd:1", "has no weight for fisher")):
+        with pytest.raises(AsrtoolError) as error:
+            check_conflicts(load_config([], ["data.train=swbd,fisher", f"data.mix={mix}"]))
+        assert error.value.what == f"data.mix {found}; expected a weight for each of fisher, swbd"
     check_conflicts(load_config([], ["data.train=swbd,fisher", "data.mix=swbd:1,fisher:2"]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import shutil
 import subprocess
@@ -16,14 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
 from small_releases import read_manifests
 from tones import PLAIN, SMALL, change_line, read_all
 
-from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES
+from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, Moments, add_moments, write_cmvn
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.disk_space import stored_bytes
-from asrtool.data.features.feature_type import FeatureType
+from asrtool.data.features.feature_type import FeatureType, PowerSpectrum
 from asrtool.data.features.shard_plan import with_rate
 from asrtool.data.manifests.manifest import read_drops, read_report, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
@@ -32,8 +35,12 @@ from asrtool.data.storage.index import read_feature_settings, read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.files import mark_files
+from asrtool.models.acoustic import build_model
+from asrtool.settings.config import Config, check_conflicts
 from asrtool.settings.data import Features
 from asrtool.settings.schema import Choice
+from asrtool.settings.toml_files import load_config
+from asrtool.train.derived_settings import hybrid_settings
 
 MakeManifests = Callable[..., Path]
 
@@ -378,3 +385,129 @@ def test_space_is_needed_for_features_copies_and_samples_but_not_for_what_is_the
     assert "features of 0.012 h at all speeds, lilcom: about 0.000216 GB of disk; 0 GB are there, 0.00" in caplog.text
     free(plain - size(out) + 2e3)
     compute_features(manifests, out, STORED)
+
+
+CONF = Path(__file__).parents[3] / "recipes/swbd/conf"
+
+
+def settings(rate_hz: int, length_ms: float) -> Features:
+    return Features(Choice.of("features", "spectrogram"), sampling_rate_hz=rate_hz, frame_length_ms=length_ms)
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "length_ms", "num"), [(16000, 20.0, 161), (8000, 20.0, 81), (8000, 25.0, 101), (11025, 25.0, 138)]
+)
+def test_a_frame_has_the_log_power_of_each_frequency_of_its_window(rate_hz: int, length_ms: float, num: int) -> None:
+    features = settings(rate_hz, length_ms)
+    assert features.num_features == num
+    samples_S = np.random.default_rng(1).standard_normal(rate_hz).astype(np.float32) / 10
+    feats_TF = PowerSpectrum(features).extract(samples_S)
+    assert feats_TF.shape == (100, num)
+    length, shift = int(rate_hz * length_ms / 1000), rate_hz // 100
+    for frame in range(2, 98):  # the first and last reach beyond the samples
+        begin = frame * shift + shift // 2 - length // 2
+        window = samples_S[begin : begin + length].astype(float) * np.hamming(length)
+        expected = np.log(np.abs(np.fft.rfft(window)) ** 2)
+        np.testing.assert_allclose(feats_TF[frame], expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["deepspeech2", "conformer", "lstm_paper", "transducer", "attention"])
+def test_each_system_is_laid_over_each_size_and_its_model_can_be_built(name: str) -> None:
+    for base in ("swb300", "swb2000", "mini"):
+        config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"])
+        check_conflicts(config)
+    small = [f"model.{config.model.encoder.table}.num_layers=1"]
+    config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"], small)
+    model = build_model(config.model, config.features.num_features, config.tokenizer.vocab_size)
+    assert config.model.encoder.name in (name, "lstm")
+    assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
+    assert (config.features.type.name == "spectrogram") == (name == "deepspeech2")
+
+
+def test_systems_of_several_files_are_what_they_say() -> None:
+    """The papers' hybrid, the best attention model, and LF-MMI behind models that are trained as long as the base."""
+
+    def laid_over(*names: str) -> Config:
+        config = load_config([CONF / f"{name}.toml" for name in names])
+        check_conflicts(config)
+        return config
+
+    hybrid = laid_over("swb2000", "hybrid", "lstm_paper")
+    assert (hybrid.tree.num_leaves, hybrid.model.objective.settings.piece_frames) == (32000, 21)
+    assert (hybrid.model.encoder.settings.weight_drop, hybrid.model.encoder.settings.dropout) == (0, 0)
+    attention = laid_over("swb300", "attention", "attention_paper")
+    encoder, decoder = attention.model.encoder.settings, attention.model.objective.settings
+    assert (encoder.num_layers, encoder.hidden_size, encoder.residual, decoder.hidden_size) == (8, 768, True, 768)
+    assert attention.train.sequence_noise
+    assert attention.train.optimizer.settings.nesterov
+    for base in ("swb300", "swb2000", "mini"):
+        plain, mmi = laid_over(base).train, hybrid_settings(laid_over(base, "hybrid_mmi")).train
+        assert (mmi.num_epochs, mmi.peak_lr) == (plain.num_epochs, plain.peak_lr)
+
+
+NUM_BINS = 5
+
+
+def features(seed: int, num_frames: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(num_frames, NUM_BINS)) * [1, 2, 3, 4, 5] + seed - 8).astype(np.float32)
+
+
+def write_speakers(directory: Path, speakers: dict[str, np.ndarray]) -> np.ndarray:
+    """Write the normalisation of these features; returns them in one piece."""
+    totals: dict[str, Moments] = {}
+    for name, feats_TF in speakers.items():
+        add_moments(totals, {name: Moments.of(feats_TF)})
+    write_cmvn(directory, totals, functools.reduce(Moments.__add__, totals.values()))
+    return np.concatenate(list(speakers.values()))
+
+
+def test_a_small_deviation_around_a_large_mean_is_kept_and_a_constant_bin_gets_the_floor() -> None:
+    random = np.random.default_rng(0)
+    feats_TF = (4000 + random.normal(size=(20000, NUM_BINS)) * 0.5).astype(np.float32)
+    feats_TF[:, 0] = -15.942385
+    mean_F, std_F = Moments.of(feats_TF).mean_std()
+    assert mean_F[0] == pytest.approx(-15.942385, rel=1e-6)
+    np.testing.assert_allclose(std_F[1:], feats_TF[:, 1:].astype(np.float64).std(axis=0), rtol=1e-5)
+    assert std_F[0] == np.float32(STD_FLOOR)
+
+
+@given(st.integers(0, 40), st.integers(0, 99))
+def test_an_utterance_is_normalised_by_itself(tmp_path_factory: pytest.TempPathFactory, length: int, seed: int) -> None:
+    directory = tmp_path_factory.mktemp("cmvn")
+    write_speakers(directory, {"a": features(100, 800)})
+    feats_TF = features(seed, length)
+    exact_TF = feats_TF.astype(np.float64)
+    expected_TF = exact_TF
+    if length:
+        expected_TF = (exact_TF - exact_TF.mean(axis=0)) / np.maximum(exact_TF.std(axis=0), STD_FLOOR)
+    found_TF = Cmvn(directory, "utterance").normalise("a", feats_TF)
+    assert found_TF.dtype == np.float32
+    np.testing.assert_allclose(found_TF, expected_TF, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("speaker", ["quiet", "unknown"])
+def test_a_speaker_with_little_speech_is_normalised_like_everyone(tmp_path: Path, speaker: str) -> None:
+    speakers = {"quiet": features(1, MIN_SPEAKER_FRAMES - 1), "loud": features(2, MIN_SPEAKER_FRAMES)}
+    whole = write_speakers(tmp_path, speakers).astype(np.float64)
+    expected = (speakers["quiet"] - whole.mean(axis=0)) / whole.std(axis=0)
+    np.testing.assert_allclose(Cmvn(tmp_path, "speaker").normalise(speaker, speakers["quiet"]), expected, atol=1e-4)
+    own = Cmvn(tmp_path, "speaker").normalise("loud", speakers["loud"])
+    np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-4)
+    expected = (speakers["loud"] - whole.mean(axis=0)) / whole.std(axis=0)
+    np.testing.assert_allclose(Cmvn(tmp_path, "global").normalise("loud", speakers["loud"]), expected, atol=1e-4)
+    np.testing.assert_array_equal(Cmvn(tmp_path, "none").normalise("loud", speakers["loud"]), speakers["loud"])
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+def test_a_broken_file_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "cmvn.npz"
+    write_speakers(tmp_path, {"one": features(1, 600)})
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:200])
+    else:
+        np.savez(path, other=np.zeros(3))
+    with pytest.raises(AsrtoolError, match=r"cmvn\.npz: no readable normalisation: .*; run the features stage"):
+        Cmvn(tmp_path, "speaker")

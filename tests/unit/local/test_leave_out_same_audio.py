@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -150,20 +150,14 @@ def test_memory_does_not_grow_with_the_utterances(tmp_path: Path, monkeypatch: p
     noise = np.random.default_rng(0).normal(size=16_000)
     soundfile.write(tmp_path / "long.wav", 0.1 * noise, 8000)
 
-    def entries(name: str, num: int) -> tuple[list[Recording], Iterator[SupervisionSegment]]:
-        """In recordings of 100, but for one."""
-        recordings = [Recording.from_file(tmp_path / "short.wav", f"{name}{i}") for i in range(num // 100)]
-        recordings.append(Recording.from_file(tmp_path / "long.wav", f"{name}-long"))
-        spans = [(f"{name}{i // 100}", i % 100 / 50, 0.02) for i in range(num)] + [(f"{name}-long", 0.0, 2.0)]
-        return recordings, (
-            SupervisionSegment(f"{name}-u{i}", id_, start_s, duration_s, 0, f"the words of {i}")
-            for i, (id_, start_s, duration_s) in enumerate(spans)
-        )
-
     def manifests_of(num: int, folder: Path) -> Path:
         for name, num_of_set in (("dev", 0), ("hub5", 0), ("train", num)):
-            text = "".join(f"the words of {i}\n" for i in range(num_of_set + 1))
-            write_manifests(folder / name, *entries(name, num_of_set), [], 1.0, {"sentences.txt": text})
+            files = [(f"{name}{i}", "short.wav") for i in range(num_of_set // 100)] + [(f"{name}-long", "long.wav")]
+            spans = [(f"{name}{i // 100}", i % 100 / 50, 0.02) for i in range(num_of_set)] + [(f"{name}-long", 0, 2.0)]
+            said = [SupervisionSegment(f"{name}-u{i}", *span, 0, f"words of {i}") for i, span in enumerate(spans)]
+            recordings = [Recording.from_file(tmp_path / file, id_) for id_, file in files]
+            text = "".join(f"words of {i}\n" for i in range(num_of_set + 1))
+            write_manifests(folder / name, recordings, said, [], 1.0, {"sentences.txt": text})
         write_sets(folder, Sets((EvaluationSet("hub5"),)))
         return folder
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
+import logging
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +20,17 @@ from small_releases import dropped, make_data, read_jsonl, read_manifests, super
 
 import asrtool
 from asrtool.cli.prepare import prepare
+from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_drops
+from asrtool.data.storage.index import read_feature_settings
+from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import prepare_all
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.folder import prepare_folder
 from asrtool.local.layouts.lhotse import prepare_lhotse
+from asrtool.local.sets.split import split_manifests
+from asrtool.recipe.recipe import load_recipe, load_settings
 from asrtool.score.stm_ctm import read_stm
 from asrtool.score.utterances import unescape
 from asrtool.settings.data import Data
@@ -215,38 +223,31 @@ def test_cuts_of_lhotse_are_read_where_they_are_in_their_recordings(tmp_path: Pa
         assert drop.detail == "a MixedCut, expected a MonoCut with a recording"
 
 
-@pytest.mark.parametrize(
-    ("name", "part", "key", "value"),
-    [
-        ("recordings", "", "duration", "x"),
-        ("recordings", "", "sources", ["x"]),
-        ("recordings", "", "sampling_rate", 0),
-        ("recordings", "", "id", None),
-        ("recordings", "", "channel_ids", "x"),
-        ("supervisions", "", "id", "half \ud800"),
-        ("supervisions", "", "recording_id", None),
-        ("supervisions", "", "speaker", {}),
-        ("supervisions", "", "channel", 1.5),
-        ("supervisions", "", "start", "0"),
-        ("supervisions", "", "text", 5),
-        ("supervisions", "", "custom", "x"),
-        ("supervisions", "", "alignment", [1]),
-        ("cuts", "", "start", "0"),
-        ("cuts", "recording", "channel_ids", "x"),
-        ("cuts", "supervisions", "id", None),
-    ],
-)
-def test_a_value_that_lhotse_does_not_look_at_is_reported(
-    name: str, part: str, key: str, value: object, tmp_path: Path
-) -> None:
+BROKEN = {
+    "recordings": {"duration": "x", "sources": ["x"], "sampling_rate": 0, "id": None, "channel_ids": "x"},
+    "supervisions": {
+        "id": "half \ud800", "recording_id": None, "speaker": {}, "channel": 1.5, "start": "0", "text": 5,
+        "custom": "x", "alignment": [1],
+    },
+    "cuts": {"start": "0", "recording.channel_ids": "x", "supervisions.id": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_value_that_lhotse_does_not_look_at_is_reported(name: str, tmp_path: Path) -> None:
     folder = write_cuts(tmp_path).parent if name == "cuts" else write_lhotse(tmp_path / "lhotse")
     (path,) = folder.glob(f"*{name}*.jsonl.gz")
-    entries = read_jsonl(path)
-    of_part = entries[1][part] if part else entries[1]
-    (of_part[0] if isinstance(of_part, list) else of_part)[key] = value
-    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
-    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: (ValueError: {key} (is|has)|Unicode)"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
+    for place, value in BROKEN[name].items():
+        whole, (part, _, key) = read_jsonl(path), place.rpartition(".")
+        entries = json.loads(json.dumps(whole))
+        of_part = entries[1][part] if part else entries[1]
+        (of_part[0] if isinstance(of_part, list) else of_part)[key] = value
+        for lines in (entries, whole):  # which stay
+            path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in lines).encode()))
+            if lines is entries:
+                message = f"{path.name}: corrupt after line 1: (ValueError: {key} (is|has)|Unicode)"
+                with pytest.raises(AsrtoolError, match=message):
+                    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
     if name != "cuts":
         path.unlink()
         with pytest.raises(AsrtoolError, match=rf"0 files \*{name}\*.jsonl.gz, expected one"):
@@ -271,3 +272,44 @@ def test_manifests_may_lie_beside_a_table_but_not_in_its_folder(folder: Path, tm
     with pytest.raises(AsrtoolError, match=r"my data: is the folder of the data .*train.csv, expected the two apart"):
         asrtool.prepare(folder / "train.csv", folder)
     assert asrtool.prepare(folder / "train.csv", folder / "m") == folder / "m"
+
+
+RATES_HZ = (8000, 16000, 11025, 44100, 16000, 48000)
+RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"
+
+
+def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_settings(load_recipe(RECIPE), [], ["features.num_jobs=1", "features.speeds=1.0"])
+    for number, rate_hz in enumerate(RATES_HZ):
+        path = tmp_path / "corpus" / "own_train" / f"s{number % 3}" / f"u{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, 0.3 * np.sin(2 * np.pi * 1000 * np.arange(2 * rate_hz) / rate_hz), rate_hz)
+        path.with_suffix(".txt").write_text("one two")
+    shutil.copytree(tmp_path / "corpus" / "own_train", tmp_path / "corpus" / "own_test")
+    manifests = tmp_path / "manifests"
+    prepare_all(tmp_path / "corpus", manifests, config.data)
+    split_manifests(manifests, config.data)
+    assert sorted(r.sampling_rate for r in read_manifests(manifests / "own")[0]) == sorted(RATES_HZ)
+    with caplog.at_level(logging.INFO):
+        compute_features(manifests, tmp_path / "features", config.features)
+    assert read_feature_settings(tmp_path / "features").sampling_rate_hz == 16000
+    reader = FeatureReader(tmp_path / "features" / "own", "none")
+    assert [len(reader.read(i)) for i in range(len(reader.index))] == [200] * len(RATES_HZ)
+    loudest = {int(reader.read(i).mean(0).argmax()) for i in range(len(reader.index))}
+    assert max(loudest) - min(loudest) <= 1  # the tone is the same at all rates
+    where = manifests / "own"
+    expected = {
+        f"{where}: 1 of 6 recordings have 8000 Hz, resampled to 16000: NOTHING ABOVE 4000 Hz IS IN THEM;"
+        " features.sampling_rate_hz=8000 would make all alike": "WARNING",
+        f"{where}: 1 of 6 recordings have 11025 Hz, resampled to 16000: NOTHING ABOVE 5512 Hz IS IN THEM": "WARNING",
+        f"{where}: 1 of 6 recordings have 44100 Hz, resampled to 16000": "INFO",
+        f"{where}: 1 of 6 recordings have 48000 Hz, resampled to 16000": "INFO",
+    }
+    said = {record.getMessage(): record.levelname for record in caplog.records}
+    assert {message: level for message, level in said.items() if message.startswith(f"{where}: ")} == expected
+    rates = [entry["sampling_rate"] for entry in read_jsonl(manifests / "train" / "recordings.jsonl.gz")]
+    assert f"16000 Hz, as {100 * rates.count(16000) / len(rates):.3g} % of the hours of recordings" in caplog.text
+    with pytest.raises(AsrtoolError, match=r"samples a second, expected \d+; .*set features.resample=true"):
+        compute_features(manifests, tmp_path / "f", dataclasses.replace(config.features, resample=False))

@@ -106,17 +106,6 @@ def test_fisher_and_switchboard_are_both_of_their_manifests(tmp_path: Path) -> N
     assert both == fisher + swbd
 
 
-def test_mls_in_opus_is_read_as_that_in_flac(tmp_path: Path) -> None:
-    if "OPUS" not in soundfile.available_subtypes("OGG"):
-        pytest.skip("this libsndfile writes no Opus")
-    found = []
-    for suffix in (".flac", ".opus"):
-        write_mls(tmp_path / suffix / "mls", suffix)
-        Mls().prepare(tmp_path / suffix, tmp_path / suffix / "out", Data())
-        found.append(supervisions(tmp_path / suffix / "out" / "train"))
-    assert found[0] == found[1]
-
-
 def test_a_full_temporary_disk_is_reported() -> None:
     with pytest.raises(AsrtoolError, match="no room for temporary files; free some space, or set TMPDIR"), staging():
         raise OSError(errno.ENOSPC, "No space left on device")
