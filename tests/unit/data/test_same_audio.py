@@ -15,26 +15,7 @@ from lhotse import AudioSource, Recording, SupervisionSegment
 from scipy.signal import butter, lfilter, resample_poly, sosfilt
 
 from asrtool.data.duplicates import fingerprint
-from asrtool.data.duplicates.fingerprint import (
-    CANDIDATES,
-    FAN,
-    FARTHEST_S,
-    LARGEST_CHANGE,
-    NEAREST_S,
-    PITCH_BITS,
-    PITCH_STEPS,
-    RATE_HZ,
-    Alignment,
-    Triplets,
-    find_alignments,
-    find_peaks,
-    find_queries,
-    find_triplets,
-    log_spectrogram,
-    matches,
-    similarity,
-    vote,
-)
+from asrtool.data.duplicates.fingerprint import RATE_HZ, Alignment, Triplets, find_peaks, log_spectrogram, similarity
 from asrtool.data.duplicates.same_audio import SameAudio, find_same_audio
 from asrtool.data.manifests.manifest import write_manifests
 from asrtool.settings.data import Features
@@ -89,12 +70,17 @@ def in_order(triplets: Triplets) -> Triplets:
 
 
 def indexed(*utterances: np.ndarray) -> Triplets:
-    return in_order(find_triplets([find_peaks(samples) for samples in utterances]))
+    return in_order(fingerprint.find_triplets([find_peaks(samples) for samples in utterances]))
 
 
 def aligned(index: Triplets, samples: np.ndarray) -> list[Alignment]:
     """With all utterances of the index."""
-    return [alignment for _, alignment in find_alignments(index, find_queries([find_peaks(samples)]), first=2**20)]
+    return [
+        alignment
+        for _, alignment in fingerprint.find_alignments(
+            index, fingerprint.find_queries([find_peaks(samples)]), first=2**20
+        )
+    ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -113,10 +99,12 @@ def test_all_utterances_at_once_find_what_each_finds_alone() -> None:
     sounds = [speech(seed) for seed in range(3)]
     copies = [sounds[2], speech(9), sounds[0], sounds[2]]
     index = indexed(*sounds, *copies)
-    together = find_alignments(index, find_queries([find_peaks(samples) for samples in copies]), first=3)
+    together = fingerprint.find_alignments(
+        index, fingerprint.find_queries([find_peaks(samples) for samples in copies]), first=3
+    )
     assert [(i, a.other) for i, a in together if a.votes > 50] == [(3, 2), (5, 0), (6, 2), (6, 3)]
     for number, copy in enumerate(copies, 3):
-        alone = find_alignments(index, find_queries([find_peaks(copy)]), number)
+        alone = fingerprint.find_alignments(index, fingerprint.find_queries([find_peaks(copy)]), number)
         assert alone == [found for found in together if found[0] == number]
 
 
@@ -129,10 +117,10 @@ def test_triplets_are_those_of_the_highest_peaks_behind_each() -> None:
     expected = []
     for owner, (seconds, _, levels) in enumerate(peaks):
         for i in range(90):
-            near = [j for j in range(90) if NEAREST_S <= seconds[j] - seconds[i] < FARTHEST_S]
-            highest = sorted(sorted(near, key=lambda j, levels=levels: -levels[j])[:FAN])
+            near = [j for j in range(90) if fingerprint.NEAREST_S <= seconds[j] - seconds[i] < fingerprint.FARTHEST_S]
+            highest = sorted(sorted(near, key=lambda j, levels=levels: -levels[j])[: fingerprint.FAN])
             expected += [(owner, np.float32(seconds[i])) for a in range(len(highest)) for _ in highest[a + 1 :]]
-    found = find_triplets(peaks)
+    found = fingerprint.find_triplets(peaks)
     assert sorted(zip(found.owners_H.tolist(), found.times_H.tolist(), strict=True)) == sorted(expected)
     assert len(set(found.keys_H.tolist())) > 0.99 * len(found)
 
@@ -146,9 +134,13 @@ def test_the_index_finds_what_comparing_all_with_all_finds() -> None:
     asked_H = random.integers(0, 42, 200) * 2**30 + random.integers(30, 600, 200)
     of_index_H = index.keys_H
     same_cell = (asked_H >> 10)[:, None] == of_index_H >> 10
-    near = np.abs((asked_H % 2**10)[:, None] - of_index_H % 2**10) <= int(LARGEST_CHANGE * PITCH_STEPS)
-    assert set(zip(*matches(index, asked_H), strict=True)) == set(zip(*np.nonzero(same_cell & near), strict=True))
-    assert len(matches(index, asked_H)[0]) == (same_cell & near).sum() > 500
+    near = np.abs((asked_H % 2**10)[:, None] - of_index_H % 2**10) <= int(
+        fingerprint.LARGEST_CHANGE * fingerprint.PITCH_STEPS
+    )
+    assert set(zip(*fingerprint.matches(index, asked_H), strict=True)) == set(
+        zip(*np.nonzero(same_cell & near), strict=True)
+    )
+    assert len(fingerprint.matches(index, asked_H)[0]) == (same_cell & near).sum() > 500
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.024])
@@ -158,7 +150,7 @@ def test_votes_that_lie_across_a_border_are_of_one_box(scale: float, offset_s: f
     random = np.random.default_rng(2)
     scales_M, times_M = scale + random.uniform(-0.012, 0.012, 40), np.zeros(40)
     found_s_M = offset_s + random.uniform(-0.06, 0.06, 40)
-    boxes_5B = vote(np.full(40, 7), scales_M, times_M, found_s_M)
+    boxes_5B = fingerprint.vote(np.full(40, 7), scales_M, times_M, found_s_M)
     best_5 = boxes_5B[:, boxes_5B[1].argmax()]
     assert best_5[:2].tolist() == [7, 40]
     np.testing.assert_allclose(best_5[2:], [scales_M.mean(), 0.0, found_s_M.mean()])
@@ -167,7 +159,7 @@ def test_votes_that_lie_across_a_border_are_of_one_box(scale: float, offset_s: f
 def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a tone have, which else would take as much time as they are."""
     index = indexed(speech(1), *[speech(2)] * 5)
-    assert len(aligned(index, speech(2))) == CANDIDATES == 4
+    assert len(aligned(index, speech(2))) == fingerprint.CANDIDATES == 4
     monkeypatch.setattr(fingerprint, "MOST_FOUND", 4)
     assert len(aligned(index, speech(1))) == 1
     assert aligned(index, speech(2)) == []
@@ -190,7 +182,7 @@ def test_peaks_are_where_the_sinusoids_are() -> None:
 def test_of_next_to_nothing_there_are_no_triplets(num_samples: int) -> None:
     samples = speech(1)[:num_samples]
     peaks = find_peaks(samples)
-    assert len(find_triplets([peaks])) == len(find_queries([peaks])) == 0
+    assert len(fingerprint.find_triplets([peaks])) == len(fingerprint.find_queries([peaks])) == 0
     assert aligned(indexed(speech(1)), samples) == aligned(indexed(samples), speech(1)) == []
 
 
@@ -204,11 +196,11 @@ def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
 
 
 def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:
-    whole = find_triplets([find_peaks(speech(seed, 20.0)) for seed in (8, 4)])
+    whole = fingerprint.find_triplets([find_peaks(speech(seed, 20.0)) for seed in (8, 4)])
     thin = whole.thinned(4)
     assert 0.15 < len(thin) / len(whole) < 0.35
-    kept = set((thin.keys_H >> PITCH_BITS).tolist())
-    assert sum(cell in kept for cell in (whole.keys_H >> PITCH_BITS).tolist()) == len(thin)
+    kept = set((thin.keys_H >> fingerprint.PITCH_BITS).tolist())
+    assert sum(cell in kept for cell in (whole.keys_H >> fingerprint.PITCH_BITS).tolist()) == len(thin)
 
 
 def write_set(folder: Path, name: str, utterances: Sequence[np.ndarray], rate_hz: int = RATE_HZ) -> None:

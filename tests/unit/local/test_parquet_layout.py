@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import dropped, make_data, read_jsonl, supervisions
-from toy_work import make_work
 
-from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.own import Corpus as Own
 from asrtool.local.layouts.detect import find_set, prepare_any
@@ -239,16 +236,3 @@ def test_without_pyarrow_the_package_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(AsrtoolError, match=r"needs the package pyarrow.*pip install 'asrtool\[parquet\]'"):
         prepare_any(tmp_path / "x.parquet", tmp_path / "m", Data(), "own")
-
-
-def test_commands_prepare_check_and_decode_it(tmp_path: Path) -> None:
-    folder = write_hub(tmp_path / "data")
-    work = make_work(tmp_path / "work")
-    for words in (
-        ["prepare", "manifest", str(folder), str(tmp_path / "m"), "--role", "test"],
-        ["check", str(folder)],
-        ["decode", str(work), str(folder / "data" / "test-00000-of-00001.parquet"), str(tmp_path / "out")],
-    ):
-        done = CliRunner().invoke(cli, words, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-    assert texts(tmp_path / "m") == {"n5": "five"}
