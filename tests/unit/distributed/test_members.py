@@ -100,6 +100,14 @@ def test_all_agree_after_changes_at_the_same_time() -> None:
     assert all(sorted(members.lost_batches) == [(rank, 0, 100 + rank) for rank in range(4)] for members in everyone)
 
 
+def test_a_training_does_not_end_while_its_members_change() -> None:
+    store, members = HashStore(), Members(3)
+    known = members.live
+    Members(3).lose(store, loss(1))
+    assert not members.close(store, known)
+    assert members.close(store, members.live)
+
+
 def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) -> None:
     """Also those that one before it would have logged, had it not been lost as well."""
     store, members = HashStore(), Members(4, rank=2)

@@ -75,8 +75,8 @@ def test_one_learner_trains_by_it_counts_every_sample_and_resumes_to_the_same_bi
     assert_same_bits(train_toy(out, *own), expected)
     assert metric_steps(out) == metric_steps(whole)
     source, samples = source_of(toy, toy_config), 0
-    assert_all_trained_and_counted(source, out)
     epochs = epochs_of(source)
+    assert_all_trained_and_counted(source, out)
     for record in json_lines(out / "learners" / "0.jsonl"):
         samples += len(epochs[record["epoch"] - 1][record["batch"]])
         assert record["samples"] == samples
