@@ -181,9 +181,10 @@ class Watch:
 
     def update(self, seconds: float, number: int) -> None:
         """Log the optimizer's update of a learner."""
-        setup = self.state.setup
-        for kind in () if setup.to_servers else ("update",) if setup.counts_steps else ("update", "take"):
-            self.log(kind, seconds, number)
+        if not self.state.setup.to_servers:
+            self.log("update", seconds, number)
+            if not self.state.setup.counts_steps:
+                self.log("take", seconds, number)
 
     def end(self, times: Any, num_bytes: int, partners: list[int], num_skipped: int, staleness: int) -> None:
         """Log the end of a step with exchanges with `partners`; `times` begins an End."""

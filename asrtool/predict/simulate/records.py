@@ -50,9 +50,8 @@ def shorten(scenario: Scenario, num_learners: int) -> tuple[Scenario, float]:
         return scenario, 1.0
     epoch = min(job.num_samples, int(MAX_STEPS * batch))
     num_epochs = max(1, int(MAX_STEPS * batch // epoch))
-    return replace(scenario, job=replace(job, num_samples=epoch, num_epochs=num_epochs)), (
-        epoch * num_epochs / num_samples
-    )
+    part = replace(job, num_samples=epoch, num_epochs=num_epochs)
+    return replace(scenario, job=part), epoch * num_epochs / num_samples
 
 
 def _write_training(scenario: Scenario, strategy: Choice, num_learners: int, path: Path, of_all: float) -> None:
