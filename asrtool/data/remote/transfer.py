@@ -260,7 +260,7 @@ def _wait(url: str, tries: Iterator[float], error: Failed, is_answered: bool = F
     """
     wait_s = next(tries, None)
     if wait_s is not None:
-        logging.debug("%s: %s; again in %g s", url, error, wait_s)
+        logging.info("%s: %s; again in %g s", url, error, wait_s)
         time.sleep(wait_s)
         return
     if is_answered:

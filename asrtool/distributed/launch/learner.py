@@ -62,7 +62,6 @@ def learner(
             raise
         why = error if isinstance(error, TakenForLost) else "it lost the connection to another"
         logging.warning("learner %d exits: %s", world.rank, why)
-        logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
         world.subgroups.clear()  # they refer to their groups
