@@ -20,7 +20,7 @@ from asrtool.settings.settings_page import format_page
 from asrtool.settings.toml_files import CLASSES, known_keys, load_config
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = (".onnx", ".pt", ".json", ".model", ".npz", ".old-1")
+FILES = (".onnx", ".py", ".pt", ".json", ".model", ".npz", ".old-1")
 OWN = '''
 from dataclasses import dataclass
 from asrtool.models.acoustic import Encoder
