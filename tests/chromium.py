@@ -105,7 +105,7 @@ class Chromium:
         return [url for url in sent if not url.startswith("data:")]
 
     def accessible(self) -> list[dict[str, Any]]:
-        """What a screen reader gets: {"role", "name"} and properties, in the order of the page."""
+        """Nodes of the accessibility tree: {"role", "name"} and properties, in the order of the page."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [
             {

@@ -152,7 +152,7 @@ def write_an4(root: Path) -> None:
 
 
 def write_files(folder: Path) -> None:
-    """What examples name beside the data."""
+    """Files that examples name beside the data."""
     (folder / "mine.toml").write_text(SETTINGS)
     sentences = "".join(f"{text.lower()}\n" for text in TEXTS * 3)
     for name in ("swbd.txt", "fisher.txt", "dev.txt", "more.txt"):

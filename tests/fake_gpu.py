@@ -28,7 +28,7 @@ def use_of(tensor: Tensor, written: bool) -> Use:
 
 
 def clash(some: Iterable[Use], others: Iterable[Use]) -> bool:
-    """Whether any of one stream and any of another, with nothing between, may give other values in the other order."""
+    """Return whether operations of two streams, in the other order, may give other values."""
     return any(
         first < other_end and other_first < end and (written or other_written)
         for first, end, written in some

@@ -34,7 +34,7 @@ def warm_context() -> ForkServerContext:
 
 
 def run_apart(function: Callable[..., Any], *args: Any) -> Any:
-    """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
+    """Return the result of `function` of a module in a new process of one thread, which may fork."""
     with ProcessPoolExecutor(1, warm_context()) as pool:
         return pool.submit(function, *args).result()
 
@@ -81,7 +81,7 @@ def _run_script(text: str, files: Sequence[Path], environment: Mapping[str, str]
 
 
 def run_asrtool(words: Sequence[str], folder: Path, stdin: Path | None = None, afresh: bool = False) -> str:
-    """What the command prints in `folder`, where its modules are found as well; AssertionError where it fails.
+    """Return the output of the command in `folder`, also on sys.path; AssertionError if it fails.
 
     Stages of a recipe are forked, too, `afresh` without our modules, so that what one does not import is missing.
     That the engine starts them as processes of their own is left to other tests.

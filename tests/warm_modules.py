@@ -1,4 +1,4 @@
-"""What the server of `warm.py` has before it forks, on import: all modules, and the digests of their sources."""
+"""State of the server of `warm.py` before it forks: all modules, and digests of their sources."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: str | Path, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """What the command prints, with these variables besides those that there are."""
+    """Return the output of the command with more environment variables."""
     env = {**os.environ, **(environment or {})}
     done = subprocess.run([*map(str, words)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -68,7 +68,7 @@ def run(*words: str | Path, cwd: Path | None = None, environment: Mapping[str, s
 
 
 def python(installed: Path, cwd: Path, *words: str | Path) -> str:
-    """What a Python that has the wheel, and no checkout, prints for `words`."""
+    """Return the output for `words` of a Python that has the wheel and no checkout."""
     path = os.pathsep.join(map(str, [installed, *DEPENDENCIES]))
     return run(sys.executable, "-S", *words, cwd=cwd, environment={"PYTHONPATH": path})
 

@@ -34,7 +34,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two modules, one of which calls the other, and an empty user cache."""
+    """Make a module that calls another one, and an empty user cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write(tmp_path, "terms", "STEP = 1\ndef term(i):\n    return STEP * i\n")

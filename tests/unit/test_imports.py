@@ -102,7 +102,7 @@ def test_rooms_import_in_one_direction() -> None:
 
 
 def test_what_composes_the_settings_of_the_rooms_stays_short() -> None:
-    """What a component or a room needs belongs beside its settings."""
+    """The needs of a component or a room are declared beside its settings."""
     assert len((ROOT / "asrtool" / "settings" / "config.py").read_text(encoding="utf-8").splitlines()) < 155
 
 

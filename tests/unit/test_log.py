@@ -18,7 +18,7 @@ from asrtool.log import progress
 
 
 def on_a_terminal(code: str) -> str:
-    """What `code` shows on a terminal as its standard error."""
+    """Return the standard error of `code` on a terminal."""
     shown, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
     process = subprocess.Popen([sys.executable, "-c", code], stderr=terminal)

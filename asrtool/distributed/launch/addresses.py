@@ -68,7 +68,7 @@ def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
 
 def _rendezvous_unreached(name: str, port: int, error: OSError) -> AsrtoolError:
     rank, host = os.environ["RANK"], socket.gethostname()
-    way = "(MASTER_ADDR), of which no address is known"
+    way = "(MASTER_ADDR), which has no known address"
     with contextlib.suppress(OSError):
         address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
         own = address_towards(address)

@@ -90,7 +90,7 @@ class Cluster:
         node_size = network.node_size(num_learners)
         if num_learners % node_size:
             what = f"{num_learners} learners in nodes of network.learners_per_node = {node_size}"
-            raise AsrtoolError(what, "choose numbers of which one divides the other")
+            raise AsrtoolError(what, "choose a number of learners that is a multiple of the node size")
         named = [("slow.learners", rank) for rank in self.factors]
         for name, rank in [*named, *(("faults.lost", rank) for _, rank in faults.lost_at())]:
             if rank >= num_learners:

@@ -1,4 +1,4 @@
-"""What `asrtool export --onnx` writes: sherpa-onnx finds the tokens in it that we find."""
+"""Files of `asrtool export --onnx`: sherpa-onnx finds the same tokens as asrtool."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CTC, TRANSDUCER = Choice.of("objective", "ctc"), Choice.of("objective", "transdu
 
 
 class LengthAsNumber(Encoder):
-    """What a graph keeps as it was when it was traced: the number of frames, as Python has it."""
+    """Sizes that a traced graph keeps: the number of frames as a Python number."""
 
     def __init__(self, _: object, num_features: int) -> None:
         super().__init__()

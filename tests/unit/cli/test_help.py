@@ -1,4 +1,4 @@
-"""What the help promises: every example runs, every option says what its values are."""
+"""Help of commands: every example runs, every option names its values."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: P
 
 
 def test_when_audio_was_touched_leaves_no_trace(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was trained on is compared by its contents."""
+    """Training data are compared by content."""
     monkeypatch.delattr(cache_key, "_stat")
     write_pieces(work)
 

@@ -78,7 +78,7 @@ def say_by_hybrid(phones: str) -> np.ndarray:
 
 
 def is_silent(leaf: int) -> bool:
-    """Whether no word has it."""
+    """Return whether no word has it."""
     return TOKENS[TREE.tokens_L[leaf]][0] in "<["
 
 

@@ -70,7 +70,7 @@ def worlds(num: int) -> list[World]:
 
 
 def at_once(function: Callable[..., Value], *arguments: Sequence[Any]) -> list[Value]:
-    """What `function` returns for each of the arguments, in as many threads."""
+    """Return the results of `function` for each of the arguments, in as many threads."""
     with ThreadPoolExecutor(len(arguments[0])) as pool:
         return list(pool.map(function, *arguments))
 

@@ -273,7 +273,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(s
     monkeypatch.setattr(generation, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
-        """Whether all of the generation are there; False where one does not come, or has given up."""
+        """Return whether all learners of the generation joined; False if one is missing or gave up."""
         with lock:
             joined[token].append(rank)
         until = time.monotonic() + 0.2

@@ -1,4 +1,4 @@
-"""What the n-gram tests share: texts, a model looked at word by word, and its n-grams."""
+"""Shared by tests of n-grams: texts, a model word by word, and its n-grams."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def ngrams(model: Ngrams) -> set[Ngram]:
 
 
 def same_bits(one: Trie, other: Trie) -> bool:
-    """Whether two models are equal to the last bit."""
+    """Return whether two models are equal to the last bit."""
     return (
         one.words == other.words
         and len(one.levels) == len(other.levels)

@@ -1,4 +1,4 @@
-"""What is tolerated in foreign data is the same in every layout, and no utterance goes without a word."""
+"""Every layout tolerates the same faults of data, and reports each lost utterance."""
 
 from __future__ import annotations
 

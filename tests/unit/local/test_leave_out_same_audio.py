@@ -1,4 +1,4 @@
-"""What a set to be scored has too is reported, and left out of training with its text."""
+"""Training data that a test set has too are reported, and left out with their text."""
 
 from __future__ import annotations
 

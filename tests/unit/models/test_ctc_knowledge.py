@@ -1,4 +1,4 @@
-"""What CTC and a transducer are stays in their own modules, by the names in the syntax trees of all others."""
+"""Only the modules of CTC and the transducer know them, by the names in all syntax trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `asrtool theory` prints, and refuses."""
+"""Output and refusals of `asrtool theory`."""
 
 from __future__ import annotations
 

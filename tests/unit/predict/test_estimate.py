@@ -1,4 +1,4 @@
-"""What `asrtool run --estimate` says of a run that has not begun."""
+"""Estimates of `asrtool run --estimate` for a run that has not begun."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ SYSTEMS = ["hybrid", "hybrid_mmi", "transducer", "attention", "attention_paper",
 def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a step takes is made up; models are those of the recipe."""
+    """Times of steps are made up; models are those of the recipe."""
     measured: list[str] = []
 
     def made_up(config: Config, num_tokens: int, speech: Speech) -> Probe:

@@ -33,7 +33,7 @@ def test_all_settings_are_printed_as_a_file_that_says_the_same(tmp_path: Path) -
     [
         ("network.gbit_per_s=0", "network.gbit_per_s is 0.0, expected more than 0"),
         ("distributed.num_learners=0", "distributed.num_learners is 0, expected 1 or more"),
-        ("distributed.num_learners=12", "choose numbers of which one divides the other"),
+        ("distributed.num_learners=12", "choose a number of learners that is a multiple of the node size"),
         ("distributed.h-adpsgd.node_size=3", "distributed.h-adpsgd.node_size = 3; choose one that divides"),
         ("distributed.ps-async.num_servers=9", "choose at most one server a learner"),
         ("network.gbit_per_sec=1", "did you mean network.gbit_per_s?"),

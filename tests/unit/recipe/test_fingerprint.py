@@ -1,4 +1,4 @@
-"""What makes a finished stage stale, and what does not: new keys, components, their code, and untouched outputs."""
+"""Changes that make a finished stage stale, and others: new keys, components, their code, and untouched outputs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Change = Callable[[np.ndarray], np.ndarray]  # of the samples of an utterance
 
 
 def found(*changes: dict[str, object]) -> dict[str, list[int]]:
-    """What is found in NUM good utterances and one with each of `changes` -> count and total."""
+    """Findings in NUM good utterances and one with each of `changes` -> count and total."""
     good = [dataclasses.replace(GOOD, id=f"u{i}", characters=30 + i % 10) for i in range(NUM)]
     changed = [dataclasses.replace(GOOD, id=f"x{i}", **change) for i, change in enumerate(changes)]  # type: ignore[arg-type]
     return {f.what: [f.count, f.total] for f in find([*good, *changed], [], [], NUM)}
@@ -130,7 +130,7 @@ def halve(path: Path) -> None:
 
 
 def run_check(*words: object, caplog: pytest.LogCaptureFixture) -> str:
-    """What is printed, after a look that nothing that was there for a while is named anywhere."""
+    """Return the output; no temporary path is named in it."""
     with caplog.at_level(logging.INFO):
         result = CliRunner().invoke(cli, ["check", *map(str, words)])
     said = f"{result.output}{result.exception or ''}{caplog.text}"

@@ -47,7 +47,7 @@ def run(*words: object) -> str:
 
 
 def state(folder: Path) -> dict[str, object]:
-    """What is there: of files digest and times, of links where they lead."""
+    """Return digest and times of files, and targets of links."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))

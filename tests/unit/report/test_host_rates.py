@@ -1,4 +1,4 @@
-"""What the hosts of a training do: its metrics, table, figure, and `asrtool watch`."""
+"""Hosts of a training: metrics, table, figure, and `asrtool watch`."""
 
 from __future__ import annotations
 

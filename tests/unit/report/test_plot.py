@@ -16,7 +16,7 @@ from asrtool.report.training import read_training
 
 
 def texts(path: Path) -> list[str]:
-    """What is written in an SVG file."""
+    """Return the text of an SVG file."""
     return [element.text or "" for element in ElementTree.parse(path).iter() if element.tag.endswith("}text")]
 
 

@@ -36,7 +36,7 @@ def command_words(toy: Path, config: Path, folder: Path, *options: str) -> list[
 
 
 def steps(out: Path) -> dict[str, set[str]]:
-    """What each learner has recorded, by name of its file: whole lines, no two of which are the same."""
+    """Return the whole lines of each learner's records by file name; no two are equal."""
     files = (out / "learners").glob("*.jsonl")
     return {path.name: {line for line in path.read_text().splitlines(True) if line.endswith("\n")} for path in files}
 

@@ -90,7 +90,7 @@ def threads() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is evaluated on is several batches, so that learners have parts of it; toy sets are small."""
+    """Make several batches of the dev set, so that each learner has a part; toy sets are small."""
     monkeypatch.setattr(shard_source, "EVAL_FRAMES", 0)
 
 

@@ -331,7 +331,7 @@ class Crew:
         assert state.dev_losses[-1][0] == NUM_EPOCHS
 
     def records(self, lengths: list[int]) -> list[tuple[int, int]]:
-        """What learners have recorded in these lengths of their files: epoch and batch, each from 0."""
+        """Return epoch and batch, from 0, of the records up to these lengths of the files."""
         parts = [self.out / "learners" / f"{rank}.jsonl" for rank in range(len(lengths))]
         texts = [path.read_bytes()[:length] for path, length in zip(parts, lengths, strict=True) if path.exists()]
         lines = [json.loads(line) for text in texts for line in text.splitlines()]

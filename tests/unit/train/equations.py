@@ -192,17 +192,17 @@ def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
 
 
 class Trained(NamedTuple):
-    """What a learner finds."""
+    """Result of a learner."""
 
     weights: np.ndarray  # its own after each step: (steps, outputs, inputs)
-    statistics: np.ndarray  # likewise: (steps, 2 * inputs)
+    statistics: np.ndarray  # (steps, 2 * inputs)
     counted: list[tuple[int, int, int]]  # bytes that each step copied to the host and to the GPU, and sent
     of_all: np.ndarray  # statistics that stand for all in the end
     num_batches: int  # that are counted then
 
 
 def train(name: str, num_steps: int, rate: float = RATE, on_gpu: bool = False) -> Trained:
-    """Be one of the learners, the last of which counts one batch more than it has trained.
+    """Train as one of the learners; the last one counts a batch more than it has trained.
 
     The GPU is memory of the host; a step waits until all copies are made.
     """

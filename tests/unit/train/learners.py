@@ -36,7 +36,7 @@ class Learners:
         self._started = [Started() for _ in range(num)]
 
     def run(self, function: Callable[..., Any], *args: Any, num: int | None = None) -> list[Any]:
-        """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails.
+        """Return the results of `function` of a module in `num` learners; AssertionError if one fails.
 
         After that all are new processes: an old one may still be busy, and would answer the next call by what it found.
         """

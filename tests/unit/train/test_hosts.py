@@ -137,7 +137,7 @@ def test_learners_of_two_hosts_train_each_batch_once(
 
 UNREACHED = ("learner 0 on h1 cannot reach a learner at 10.80.0.2 of h2 from ", "(by eth1); set distributed.interface")
 LACKED = ("error: learner 1 on h2: distributed.interface is '10.79.0.1/32'; this host has lo (127.0.0.1), eth0 ",)
-NOT_FOUND = ("learner 1 on h2 cannot reach the rendezvous at h1:", "of which no address is known: ", "--local-addr")
+NOT_FOUND = ("learner 1 on h2 cannot reach the rendezvous at h1:", "which has no known address: ", "--local-addr")
 LATE = ("rendezvous timed out after 6 s: rank 1 of 2 missing",)
 BY_ADDRESS = {"agent": (IS_HOST, ()), "endpoint": "10.79.0.1"}
 

@@ -364,7 +364,7 @@ class Newcomer:
 
 
 def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:
-    """What others train and exchange behind a cut of which it does not know is not in its weights then."""
+    """Its weights lack the steps and exchanges of others after a checkpoint that it does not know."""
     newcomer = Newcomer(tmp_path)
     newcomer.join()
     assert newcomer.called == ["weights", "cut", "behind 7", "entry", "average anew"]

@@ -157,7 +157,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What it wrote."""
+    """Return its output."""
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log
     return log

@@ -106,7 +106,7 @@ def work(toy: Path, tmp_path: Path) -> Path:
 
 
 def train_virtually(work: Path, out: Path, strategy: str, *overrides: str) -> Path:
-    """The folder of a training by four learners, one of which is slow."""
+    """Folder of a training by four learners with a straggler."""
     given = (f"distributed.strategy={strategy}", "distributed.num_learners=4", *overrides)
     list(train_cases(work, (), load_scenario([], [*SLOW, *given]), True, None, out))
     (folder,) = out.iterdir()

@@ -66,7 +66,7 @@ def components_of(toy: Path, config: Path, *overrides: str, **more: Any) -> Comp
 
 
 def source_context(toy: Path, row_frames: int = 2, **changes: Any) -> SourceContext:
-    """What the shards of the toy task are opened with, for a model of so many frames a row."""
+    """Return the arguments to open the shards of the toy task, for a model with this subsampling."""
     lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2, stack_frames=2)
     model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
     model.encoder.subsampling = row_frames

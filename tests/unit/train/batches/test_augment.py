@@ -1,4 +1,4 @@
-"""What is done to a batch: masks where and as wide as they may be, and utterances that are added to others."""
+"""Augmentation of a batch: place and width of masks, and utterances added to others."""
 
 from __future__ import annotations
 

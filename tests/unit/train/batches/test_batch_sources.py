@@ -147,7 +147,7 @@ def corpora_of(source: Shards, epoch: int) -> Counter[str]:
 
 
 def test_by_default_the_plan_is_that_of_one_set_of_utterances(mixed, toy: Path, toy_config: Path) -> None:
-    """What trainings had before there were mixes."""
+    """Training files from before there were mixes."""
     source, single = mixed(), components_of(toy, toy_config)
     for epoch in range(3):
         plan = [list(batch.content[1]) for batch in source.plan(epoch, 0, {})]

@@ -209,7 +209,7 @@ def batches_of(spans: list[Span]) -> list[BatchNumber]:
 
 
 def trained_by(state: State, lengths: list[int]) -> Batches:
-    """What a checkpoint of `state` says is in its weights."""
+    """Return the batches that a checkpoint of `state` lists as trained."""
     before = {BatchNumber(epoch, i) for epoch in range(state.epoch) for i in range(lengths[epoch])}
     return (before | {BatchNumber(state.epoch, i) for i in range(state.batch)}) - set(batches_of(state.untrained))
 

@@ -1,4 +1,4 @@
-"""What training knows of each utterance, in files that learners map: its content, its size, and who builds it when."""
+"""Columns of utterances in files that learners map: content, size, and who builds them when."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_overfitting_is_warned_of_once(train_toy, tmp_path: Path, caplog, losses
 
 
 def interrupted_at(moment: str) -> Any:
-    """What ends a training at that moment of the epoch that is to be the last."""
+    """Patch what ends a training in its last epoch, at `moment`."""
     num_evaluated, together, end_early = itertools.count(1), Evaluation.on_all_learners, CheckpointCoordinator.end_early
 
     def evaluating(*args: Any) -> Sums:

@@ -47,7 +47,7 @@ def a_model() -> nn.Module:
 
 
 def change(model: nn.Module, seed: int) -> None:
-    """What a step would, of trained weights and statistics."""
+    """Change weights and statistics as a step does."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""What a person may do to a training: signals, a learner that takes so many times longer, and a profile."""
+"""Signals to a training, an injected straggler, and a profile."""
 
 from __future__ import annotations
 

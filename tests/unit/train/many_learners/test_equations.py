@@ -88,7 +88,7 @@ def test_on_a_gpu_a_strategy_ends_in_the_bits_of_the_host_and_copies_no_more_tha
 
 
 def assert_rounded(name: str, found: np.ndarray) -> None:
-    """What changed, not the weights: each of the learners' terms, and each sum on its way, by 2^-8 of it at most."""
+    """Rounding changes each learner's term of an update, and each partial sum, by at most 2^-8 of it."""
     exact = equations.by_equations(name, NUM_LEARNERS, NUM_STEPS)
     changes = np.abs(exact - equations.start_weights()).max()
     assert 1e-5 < np.abs(found - exact).max() < NUM_STEPS * NUM_LEARNERS * 2**-8 * changes

@@ -128,7 +128,7 @@ def test_with_another_number_of_learners_training_resumes_from_the_mean(learners
 
 @contextlib.contextmanager
 def logged() -> Iterator[io.StringIO]:
-    """What is logged inside."""
+    """Collect the log lines inside."""
     log, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(log)
     root.addHandler(handler)
@@ -314,7 +314,7 @@ PLACES = [[0, 2, 4], [1, 3, 5]]
 
 
 def regroup_without(lost: list[int]) -> dict[str, Any] | None:
-    """What the collectives give of a learner that is left: all ranks, those of its node, and those of its place."""
+    """Return what collectives give a surviving learner: over all ranks, its node, and its place."""
     world = join_learners()
     init_collectives(world)
     members = world.members = Members(world.size, world.rank)
