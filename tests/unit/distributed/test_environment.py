@@ -203,7 +203,7 @@ def test_learners_of_which_one_falls_silent_say_which() -> None:
         ("127.0.0.1", "learner 3 on {} cannot reach the rendezvous at 127.0.0.1:1 (127.0.0.1) from 127.0.0.1 (lo): "),
         (
             "no-such-host.invalid",
-            "learner 3 on {} cannot reach the rendezvous at no-such-host.invalid:1 (MASTER_ADDR), of",
+            "learner 3 on {} cannot reach the rendezvous at no-such-host.invalid:1 (MASTER_ADDR), which",
         ),
     ],
 )
