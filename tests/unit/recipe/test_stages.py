@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,3 +172,9 @@ def test_a_changed_setting_changes_the_stages_that_it_reaches() -> None:
     assert stages_that_depend_on("nnlm.precision=fp32") == {"nnlm", "decode", "report"}
     assert stages_that_depend_on("lm.extra_text=more.txt") == {"corpus", "text", "lang", "lm", "nnlm", "report"}
     assert {stage.name for stage in COMMON if "text" in stage.needs} == {"lang", "lm", "nnlm"}
+
+
+def test_the_picture_of_the_manual_has_the_stages_of_today() -> None:
+    script = Path(__file__).resolve().parents[3] / "docs" / "pipeline.py"
+    drawn = runpy.run_path(str(script))["draw_pipeline"]()
+    assert script.with_suffix(".svg").read_text(encoding="utf-8") == drawn, "run: python docs/pipeline.py"
