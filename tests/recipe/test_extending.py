@@ -1,4 +1,4 @@
-"""Every example of docs/guide/extending.md, in a package outside asrtool, on the ci recipe."""
+"""Every example of docs/guide/extending.md and docs/how-to/new-*.md, in a package outside asrtool, on the ci recipe."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from warm import run_asrtool
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "recipes" / "swbd" / "conf" / "ci.toml"
 MOST_LINES = 40
+PAGES = [ROOT / "docs" / "guide" / "extending.md", *sorted((ROOT / "docs" / "how-to").glob("new-*.md"))]
 EXAMPLES = dict(
-    re.findall(
-        r"`([\w/]+\.py)`:\n\n```python\n(.*?)```\n",
-        (ROOT / "docs" / "guide" / "extending.md").read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
+    example
+    for page in PAGES
+    for example in re.findall(r"`([\w/]+\.py)`:\n\n```python\n(.*?)```\n", page.read_text(encoding="utf-8"), re.DOTALL)
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]

@@ -189,7 +189,7 @@ def test_the_tabulator_completes(shell: str, typed: str, expected: str) -> None:
 
 
 def test_bash_completes_by_what_the_guide_says() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "recipes.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "scripts.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"`(eval .*bash_source asrtool.*?)`", page)
     script = f"{line}; COMP_WORDS=(asrtool transc); COMP_CWORD=1; _asrtool_completion asrtool; echo ${{COMPREPLY[@]}}"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
