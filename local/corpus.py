@@ -152,7 +152,7 @@ def open_corpus(name: str) -> Corpus:
     """Open a corpus by name or ``package.module:Class``; AsrtoolError if invalid."""
     found = registry.load("corpus", name)
     if not isinstance(found, type) or not issubclass(found, Corpus):
-        raise AsrtoolError(f"{name}: no subclass of asrtool.local.corpus.Corpus", "see docs/guide/extending.md")
+        raise AsrtoolError(f"{name}: no subclass of asrtool.local.corpus.Corpus", "see docs/how-to/new-corpus.md")
     corpus = found()
     if not re.fullmatch(r"\w[\w.-]*", corpus.name) or corpus.name in RESERVED:
         raise AsrtoolError(

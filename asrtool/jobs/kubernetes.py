@@ -268,6 +268,6 @@ def _reporting(what: str) -> Iterator[None]:
         yield
     except client.ApiException as error:
         message = f"{error.status} {error.reason}: {' '.join(str(error.body or '').split())[:300]}"
-        raise AsrtoolError(f"the cluster refuses to {what}: {message}", "see docs/guide/kubernetes.md") from error
+        raise AsrtoolError(f"the cluster refuses to {what}: {message}", "see docs/how-to/kubernetes.md") from error
     except urllib3.exceptions.HTTPError as error:
         raise AsrtoolError(f"the cluster cannot be reached to {what}: {error}", "check KUBECONFIG") from error

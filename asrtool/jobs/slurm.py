@@ -171,5 +171,5 @@ def _slurm(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         message = done.stderr.strip().replace("\n", "; ")
-        raise AsrtoolError(f"{words[0]} failed: {message}", "correct [launch.slurm], see docs/guide/slurm.md")
+        raise AsrtoolError(f"{words[0]} failed: {message}", "correct [launch.slurm], see docs/how-to/slurm.md")
     return done.stdout

@@ -217,7 +217,7 @@ def check_encoder(encoder: Encoder, name: str) -> None:
     """Raise AsrtoolError if an encoder lacks the attributes that describe its rows."""
     for part in ("subsampling", "output_size"):
         if not isinstance(getattr(encoder, part, None), int):
-            hint = "set it to a whole number in __init__, see docs/guide/extending.md"
+            hint = "set it to a whole number in __init__, see docs/how-to/new-encoder.md"
             raise AsrtoolError(f"{name}: no encoder, it lacks {part}", hint)
 
 
@@ -234,7 +234,7 @@ def check_rows(encoder: Encoder, feat_lens_N: Tensor, rows: Any) -> None:
     shape, wanted = tuple(hidden_NTC.shape), (len(frames), max(expected), encoder.output_size)
     if len(shape) != 3 or shape[::2] != wanted[::2] or shape[1] < wanted[1]:
         what = f"{name} made rows of shape {shape}, expected {wanted}"
-        raise AsrtoolError(what, "return (utterances, rows, output_size), see docs/guide/extending.md")
+        raise AsrtoolError(what, "return (utterances, rows, output_size), see docs/how-to/new-encoder.md")
 
 
 def check_loss(objective: Objective, loss: Any) -> None:

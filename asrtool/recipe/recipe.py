@@ -95,7 +95,7 @@ def load_recipe(folder: Path) -> Recipe:
     module = _load_module(path)
     stages = getattr(module, "STAGES", None)
     if not isinstance(stages, tuple) or not stages or not all(isinstance(stage, Stage) for stage in stages):
-        raise AsrtoolError(f"{path}: STAGES is no tuple of Stage", "see docs/guide/recipes.md")
+        raise AsrtoolError(f"{path}: STAGES is no tuple of Stage", "see docs/how-to/new-stage.md")
     default_config = getattr(module, "CONFIG", None)
     if not isinstance(default_config, str):
         raise AsrtoolError(f"{path}: CONFIG is no text", "name a file of conf/, for example CONFIG = 'mini'")

@@ -80,7 +80,7 @@ class _ReadByLhotse(Corpus):
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise AsrtoolError(
                 f"{corpus / release.name}: lhotse cannot read {release.title}: {type(error).__name__}: {reason}",
-                f"compare the folder with the layout in docs/guide/corpora.md, and check paths.{release.key}",
+                f"compare the folder with docs/how-to/published-corpora.md, and check paths.{release.key}",
             ) from error
         for role in (role for role in self.roles if role in sets):
             utterances = by_recording(sets[role].segments)

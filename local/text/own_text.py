@@ -1,6 +1,6 @@
 """Normalise custom text by data.text_rules, and further text for language models.
 
-docs/guide/corpora.md describes the rules. Words hold nothing that a reference (stm) or a hypothesis (ctm) would take
+docs/how-to/languages.md describes the rules. Words hold nothing that a reference (stm) or a hypothesis (ctm) would take
 for mark-up.
 """
 

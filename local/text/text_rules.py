@@ -1,7 +1,7 @@
 """Mark-up to normalised text by tables of rules, which stand beside their corpora.
 
 Normalised text is lower case: words of a-z and ', partial words that end or begin in -, and the tags [noise],
-[laughter], [vocalized-noise]. docs/guide/corpora.md gives the reason for each choice.
+[laughter], [vocalized-noise]. docs/guide/text.md gives the reason for each choice.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class LocalReplica(Strategy):
         """Raise AsrtoolError for an asynchronous rule that cannot record."""
         if mixing.asynchronous and type(mixing).record is MixingRule.record:
             what = f"{type(mixing).__name__} is asynchronous and has no `record`"
-            raise AsrtoolError(what, "give it one, see docs/guide/extending.md, or leave `asynchronous` false")
+            raise AsrtoolError(what, "give it one, see docs/how-to/new-strategy.md, or leave `asynchronous` false")
         self.assignment_rule = assignment_rule
         self.task = task
         self.model = context.model
