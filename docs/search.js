@@ -1,7 +1,7 @@
-// Order of search results: how-to first, then guide and tutorials, then the rest (docs/conf.py). Other values are Sphinx's.
+// Order of search results: index of tasks, then pages by hand, then those from code (docs/conf.py). Other values are Sphinx's.
 var Scorer = {
   score: ([page, , , , score]) =>
-    score + (/^docs.how-to/.test(page) ? 3 : /^docs.(guide|tutorials)/.test(page) ? 2 : /decisions|CHANGELOG|style|errors$/.test(page) ? -1 : 0),
+    score + (page === "docs/how-to" ? 3 : /^docs.(guide.(?!settings)|how-to.|tutorials)/.test(page) ? 2 : /decisions|CHANGELOG|style|errors$/.test(page) ? -1 : 0),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

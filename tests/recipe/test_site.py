@@ -62,6 +62,7 @@ def test_no_page_is_wider_than_a_phone(site: Path, browser: Chromium) -> None:
 @pytest.mark.parametrize(
     ("words", "page"),
     [
+        ("add a new corpus", "docs/how-to/new-corpus.html"),
         ("adpsgd-random", "docs/guide/distributed.html"),
         ("bf16", "docs/guide/training.html"),
         ("change the tokenizer", "docs/guide/language.html"),
@@ -76,6 +77,7 @@ def test_no_page_is_wider_than_a_phone(site: Path, browser: Chromium) -> None:
         ("several GPUs", "docs/how-to/several-gpus.html"),
         ("stereo recordings", "docs/how-to/transcribe.html"),
         ("straggler", "docs/tutorials/straggler.html"),
+        ("streaming", "docs/how-to/streaming.html"),
         ("word timings", "docs/how-to/align.html"),
     ],
 )
