@@ -124,7 +124,7 @@ def patient_no_more(monkeypatch: pytest.MonkeyPatch, waits_s: tuple[float, ...])
     monkeypatch.setattr(transfer, "WAITS_S", waits_s)
     without_proxy(monkeypatch)
     cached_set.cache_clear()
-    transfer._s3.cache_clear()
+    transfer.s3_client.cache_clear()
 
 
 def without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def _describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
     """Describe the origin and the error rates of a recogniser."""
     methods = [method.name for method in config.decode.methods]
     if is_archive(trained.origin):
-        return _fewer(open_archive(trained.origin).about, methods)
+        return describe_with_methods(open_archive(trained.origin).about, methods)
     info = load_acoustic_model(trained.model).info
     run = _read(trained.folder / "config" / "run.json")
     training = _read(trained.folder / "train" / "train.json")
@@ -145,7 +145,7 @@ def _licences(trained: TrainedRecogniser) -> dict[str, str]:
     return {corpus.title if corpus.licence else corpus.name: corpus.licence for corpus in corpora}
 
 
-def _fewer(about: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+def describe_with_methods(about: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     """Return a bundle's description with only these methods, exported now."""
 
     def kept(rates: Mapping[str, float]) -> dict[str, float]:

@@ -89,7 +89,7 @@ def load_fst(graph: GraphArrays, word_penalty: float = 0.0) -> kaldifst.StdConst
     with tempfile.TemporaryDirectory(prefix="asrtool-graph-") as folder:
         path = Path(folder) / graph.path.name
         try:
-            _write_with_penalty(graph, word_penalty, path)
+            write_with_penalty(graph, word_penalty, path)
         except OSError as error:
             what = f"{path}: a graph with a word penalty cannot be written, {error.strerror}"
             raise AsrtoolError(what, "free some space, or name another folder: TMPDIR=FOLDER asrtool ...") from error
@@ -103,7 +103,7 @@ def _load(path: Path) -> kaldifst.StdConstFst:
     return graph
 
 
-def _write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> None:
+def write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> None:
     """Copy the file of `graph`, costs changed, a chunk of arcs at a time."""
     with path.open("wb") as file:
         file.write(HEADER.pack(*KIND, PROPERTIES, graph.start, len(graph.states), len(graph.arcs)))

@@ -61,11 +61,12 @@ def choose_precision(name: str) -> Precision:
     """
     device = choose_device()
     if name == "auto":
-        name = "bf16" if _has_bf16(device) else "fp32"
+        name = "bf16" if has_bf16(device) else "fp32"
     return Precision(device, name)
 
 
-def _has_bf16(device: torch.device) -> bool:
+def has_bf16(device: torch.device) -> bool:
+    """Return whether `device` computes bf16 products faster than fp32 ones."""
     if device.type == "cuda":
         # Not by torch.cuda.is_bf16_supported(), which is true of a V100, since that emulates bf16.
         return torch.version.hip is not None or torch.cuda.get_device_capability()[0] >= MAJOR_WITH_BF16

@@ -101,13 +101,13 @@ def _is_for_types(node: ast.stmt) -> bool:
 
 
 def _file_name(module: str) -> str:
-    name = _find(module)
+    name = find_source(module)
     if name is None:
         raise AsrtoolError(f"module {module} does not exist under {ROOT}", "fix the import that names it")
     return name
 
 
-def _find(module: str) -> str | None:
+def find_source(module: str) -> str | None:
     """Return the file of `module` relative to ROOT, or the whole path if custom."""
     if module.split(".")[0] not in PACKAGES:
         with contextlib.suppress(ModuleNotFoundError):  # its parent is no package
@@ -128,7 +128,7 @@ def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
             for name in _imported(module, node):
                 packages = name.split(".")
                 holding = (".".join(packages[:length]) for length in range(1, len(packages) + 1))
-                yield from (name for name in holding if packages[0] in PACKAGES or _find(name))
+                yield from (name for name in holding if packages[0] in PACKAGES or find_source(name))
 
 
 def _imported(module: str, node: ast.AST) -> list[str]:
@@ -141,7 +141,7 @@ def _imported(module: str, node: ast.AST) -> list[str]:
     if base.split(".")[0] not in followed:
         return []
     # `from package import name` may name a module of the package or something defined in it.
-    return [base, *(f"{base}.{alias.name}" for alias in node.names if _find(f"{base}.{alias.name}"))]
+    return [base, *(f"{base}.{alias.name}" for alias in node.names if find_source(f"{base}.{alias.name}"))]
 
 
 def _absolute(module: str, node: ast.ImportFrom) -> str:

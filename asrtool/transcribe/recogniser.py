@@ -97,14 +97,14 @@ class Recogniser:
         for group in _groups(pieces, GROUP_S):
             normaliser.update(group)
             inputs = [normaliser.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
-            for piece, scores_TV in zip(group, self._scores(inputs), strict=True):
+            for piece, scores_TV in zip(group, self.compute_scores(inputs), strict=True):
                 check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
                 of_piece = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
                 utterance = Utterance(f"{piece.speaker}-{number}", piece.speaker, "A", *of_piece)
                 yield Scored(utterance, scores_TV, 0.0, number)
                 number += 1
 
-    def _scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def compute_scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Compute scores in batches of similar length."""
         device = choose_device()
         model = self.acoustic.model.to(device).eval()

@@ -108,10 +108,11 @@ def key_of(features: Features, code: str) -> str:
 
 def sizes_and_times(paths: Iterable[str], _: str) -> Iterator[tuple[int, int] | None]:
     """Return size and time of each of `paths`; None if it is missing."""
-    return map(_stat, paths)
+    return map(stat_file, paths)
 
 
-def _stat(path: str) -> tuple[int, int] | None:
+def stat_file(path: str) -> tuple[int, int] | None:
+    """Return size and time of `path`; None if it is missing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -110,13 +110,13 @@ class Prefetcher:
         """Prefetch for the set that this folder stands for."""
         self._directory = directory
         self._executor = ThreadPoolExecutor(NUM_THREADS, "ahead")
-        self._waiting: list[Future[None]] = []
+        self.waiting: list[Future[None]] = []  # parts in the queue
 
     def request(self, parts: Iterable[Part]) -> None:
         """Replace the queue of parts to fetch, in order."""
-        for future in self._waiting:
+        for future in self.waiting:
             future.cancel()
-        self._waiting = [self._executor.submit(_fetch, self._directory, part) for part in parts]
+        self.waiting = [self._executor.submit(_fetch, self._directory, part) for part in parts]
 
     def close(self) -> None:
         """End the threads after their current files."""

@@ -113,7 +113,7 @@ def names_in(url: str) -> list[str] | None:
 
     None for HTTP, which has no lists.
     """
-    return _repeat(url, _s3().names) if _is_s3(url) else None
+    return _repeat(url, s3_client().names) if _is_s3(url) else None
 
 
 class RemoteFile(io.RawIOBase):
@@ -178,24 +178,24 @@ def _is_s3(url: str) -> bool:
 
 
 @functools.cache
-def _s3() -> S3:
-    """Return the client of this process."""
+def s3_client() -> S3:
+    """Return the S3 client of this process."""
     return S3()
 
 
-os.register_at_fork(after_in_child=_s3.cache_clear)  # connections are not for two
+os.register_at_fork(after_in_child=s3_client.cache_clear)  # connections are not for two
 
 
 def _head(url: str) -> Version:
     if _is_s3(url):
-        return _s3().head(url)
+        return s3_client().head(url)
     with _request(url, "HEAD") as response:
         return _version(url, response)
 
 
 def _get(url: str, begin: int, end: int | None) -> Response:
     if _is_s3(url):
-        return _s3().get(url, begin, end)
+        return s3_client().get(url, begin, end)
     body = _request(url, "GET", byte_range(begin, end))
     skipped = 0 if body.status == 206 else begin  # the server does not support ranges
     return Response(_version(url, body), _blocks(body, skipped, end if end is None else end - begin), body)

@@ -247,7 +247,7 @@ class Beam(AttentionSearch):
 
     def best(self, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> Attended:
         """The best sequence that ends, of at most as many tokens as there are rows."""
-        score = Scorer(Decoder(self.weights, rows_TC), self._ctc(rows_TC) if ctc_weight else None, ctc_weight)
+        score = Scorer(Decoder(self.weights, rows_TC), self.ctc_scorer(rows_TC) if ctc_weight else None, ctc_weight)
         gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # what a further word may bring; nothing else does
         beam = [Attended(None, END, self.tree.start)]
         best, found = -np.inf, beam[0]
@@ -279,7 +279,8 @@ class Beam(AttentionSearch):
                 grown.append(child)
         return grown
 
-    def _ctc(self, rows_TC: np.ndarray) -> PrefixScorer:
+    def ctc_scorer(self, rows_TC: np.ndarray) -> PrefixScorer:
+        """Make the scorer of CTC for the rows of an utterance."""
         logits_TV = rows_TC @ self.weights["ctc.output.weight"].T + self.weights["ctc.output.bias"]
         return PrefixScorer(log_softmax(logits_TV))
 

@@ -59,7 +59,7 @@ class View:
         self.message_type = message_type
         self.lock = threading.RLock()  # reentrant: a caller may hold it to note a change
         self.cut = 0  # the last one recorded
-        self._asked_at: int | None = None  # the last cut before the exchange under way began here
+        self.is_exchanging = False  # an exchange begun here is under way
         self._open: list[Recorded] = []  # recorded while it was under way
         self._spare_P: Tensor | None = None
 
@@ -78,7 +78,7 @@ class View:
         """Begin an exchange: round v into `message_P`; return the last cut, to send along."""
         with self.lock:
             self._read(message_P)
-            self._asked_at = self.cut
+            self.is_exchanging = True
             return self.cut
 
     def answer(self, message_P: Tensor, weight: float, cut: int) -> bool:
@@ -144,10 +144,10 @@ class View:
             recorded = Recorded(torch.empty_like(self.weights_P) if spare_P is None else spare_P)
             self._read(recorded.values_P)
             self.cut = cut
-            if self._asked_at is None:
-                recorded.settled.set()
-            else:
+            if self.is_exchanging:
                 self._open.append(recorded)
+            else:
+                recorded.settled.set()
             return recorded
 
     def give_back(self, values_P: Tensor) -> None:
@@ -173,7 +173,7 @@ class View:
         return num_pulls
 
     def _end(self) -> None:
-        self._asked_at = None
+        self.is_exchanging = False
         for recorded in self._open:
             recorded.settled.set()
         self._open.clear()

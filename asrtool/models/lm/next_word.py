@@ -71,15 +71,17 @@ class Softmax(NextWord):
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """Return ln p of every word after each position, (N, T, V)."""
-        return _logits(hidden_NTC, self.weight_VC, self.bias_V).log_softmax(dim=-1)
+        return compute_logits(hidden_NTC, self.weight_VC, self.bias_V).log_softmax(dim=-1)
 
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
         """Return the loss of each row, as NextWord.row_losses."""
-        return nn.functional.cross_entropy(_logits(rows_RC, self.weight_VC, self.bias_V), words_R, reduction="none")
+        return nn.functional.cross_entropy(
+            compute_logits(rows_RC, self.weight_VC, self.bias_V), words_R, reduction="none"
+        )
 
     def word_scores(self, rows_RC: Tensor, row_P: Tensor, word_P: Tensor) -> Tensor:
         """Return log probabilities, as NextWord.word_scores."""
-        sums_R = _log_sums(rows_RC, self.weight_VC, self.bias_V)
+        sums_R = log_sums(rows_RC, self.weight_VC, self.bias_V)
         return _logits_of(rows_RC[row_P], self.weight_VC[word_P], self.bias_V[word_P]) - sums_R[row_P]
 
 
@@ -108,20 +110,20 @@ class Adaptive(NextWord):
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """Return ln p of every word after each position, (N, T, V)."""
-        first = _logits(hidden_NTC, *self._first()).log_softmax(dim=-1)
+        first = compute_logits(hidden_NTC, *self._first()).log_softmax(dim=-1)
         parts = [first[..., : self.num_frequent]]
         for i, group in enumerate(self.groups):
-            within = _logits(hidden_NTC, self.weight_VC[group], self.bias_V[group]).log_softmax(dim=-1)
+            within = compute_logits(hidden_NTC, self.weight_VC[group], self.bias_V[group]).log_softmax(dim=-1)
             parts.append(first[..., self.num_frequent + i, None] + within)
         return torch.cat(parts, dim=-1)
 
     def row_losses(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
         """Return the loss of each row, as NextWord.row_losses."""
         first_R, group_R = self._find(words_R)
-        losses_R = nn.functional.cross_entropy(_logits(rows_RC, *self._first()), first_R, reduction="none")
+        losses_R = nn.functional.cross_entropy(compute_logits(rows_RC, *self._first()), first_R, reduction="none")
         for i, group in enumerate(self.groups):
             (in_K,) = torch.where(group_R == i)
-            logits_KW = _logits(rows_RC[in_K], self.weight_VC[group], self.bias_V[group])
+            logits_KW = compute_logits(rows_RC[in_K], self.weight_VC[group], self.bias_V[group])
             within_K = nn.functional.cross_entropy(logits_KW, words_R[in_K] - group.start, reduction="none")
             losses_R = losses_R.index_add(0, in_K, within_K)
         return losses_R
@@ -130,13 +132,13 @@ class Adaptive(NextWord):
         """Return log probabilities, as NextWord.word_scores."""
         weight_FC, bias_F = self._first()
         first_P, group_P = self._find(word_P)
-        sums_R = _log_sums(rows_RC, weight_FC, bias_F)
+        sums_R = log_sums(rows_RC, weight_FC, bias_F)
         scores_P = _logits_of(rows_RC[row_P], weight_FC[first_P], bias_F[first_P]) - sums_R[row_P]
         for i, group in enumerate(self.groups):
             (in_K,) = torch.where(group_P == i)
             needed, at_K = torch.unique(row_P[in_K], return_inverse=True)
             some_RC, words_K = rows_RC[needed], word_P[in_K]
-            sums_K = _log_sums(some_RC, self.weight_VC[group], self.bias_V[group])[at_K]
+            sums_K = log_sums(some_RC, self.weight_VC[group], self.bias_V[group])[at_K]
             scores_P[in_K] += _logits_of(some_RC[at_K], self.weight_VC[words_K], self.bias_V[words_K]) - sums_K
         return scores_P
 
@@ -153,7 +155,8 @@ class Adaptive(NextWord):
         return torch.where(group < 0, words, self.num_frequent + group), group
 
 
-def _logits(rows: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
+def compute_logits(rows: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
+    """Return the logits of all words of `weight_VC` after each row, float32."""
     return nn.functional.linear(rows, weight_VC, bias_V).float()
 
 
@@ -162,11 +165,11 @@ def _logits_of(rows_PC: Tensor, weight_PC: Tensor, bias_P: Tensor) -> Tensor:
     return (rows_PC * weight_PC).sum(dim=1).float() + bias_P
 
 
-def _log_sums(rows_RC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
+def log_sums(rows_RC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> Tensor:
     """Return ln of the sum of exp of each row's logits, (R,), in pieces."""
     words = list(zip(weight_VC.split(CHUNK_WORDS), bias_V.split(CHUNK_WORDS), strict=True))
     sums = []
     for chunk_RC in rows_RC.split(CHUNK_ROWS):
-        parts = [_logits(chunk_RC, *some).logsumexp(dim=1) for some in words]
+        parts = [compute_logits(chunk_RC, *some).logsumexp(dim=1) for some in words]
         sums.append(torch.stack(parts).logsumexp(dim=0))
     return torch.cat(sums)

@@ -43,10 +43,11 @@ class Stop:
     def __enter__(self) -> Stop:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # a shell makes background jobs ignore Ctrl-C
-                self._before[number] = signal.signal(number, self._receive)
+                self._before[number] = signal.signal(number, self.receive)
         return self
 
-    def _receive(self, number: int, _: FrameType | None) -> None:
+    def receive(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
         # Logs nothing: the signal may interrupt a log line, and its stream is not reentrant.
         if self._received is not None:
             if time.monotonic() - self._since >= REPEAT_S:

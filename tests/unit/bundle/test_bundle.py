@@ -18,7 +18,7 @@ from toy_work import make_work
 
 import asrtool
 from asrtool.bundle.archive import open_archive
-from asrtool.bundle.export import _fewer, export_bundle
+from asrtool.bundle.export import describe_with_methods, export_bundle
 from asrtool.bundle.info import describe_file
 from asrtool.bundle.trained import TrainedRecogniser, dev_errors, open_trained, part_of
 from asrtool.cli.main import cli
@@ -90,7 +90,7 @@ def test_fewer_methods_of_a_bundle_have_their_error_rates_and_no_others(bundle: 
     about = {**open_archive(bundle).about, "exported_by": "an older one", "methods": ["greedy", "beam", "graph"]}
     about["dev_wer_percent"] = {"greedy": 3.0, "beam": 2.0, "graph": 1.0}
     about["test_wer_percent"] = {"x": {"greedy": 6.0, "beam": 5.0}, "y": {"graph": 4.0}}
-    fewer = _fewer(about, ["greedy"])
+    fewer = describe_with_methods(about, ["greedy"])
     assert fewer["dev_wer_percent"] == {"greedy": 3.0}
     assert fewer["test_wer_percent"] == {"x": {"greedy": 6.0}}
     assert fewer["methods"] == ["greedy"]

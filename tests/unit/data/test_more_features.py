@@ -108,7 +108,7 @@ def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: P
 
 def test_when_audio_was_touched_leaves_no_trace(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training data are compared by content."""
-    monkeypatch.delattr(cache_key, "_stat")
+    monkeypatch.delattr(cache_key, "stat_file")
     write_pieces(work)
 
 

@@ -71,7 +71,7 @@ def test_parts_of_files_of_several_shards_are_fetched_and_read(
         found = open_features(Path(server.url), in_cache(tmp_path), ("train",)) / "train"
         with contextlib.closing(Prefetcher(found)) as prefetcher:
             prefetcher.request(parts_of_shards(found)(1))
-            wait(prefetcher._waiting)
+            wait(prefetcher.waiting)
         kept = {path.name for path in (found / FETCHED).iterdir() if "-" in path.name and not path.name.startswith(".")}
         assert {name.rpartition(".")[2] for name in kept} == {
             f"{span.begin}-{span.end}" for span in (places[1].cuts, places[1].data)
@@ -249,7 +249,7 @@ def test_a_server_that_is_down_and_one_that_refuses_are_one_line(
     with pytest.raises(Missing, match="no such file"):
         transfer.read(f"s3://{BUCKET}/key")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    transfer._s3.cache_clear()
+    transfer.s3_client.cache_clear()
     for url in ("http://127.0.0.1:9/x", f"s3://{BUCKET}/x"):
         with pytest.raises(AsrtoolError, match="see whether the server runs"):
             open_features(Path(url), remote)

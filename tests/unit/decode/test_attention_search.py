@@ -78,7 +78,7 @@ def best_of_all(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: 
             node = search.tree.add(node, token, weights)
         score = (1 - ctc_weight) * spoken(search, rows_TC, tokens)
         if ctc_weight:
-            score += ctc_weight * by_ctc(search._ctc(rows_TC), tokens)
+            score += ctc_weight * by_ctc(search.ctc_scorer(rows_TC), tokens)
         return score + float(node.lm) + float(search.tree.end(node.known, weights))
 
     lengths = range(len(rows_TC) + 1)
@@ -104,7 +104,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequence(
 
 def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
     """Of so many hypotheses of each length, kept by decoder, CTC and language model so far, the best that has ended."""
-    ctc, kept, ended = search._ctc(rows_TC), [Attended(None, END, search.tree.start)], {}
+    ctc, kept, ended = search.ctc_scorer(rows_TC), [Attended(None, END, search.tree.start)], {}
 
     def score(node: Any) -> float:
         tokens = node.tokens()

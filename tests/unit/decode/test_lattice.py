@@ -240,6 +240,6 @@ def test_a_full_disk_is_one_line(arrays: GraphArrays, monkeypatch: pytest.Monkey
     def write(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(graph_file, "_write_with_penalty", write)
+    monkeypatch.setattr(graph_file, "write_with_penalty", write)
     with pytest.raises(AsrtoolError, match=r"HLG\.fst: .* cannot be written, No space left.*TMPDIR="):
         load_fst(arrays, 0.5)

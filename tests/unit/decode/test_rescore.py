@@ -103,7 +103,7 @@ def test_lists_are_scored_side_by_side_as_one_by_one(lists: list[list[Candidate]
 def test_the_neural_language_model_is_applied_in_the_fastest_format_that_was_not_refused_in_training(
     trained: str, applied: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asrtool.models.precision._has_bf16", lambda device: True)
+    monkeypatch.setattr("asrtool.models.precision.has_bf16", lambda device: True)
     seen: list[torch.dtype] = []
 
     class Watched(HashLm):

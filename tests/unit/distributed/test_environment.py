@@ -8,11 +8,10 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 from learner_threads import at_once
-from torch.distributed import HashStore
+from torch.distributed import HashStore, PrefixStore
 
 from asrtool.distributed.launch import addresses, generation
 from asrtool.distributed.launch.addresses import (
@@ -254,23 +253,31 @@ def test_learners_that_start_in_any_order_find_one_token_and_each_restart_anothe
 
 
 class Killed(Exception):
-    """A learner was."""
+    """A learner was killed."""
 
 
-def polls_before_it_is_killed(num: int) -> Iterator[None]:
-    yield from [None] * num
-    raise Killed
+class MortalStore(PrefixStore):
+    """Store of a learner that is killed after `num_polls` polls of the number of learners; never if None."""
+
+    def __init__(self, store: HashStore, num_polls: int | None) -> None:
+        super().__init__("shared", store)
+        self.num_left = num_polls
+
+    def add(self, key: str, number: int) -> int:
+        if self.num_left is not None and number == 0:
+            if self.num_left == 0:
+                raise Killed
+            self.num_left -= 1
+        return super().add(key, number)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(seed: int, monkeypatch) -> None:
+def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(seed: int) -> None:
     """Each is killed after some polls, several times; who trains with one that is gone starts again, as by torchrun."""
     draw, lock, store = random.Random(seed), threading.Lock(), HashStore()
     kills = [[draw.randrange(6) for _ in range(draw.randrange(5))] for _ in range(SIZE)]
     joined: defaultdict[str, list[int]] = defaultdict(list)  # token -> ranks that took it, each life of them
     broken = set()
-    unpatched, polls = generation._polls, threading.local()
-    monkeypatch.setattr(generation, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
         """Return whether all learners of the generation joined; False if one is missing or gave up."""
@@ -290,12 +297,9 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_generation(s
 
     def lives(rank: int) -> str:
         for life in itertools.count():
-            own_kills = kills[rank]
-            polls.next = (
-                polls_before_it_is_killed(own_kills[life]) if life < len(own_kills) else unpatched(TIMEOUT_S, int)
-            )
+            own_store = MortalStore(store, kills[rank][life] if life < len(kills[rank]) else None)
             try:
-                token = join_generation(store, rank, SIZE, TIMEOUT_S)
+                token = join_generation(own_store, rank, SIZE, TIMEOUT_S)
             except Killed:
                 continue
             if trains(token, rank):

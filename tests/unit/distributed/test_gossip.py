@@ -115,7 +115,7 @@ def test_the_update_of_an_active_learner_waits_for_the_answer_however_late(pair:
     mean_P = (active.weights_P + passive.weights_P) / 2
     with passive.view.lock:  # keeps it from answering
         active.begin()
-        while active.view._asked_at is None:  # the thread has not begun it
+        while not active.view.is_exchanging:  # the thread has not begun it
             assert active.exchanger.thread.is_alive()
             time.sleep(0.001)
         active.weights_P += 10  # the step meanwhile

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
 
 import pytest
 from torch.distributed import HashStore
@@ -34,20 +34,48 @@ def short_beats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Beats(HashStore):
-    """The store of a learner with whom others beat along, as `count` has it: (rank, beat) -> beats by then."""
+    """Store of learner `own_rank`; `count` gives the beats of others: (rank, own beats) -> beats."""
 
-    def __init__(self, own: Heartbeat, count: Callable[[int, int], int]) -> None:
+    def __init__(self, own_rank: int, count: Callable[[int, int], int]) -> None:
         super().__init__()
-        self.own, self.count, self.num = own, count, 0
+        self.own_rank, self.count, self.num = own_rank, count, 0
+        self.ended, self.released = threading.Event(), threading.Event()
 
     def add(self, key: str, number: int) -> int:
         rank = int(key.removeprefix("beat"))
-        if rank != self.own.rank:
+        if rank != self.own_rank:
             return self.count(rank, self.num)
-        self.num += 1
         if self.num == NUM_BEATS:
-            self.own._end.set()
+            self.ended.set()
+            self.released.wait()
+        self.num += 1
         return self.num
+
+
+class Exits:
+    """Replacement of os._exit, which ends the thread that calls it."""
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+
+    def __call__(self, code: int) -> None:
+        self.called.set()
+        raise SystemExit(code)
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> Exits:
+    exits = Exits()
+    monkeypatch.setattr(os, "_exit", exits)
+    monkeypatch.setenv("MASTER_ADDR", "node7")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    return exits
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return why learners exited."""
+    texts = (record.getMessage() for record in caplog.records)
+    return [text.partition(" exits: ")[2] for text in texts if " exits: " in text]
 
 
 def beat(
@@ -56,16 +84,20 @@ def beat(
     count: Callable[[int, int], int],
     hosts: Mapping[int, str] | None = None,
     change: Callable[[HashStore], object] = lambda store: None,
-) -> list[str]:
-    """Why the learner gave up, if it did."""
-    why: list[str] = []
-    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
-    store = Beats(own, count)
+) -> None:
+    """Beat NUM_BEATS times, or until the learner exits."""
+    store = Beats(own.rank, count)
     for rank, host in (hosts or {}).items():
         store.set(host_key(rank), host)
     change(store)
-    own._beat(store)
-    return why
+    monkeypatch.setattr(heartbeat, "TCPStore", lambda *_, **__: store)
+    monkeypatch.setattr(heartbeat, "generation_store", lambda generation, store: store)
+    with own:
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "heartbeat")
+        while thread.is_alive() and not store.ended.is_set():
+            time.sleep(0.001)
+    store.released.set()
+    thread.join()
 
 
 @pytest.mark.parametrize(
@@ -77,10 +109,11 @@ def beat(
     ],
 )
 def test_without_survival_a_learner_that_stands_still_ends_all(
-    count: Callable[[int, int], int], is_lost: bool, monkeypatch
+    count: Callable[[int, int], int], is_lost: bool, monkeypatch, exits: Exits, caplog
 ) -> None:
-    why = beat(monkeypatch, Heartbeat(World(0, 2), 0.01), count, {1: "node7"})
-    assert why == [f"learner 1 on node7 {SILENT}"] * is_lost
+    beat(monkeypatch, Heartbeat(World(0, 2, local_size=2), 0.01), count, {1: "node7"})
+    assert reasons(caplog) == [f"learner 1 on node7 {SILENT}"] * is_lost
+    assert exits.called.is_set() == is_lost
 
 
 def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
@@ -90,23 +123,23 @@ def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
     assert len(answers) == NUM_WAITS
 
 
-@pytest.mark.parametrize(("local_size", "gives_up"), [(2, True), (4, False)])
+@pytest.mark.parametrize(("local_size", "does_exit"), [(2, True), (4, False)])
 def test_learners_of_several_machines_alone_exit_if_the_store_no_longer_answers(
-    local_size: int, gives_up: bool, monkeypatch
+    local_size: int, does_exit: bool, monkeypatch, exits: Exits, caplog
 ) -> None:
-    """On one machine they wait for a launcher that was suspended."""
-    monkeypatch.setenv("MASTER_ADDR", "node7")
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    answered, why = threading.Event(), SimpleQueue[str]()
-    monkeypatch.setattr(Heartbeat, "_run", lambda own: answered.wait())
-    monkeypatch.setattr(Heartbeat, "_give_up", lambda own, reason: why.put(reason))
+    """Learners of one machine wait for a launcher that was suspended."""
+    answered = threading.Event()
+
+    def connect(*_: object, **__: object) -> None:
+        answered.wait()
+        raise RuntimeError("the test has ended")
+
+    monkeypatch.setattr(heartbeat, "TCPStore", connect)
     with Heartbeat(World(2, 4, local_size=local_size), 0.01):
-        if gives_up:
-            assert why.get(timeout=60).startswith("the rendezvous store, node7:29500, has not answered for ")
-        else:
-            with pytest.raises(Empty):
-                why.get(timeout=0.3)
-        answered.set()
+        assert exits.called.wait(60 if does_exit else 0.3) == does_exit
+    answered.set()
+    expected = ["the rendezvous store, node7:29500, has not answered for 0.01 s"] * does_exit
+    assert reasons(caplog) == expected
 
 
 NODE_LOST = {2: KILLED, 3: "lost another learner of its node"}
@@ -142,16 +175,18 @@ def test_survivors_lose_those_that_stand_still(
     reported: set[int],
     monkeypatch,
     tmp_path,
+    exits: Exits,
 ) -> None:
-    """One of four learners, who beat until their `last`; supervisors have reported the `killed`."""
+    """Run one of four learners, which beat until `last`; supervisors have reported the `killed` ones."""
     for rank in killed:
         report_lost(tmp_path, rank, KILLED)
     members, num_changes = Members(4), []
     survival = Survival(tmp_path, lambda out, rank, why: LostLearner(rank, why, 0), node_size)
     lose = members.lose
     monkeypatch.setattr(members, "lose", lambda *args: num_changes.append(args) or lose(*args))
-    own = Heartbeat(World(own_rank, 4, members=members), 0.01, survival)
-    assert beat(monkeypatch, own, lambda rank, num: min(num, last.get(rank, num)), hosts) == []
+    own = Heartbeat(World(own_rank, 4, members=members, local_size=4), 0.01, survival)
+    beat(monkeypatch, own, lambda rank, num: min(num, last.get(rank, num)), hosts)
+    assert not exits.called.is_set()
     assert {rank: loss.why for rank, loss in members.losses.items()} == lost
     assert {rank for rank in range(4) if why_lost(tmp_path, rank)} == reported
     assert len(num_changes) == (bool(lost) if hosts or node_size > 1 else len(lost))
@@ -165,8 +200,10 @@ def test_survivors_lose_those_that_stand_still(
     ],
 )
 def test_a_learner_that_is_lost_and_one_at_the_end_exit(
-    change: Callable[[HashStore], object], why: str, monkeypatch, tmp_path
+    change: Callable[[HashStore], object], why: str, monkeypatch, tmp_path, exits: Exits, caplog
 ) -> None:
     survival = Survival(tmp_path, lambda out, rank, why: LostLearner(rank, why, 0))
-    own = Heartbeat(World(0, 2, members=Members(2)), 0.01, survival)
-    assert beat(monkeypatch, own, lambda rank, num: 0, {1: "node7"}, change) == [why]
+    own = Heartbeat(World(0, 2, members=Members(2), local_size=2), 0.01, survival)
+    beat(monkeypatch, own, lambda rank, num: 0, {1: "node7"}, change)
+    assert reasons(caplog) == [why]
+    assert exits.called.is_set()

@@ -171,7 +171,7 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     with views[1].lock:  # keeps it from answering, as if it were dead
         asked_in = exchangers[0].message
         assert exchangers[0].begin(1)
-        while views[0]._asked_at is None:  # the thread has not begun it
+        while not views[0].is_exchanging:  # the thread has not begun it
             assert exchangers[0].thread.is_alive()
             time.sleep(0.001)
         recorded = views[0].record(1)

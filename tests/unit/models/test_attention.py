@@ -122,15 +122,14 @@ def test_drawn_tokens_are_those_of_the_model() -> None:
     assert torch.stack(seen).flatten().tolist() == [END, 3, 1, 2, 1]
 
 
-def test_a_token_is_drawn_from_what_follows_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_drawn_from_what_follows_the_one_before() -> None:
     objective = objective_of(sampling=0.5)
-    given, drawn_from = [], []
-    step, draw = objective._step, objective._draw
-    monkeypatch.setattr(objective, "_step", lambda *parts: given.append(step(*parts)) or given[-1])
-    monkeypatch.setattr(objective, "_draw", lambda output_NO: drawn_from.append(output_NO) or draw(output_NO))
+    inputs: list[torch.Tensor] = []
+    objective.output.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     objective.loss(*batch_of(TEXTS, LENS))
+    *drawn_from, outputs_NUO = inputs  # the last ones are for the loss
     assert len(drawn_from) == 3
-    assert all(output_NO is found[0] for output_NO, found in zip(drawn_from, given, strict=False))
+    assert all(torch.equal(output_NO, outputs_NUO[:, u]) for u, output_NO in enumerate(drawn_from))
 
 
 def test_tokens_are_drawn_by_weights_that_autocast_keeps_with_their_gradients() -> None:
@@ -172,15 +171,16 @@ def test_values_of_tokens_and_behind_both_layers_are_dropped() -> None:
     assert sizes == [6, 6, 6 + 4] * 3
 
 
-def test_dropped_recurrent_weights_are_the_same_in_all_steps() -> None:
-    """With all of them dropped but what scaling leaves, outputs follow from the inputs of each step alone."""
+def test_dropped_recurrent_weights_are_the_same_in_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = objective_of(weight_drop=0.5)
-    drawn: list[torch.Tensor] = []
-    original = objective._dropped
-    objective._dropped = lambda weight: drawn.append(original(weight)) or drawn[-1]  # type: ignore[method-assign,func-returns-value]
+    used: list[torch.Tensor] = []
+    lstm_cell = torch.lstm_cell
+    monkeypatch.setattr(torch, "lstm_cell", lambda *args: used.append(args[3]) or lstm_cell(*args))
     objective.loss(*batch_of(TEXTS, LENS))
-    assert len(drawn) == 2  # of the two layers, once for all steps
-    assert all(0.2 < float((weight == 0).float().mean()) < 0.8 for weight in drawn)
+    assert len(used) > 4
+    for weights in (used[::2], used[1::2]):  # of the lower and the upper layer
+        assert all(weight is weights[0] for weight in weights)
+        assert 0.2 < float((weights[0] == 0).float().mean()) < 0.8
 
 
 @pytest.mark.parametrize(

@@ -180,14 +180,14 @@ def test_rare_words_are_looked_at_only_where_one_of_their_group_is_asked_for(
 ) -> None:
     output = make_model(output=ADAPTIVE).objective
     seen: list[tuple[int, int]] = []
-    log_sums = next_word._log_sums
+    log_sums = next_word.log_sums
 
     def watched(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         if len(rows):
             seen.append((len(rows), len(weight)))
         return log_sums(rows, weight, bias)
 
-    monkeypatch.setattr(next_word, "_log_sums", watched)
+    monkeypatch.setattr(next_word, "log_sums", watched)
     output.word_scores(torch.ones(3, 8), torch.tensor([1, 1]), torch.tensor(words))
     groups = {(1, 2): [(1, 2)], (1, 4): [(1, 1)], (2, 3): [(1, 2)]}[words[0], words[1]]
     assert seen == [(3, 4), *groups]  # two words and two groups for all three rows
@@ -208,13 +208,13 @@ def test_logits_of_few_words_are_held_at_once(model: NeuralLm, monkeypatch: pyte
     monkeypatch.setattr(next_word, "CHUNK_ROWS", 3)
     monkeypatch.setattr(next_word, "CHUNK_WORDS", 2)
     made: list[tuple[int, ...]] = []
-    logits = next_word._logits
+    logits = next_word.compute_logits
 
     def watched(*args: torch.Tensor) -> torch.Tensor:
         made.append(tuple(logits(*args).shape))
         return logits(*args)
 
-    monkeypatch.setattr(next_word, "_logits", watched)
+    monkeypatch.setattr(next_word, "compute_logits", watched)
     model.log_probs(SENTENCES)
     assert max(rows * words for rows, words in made) == 6
 

@@ -96,7 +96,7 @@ class FaultyStore:
             num, dies_at = next(self.num), self.dies_at
         assert num < MAX_REQUESTS, "all wait for one another"
         if num == self.stops_at:
-            self.stop._receive(signal.SIGTERM, None)
+            self.stop.receive(signal.SIGTERM, None)
         if dies_at < 0:
             dies_at = num if draws and next(self.num_tickets) == -dies_at else float("inf")
         found = act() if num < dies_at or (num == dies_at and (draws or num % 2)) else None

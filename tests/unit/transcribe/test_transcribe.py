@@ -82,7 +82,7 @@ def test_words_are_those_of_the_model_on_each_piece(work: Path, call: Path) -> N
         method = opened.decoder.searches.methods["greedy"]
         expected = []
         for piece, feats_TF in zip(pieces, feats, strict=True):
-            (scores_TV,) = opened._scores([(feats_TF - mean_F) / std_F])
+            (scores_TV,) = opened.compute_scores([(feats_TF - mean_F) / std_F])
             expected += [
                 (word.text, pytest.approx(word.begin_s + piece.begin_s, abs=1e-6))
                 for word in method.search(scores_TV, opened.parameters).words
@@ -196,12 +196,8 @@ def test_several_recordings_are_transcribed_together_as_each_alone(
     audio = [*paths[:4], call, *same_name, *paths[5:], call]
     with asrtool.load(work) as recogniser:
         batches = []
-        words = recogniser._recogniser.words
-        monkeypatch.setattr(
-            type(recogniser._recogniser),
-            "words",
-            lambda self, pieces, total_s: batches.append(total_s) or words(pieces, total_s),
-        )
+        words = Recogniser.words
+        monkeypatch.setattr(Recogniser, "words", lambda *given: batches.append(given[2]) or words(*given))
         together = list(recogniser.transcribe_all(iter(audio)))
         assert batches == [6 + 7 + 8 + 9, 30, 6 + 10 + 11, 12, 30]
         for each, found in zip(audio, together, strict=True):
@@ -255,7 +251,7 @@ def test_cuts_of_lhotse_get_what_is_said_in_them_and_when(work: Path, call: Path
 
 
 def test_the_model_alone_gives_what_the_recogniser_searches(work: Path, call: Path) -> None:
-    with asrtool.load(work) as recogniser:
+    with asrtool.load(work) as recogniser, open_trained(work) as trained:
         feats_TF = recogniser.features(call, 2)
         assert feats_TF.dtype == np.float32
         assert feats_TF.mean(axis=0) == pytest.approx(0, abs=1e-3)
@@ -263,7 +259,7 @@ def test_the_model_alone_gives_what_the_recogniser_searches(work: Path, call: Pa
             scores_1TV, lens = recogniser.model(torch.from_numpy(feats_TF)[None], torch.tensor([len(feats_TF)]))
         assert isinstance(recogniser.model, torch.nn.Module)
         assert scores_1TV.shape == (1, lens[0], recogniser.tokenizer.num_tokens)
-        (expected,) = recogniser._recogniser._scores([feats_TF])
+        (expected,) = open_recogniser(trained, num_jobs=1).compute_scores([feats_TF])
         assert np.allclose(scores_1TV[0], expected, atol=1e-5)
         assert recogniser.tokenizer.pieces[recogniser.tokenizer.encode("so")[0]].startswith("▁")
 
