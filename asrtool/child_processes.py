@@ -9,20 +9,20 @@ import sys
 from collections.abc import Callable
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # prctl(2)
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def fork_child() -> int:
     """Fork; returns 0 in the child, which ends with this process.
 
-    Here STOPS are blocked until `on_stop`.
+    Here STOP_SIGNALS are blocked until `on_stop`.
     """
     sys.stdout.flush()
     parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # here, until it is known what to do with the child
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # here, until it is known what to do with the child
     child = os.fork()
     if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         end_with(parent)
     return child
 
@@ -30,10 +30,10 @@ def fork_child() -> int:
 def on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
     """Set the handler of the signals that ask to stop, except ignored ones."""
     handler = (lambda number, _: act(number)) if callable(act) else act
-    for number in STOPS:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def ending_with_parent() -> Callable[[], None] | None:

@@ -29,7 +29,7 @@ FORMAT = 1
 TABLE = "bundle.json"
 MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles named without a path
 PIECE_BYTES = 1 << 20
-AGAIN = "export it again, or copy it again from where it is whole"
+HINT = "export it again, or copy it again from where it is whole"
 # What zipfile raises for changed bytes: an unknown version or compression, a password, sizes that do not fit
 BROKEN = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
@@ -80,9 +80,9 @@ class Archive:
             with archive.open(name) as source:
                 found = _copy(source, target)
         except BROKEN as error:
-            raise AsrtoolError(f"{self.path}: {name} cannot be read: {error}", AGAIN) from error
+            raise AsrtoolError(f"{self.path}: {name} cannot be read: {error}", HINT) from error
         if found != self.files[name]:
-            raise AsrtoolError(f"{self.path}: {name} is damaged: its checksum does not match", AGAIN)
+            raise AsrtoolError(f"{self.path}: {name} is damaged: its checksum does not match", HINT)
 
 
 def find_trained(path: Path) -> Path:
@@ -140,20 +140,20 @@ def open_archive(path: Path) -> Archive:
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "name a bundle of `asrtool export`") from error
     except BROKEN as error:
-        raise AsrtoolError(f"{path}: no bundle, or a damaged one: {error}", AGAIN) from error
+        raise AsrtoolError(f"{path}: no bundle, or a damaged one: {error}", HINT) from error
     found = table.get("format") if isinstance(table, dict) else None
     if not isinstance(found, int) or not 1 <= found <= FORMAT:
         newer = isinstance(found, int) and found > FORMAT
-        hint = "install a newer asrtool, or export it with this one" if newer else AGAIN
+        hint = "install a newer asrtool, or export it with this one" if newer else HINT
         raise AsrtoolError(f"{path}: bundle of format {found}, expected {FORMAT} at most", hint)
     digest = table.pop("digest", None)
     if digest != digest_of(table):
-        raise AsrtoolError(f"{path}: a damaged bundle: its digest does not match", AGAIN)
+        raise AsrtoolError(f"{path}: a damaged bundle: its digest does not match", HINT)
     try:
         files = {_safe(name): Member(**member) for name, member in table["files"].items()}
         return Archive(Path(path), table["about"], files, digest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise AsrtoolError(f"{path}: a damaged bundle: {error}", AGAIN) from error
+        raise AsrtoolError(f"{path}: a damaged bundle: {error}", HINT) from error
 
 
 def is_archive(path: Path) -> bool:

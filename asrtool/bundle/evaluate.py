@@ -22,7 +22,7 @@ from asrtool.score.result import Result
 from asrtool.settings.data import Data
 from asrtool.settings.toml_files import load_section
 
-SIGN = "decode/decode.json"  # a folder with this file may be overwritten
+DECODED = "decode/decode.json"  # a folder with this file may be overwritten
 
 
 def evaluate(
@@ -39,7 +39,7 @@ def evaluate(
     features = load_section("features", info["features"], str(trained.model))
     features = dataclasses.replace(features, resample=True)
     check_rejected_place(out)
-    with write_folder(out, SIGN) as folder:
+    with write_folder(out, DECODED) as folder:
         manifests = folder / "manifests" / name
         try:
             with logged_as(folder, str(out)):

@@ -14,9 +14,9 @@ from typing import Any
 from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
 from asrtool.bundle.info import card
 from asrtool.bundle.trained import (
+    CMVN_FILE,
     SAFE_MODEL,
     SETTINGS,
-    SUMS,
     TUNED,
     TUNING,
     TrainedRecogniser,
@@ -96,7 +96,7 @@ def _converted(trained: TrainedRecogniser, config: Config, folder: Path) -> dict
 
     These are weights, settings, and normalisation sums over all speakers.
     """
-    files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", SUMS: folder / CMVN}
+    files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", CMVN_FILE: folder / CMVN}
     write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
     files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
     write_everyone(folder, trained.sums)

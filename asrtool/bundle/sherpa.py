@@ -37,8 +37,8 @@ FRAME_SHIFT_MS, FRAME_LENGTH_MS = 10.0, 25.0  # of sherpa-onnx
 # Frames of two utterances: the graph is made with the first, and checked with the others
 MADE_WITH, CHECKED_WITH = (150, 120), (40, 61)
 TOLERANCE = 1e-3  # of scores, natural logarithms
-LEAST = -50.0  # scores below are the same
-LEAVE_OUT = "leave out --onnx"
+MIN_SCORE = -50.0  # scores below are the same
+HINT = "leave out --onnx"
 
 
 class Normalised(nn.Module):
@@ -152,7 +152,7 @@ def _check(trained: TrainedRecogniser, acoustic: AcousticModel, features: Featur
     }
     if found := [key for key, is_wrong in wrong.items() if is_wrong]:
         what = f"{trained.origin}: sherpa-onnx cannot recognise with {found[0]}"
-        raise AsrtoolError(what, f"{LEAVE_OUT}, or train with ctc or transducer on filterbanks of 10 and 25 ms")
+        raise AsrtoolError(what, f"{HINT}, or train with ctc or transducer on filterbanks of 10 and 25 ms")
 
 
 def _moments(x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ def _write_encoder(path: Path, whole: Normalised, about: Mapping[str, Any], orig
 
     Raises AsrtoolError if it cannot be written, or if its scores differ from torch's for another length.
     """
-    name, hint = f"{origin}: its encoder", f"{LEAVE_OUT}, or train another encoder, as lstm without projections"
+    name, hint = f"{origin}: its encoder", f"{HINT}, or train another encoder, as lstm without projections"
     if any(isinstance(layer, nn.LSTM) and layer.proj_size for layer in whole.modules()):
         raise AsrtoolError(f"{name} has LSTM layers with projections, which torch does not write as ONNX", hint)
     outputs = {"log_probs": {0: "N", 1: "R"}, "log_probs_lens": {0: "N"}}
@@ -255,7 +255,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
     if found.shape != expected.shape or list(found_lens) != list(lens):
         return f"{list(found_lens)} rows instead of {list(lens)}"
     is_row = np.arange(expected.shape[1])[None, :, None] < lens[:, None, None]
-    most = float(np.abs(np.where(is_row, np.maximum(found, LEAST) - np.maximum(expected, LEAST), 0)).max())
+    most = float(np.abs(np.where(is_row, np.maximum(found, MIN_SCORE) - np.maximum(expected, MIN_SCORE), 0)).max())
     return "" if most <= TOLERANCE else f"scores differ by {most:g}"
 
 

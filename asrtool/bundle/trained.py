@@ -24,7 +24,7 @@ SAFE_MODEL = f"average/model{SUFFIX}"
 TUNING = "tune/tuning.json"
 TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
-SUMS = f"features/train/{CMVN}"
+CMVN_FILE = f"features/train/{CMVN}"
 EXPECTED = f"name the --work of an `asrtool run` that has decoded, a bundle of `asrtool export`, or set {MODELS}"
 
 
@@ -49,7 +49,7 @@ class TrainedRecogniser:
     @property
     def sums(self) -> Path:
         """The folder with the normalisation of the training set."""
-        return (self.folder / SUMS).parent
+        return (self.folder / CMVN_FILE).parent
 
     @property
     def folders(self) -> Mapping[str, Path | None]:
@@ -109,7 +109,7 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
 
 
 def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
-    names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (SUMS,)]
+    names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (CMVN_FILE,)]
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)

@@ -19,7 +19,7 @@ from asrtool.cli.options import (
     settings_options,
     worker_options,
 )
-from asrtool.cli.prepare import Place
+from asrtool.cli.prepare import FolderOrAddress
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own
 from asrtool.log import logged_as
@@ -77,7 +77,7 @@ def features(manifests: Path, out: Path, config: Config) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("data", type=Place(path_type=Path, exists=True))
+@click.argument("data", type=FolderOrAddress(path_type=Path, exists=True))
 @click.argument("out", type=FOLDER, required=False)
 @allow_pipes_option
 @settings_options

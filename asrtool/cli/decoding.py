@@ -25,7 +25,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.config import Config
 from asrtool.settings.schema import SEARCHED
 
-COLUMN = 13  # characters
+COLUMN_WIDTH = 13  # characters
 ALIGNED_FORMS = ("ctm", "srt", "vtt", "textgrid", "json", "lhotse")
 FORMS = ("text", *ALIGNED_FORMS, "nemo")
 
@@ -54,7 +54,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
     from asrtool.decode.tune import tune_run
 
     features = open_features(features, config.remote)
-    click.echo(tune_run(model, features, out, folders, config).expandtabs(COLUMN), nl=False)
+    click.echo(tune_run(model, features, out, folders, config).expandtabs(COLUMN_WIDTH), nl=False)
 
 
 @click.command(cls=Command, groups={"What a model file needs": ("tuning", *SEARCHED)})

@@ -13,14 +13,14 @@ from asrtool.settings.config import Config
 from asrtool.url import as_url
 
 
-class Place(click.Path):
+class FolderOrAddress(click.Path):
     """An existing folder, or an address."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return Path(value) if as_url(value) else super().convert(value, param, ctx)
 
 
-PLACE = Place(path_type=Path, file_okay=False, exists=True)
+FOLDER_OR_ADDRESS = FolderOrAddress(path_type=Path, file_okay=False, exists=True)
 
 
 class Corpora(Group):
@@ -207,7 +207,7 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("directory", type=PLACE)
+@click.argument("directory", type=FOLDER_OR_ADDRESS)
 @click.argument("out", type=FOLDER)
 @settings_options
 def lhotse(directory: Path, out: Path, config: Config) -> None:
@@ -226,7 +226,7 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("directory", type=PLACE)
+@click.argument("directory", type=FOLDER_OR_ADDRESS)
 @click.argument("out", type=FOLDER)
 @settings_options
 def shar(directory: Path, out: Path, config: Config) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from asrtool.settings.data import Mix
 
-STREAM = 3  # of random numbers, apart from others that are drawn from the seed
+RNG_STREAM = 3  # of random numbers, apart from others that are drawn from the seed
 
 
 def fractions_of(mix: Mix, num_utterances: Mapping[str, int], num_frames: Mapping[str, int]) -> dict[str, float]:
@@ -67,7 +67,7 @@ class Walk:
 
     def _draw(self, number: int) -> np.ndarray:
         seed, corpus = self._key
-        random = np.random.default_rng((seed, number, corpus, STREAM))
+        random = np.random.default_rng((seed, number, corpus, RNG_STREAM))
         order = random.permutation(len(self._shards))
         return np.concatenate([shard[random.permutation(len(shard))] for shard in (self._shards[i] for i in order)])
 

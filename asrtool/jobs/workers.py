@@ -19,7 +19,7 @@ from asrtool.settings.launch import Slurm
 from asrtool.settings.schema import DASK
 
 POLL_S, LOOK_S = 0.5, 5.0
-MOST_LOST = 3  # jobs that end before they are workers
+MAX_LOST = 3  # jobs that end before they are workers
 LOCAL = "local"
 
 
@@ -86,7 +86,7 @@ def _wait_for_worker(cluster: Any, logs: Path) -> None:
             lost += [cluster.workers.pop(name).job_id for name in ended]
             why = f"job {lost[-1]} has ended, see {logs}"
             cluster.scale(len(cluster.worker_spec))
-        if len(lost) > MOST_LOST:
+        if len(lost) > MAX_LOST:
             what = f"jobs {', '.join(lost)} of Slurm ended before they were workers, see {logs}"
             raise AsrtoolError(what, "correct [launch.slurm], for example setup and memory_per_cpu")
         if why:

@@ -20,7 +20,7 @@ import sentencepiece
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import read_sentences, read_symbols, write_symbols
-from asrtool.settings.lang import LARGEST_CHOSEN
+from asrtool.settings.lang import MAX_CHOSEN_SIZE
 from asrtool.settings.lang import Tokenizer as TokenizerSettings
 
 NO_TOKEN = "<blk>"
@@ -174,7 +174,7 @@ def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
         reason = f"characters and tags need {num_required} and each of {len(different)} characters is a word"
         return num_required + len(different), reason
     more = min(len(spoken) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)
-    more = max(0, min(more, LARGEST_CHOSEN - num_required))
+    more = max(0, min(more, MAX_CHOSEN_SIZE - num_required))
     of_text = f"{len(spoken)} words, {len(different)} different, are enough for {more} more"
     return num_required + more, f"characters and tags need {num_required} and {of_text}"
 

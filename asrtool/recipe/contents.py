@@ -25,7 +25,7 @@ from asrtool.recipe.stage import lies_in
 CACHE = ".stages/contents.npy"
 ROW = [("key", "u8"), ("digest", "V32")]
 YOUNG_NS = 2 * 10**9  # a file this young may change again within one clock tick of its file system
-AT_ONCE = 1024  # files that are looked up at once
+LOOKUP_BATCH = 1024  # files that are looked up at once
 SILENT_S = 5.0  # of reading without progress
 NOTHING = "nothing"  # digest of a link to nowhere, and of a file that is gone or cannot be read
 
@@ -93,8 +93,8 @@ class Contents:
 
     def _look_up_or_read(self, files: list[str], new: dict[int, bytes]) -> Iterator[str]:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            for start in range(0, len(files), AT_ONCE):
-                found = [self._look_up(file) for file in files[start : start + AT_ONCE]]
+            for start in range(0, len(files), LOOKUP_BATCH):
+                found = [self._look_up(file) for file in files[start : start + LOOKUP_BATCH]]
                 reading = threads.map(_read, (unread for _, *unread in found if unread))
                 for digest, *unread in found:
                     if unread:
@@ -160,7 +160,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-@functools.lru_cache(AT_ONCE)
+@functools.lru_cache(LOOKUP_BATCH)
 def _real(folder: str) -> str:
     return os.path.realpath(folder)
 

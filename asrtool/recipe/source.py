@@ -2,8 +2,9 @@
 
 Found without running anything: imports are read from the syntax tree, starting at the function of the command and
 following this project's packages, imports inside functions included. Docstrings, comments and imports for type
-annotations do not count, so that correcting one does not make a training stale. Neither do the modules in FRAME: they
-decide how a command is called and reported, not what it writes, and the settings themselves are compared one by one.
+annotations do not count, so that correcting one does not make a training stale. Neither do the modules in
+NOT_IN_DIGESTS: they decide how a command is called and reported, not what it writes, and the settings themselves are
+compared one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from asrtool.settings.config import Config, chosen_components
 
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool",)
-FRAME = frozenset(
+NOT_IN_DIGESTS = frozenset(
     {f"asrtool.settings.{name}" for name in ("config", "toml_files", "values", "registry", "removed", "schema")}
     | {f"asrtool.settings.{name}" for name in ("data", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
@@ -55,7 +56,7 @@ def code_digests(entries: Iterable[str], modules: Iterable[str] = ()) -> dict[st
             continue
         seen.add(module)
         name = _file_name(module)
-        if module not in FRAME and name not in digests:
+        if module not in NOT_IN_DIGESTS and name not in digests:
             status = (ROOT / name).stat()
             digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported

@@ -35,9 +35,9 @@ QUIET_DB = -45.0
 SNR_DB = 10.0  # between loud and quiet windows, below which noise is as loud as many sounds of speech
 CLIPPED = 0.001  # fraction of the samples that can be heard as a crackle
 NARROW = 0.65  # of half the sampling rate: 8 kHz speech in a 16 kHz file has 0.5, and slightly more after a filter
-LEAST_S = 1.0  # shortest utterance with a meaningful rate of characters
-FEWEST = 20  # utterances needed for a usual rate
-DEVIATION, LEAST_DEVIATION = 4.0, np.log(1.6)  # from the usual rate: standard deviations, and a minimum
+MIN_S = 1.0  # shortest utterance with a meaningful rate of characters
+MIN_UTTERANCES = 20  # utterances needed for a usual rate
+DEVIATION, MIN_DEVIATION = 4.0, np.log(1.6)  # from the usual rate: standard deviations, and a minimum
 SHORT_S = 0.2
 
 
@@ -140,13 +140,13 @@ def _unusual_rates(measured: Sequence[Measures]) -> tuple[set[str], set[str]]:
     Logarithms of rates are compared with their median; their spread is taken from the middle half, which a few wrong
     texts do not change.
     """
-    long_enough = [each for each in measured if each.duration_s >= LEAST_S and each.characters]
-    if len(long_enough) < FEWEST:
+    long_enough = [each for each in measured if each.duration_s >= MIN_S and each.characters]
+    if len(long_enough) < MIN_UTTERANCES:
         return set(), set()
     rates_N = np.log([each.characters_a_s for each in long_enough])
     middle = np.median(rates_N)
     spread = 1.4826 * np.median(np.abs(rates_N - middle))  # the standard deviation of a normal distribution
-    limit = max(DEVIATION * spread, LEAST_DEVIATION)
+    limit = max(DEVIATION * spread, MIN_DEVIATION)
     return (
         {each.id for each, rate in zip(long_enough, rates_N, strict=True) if rate > middle + limit},
         {each.id for each, rate in zip(long_enough, rates_N, strict=True) if rate < middle - limit},

@@ -19,7 +19,7 @@ from asrtool.settings.toml_files import load_config
 
 RUN, SETTINGS = "config/run.json", "config/report.toml"
 PIECES = "pieces of long utterances"  # in the table of data
-AGAIN = "run stage score again with --force"
+HINT = "run stage score again with --force"
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def _read_score(work: Path, name: str, method: str) -> Result:
     path = existing(work / "score" / name / method / FILE, "score")
     segments = read_segments(path)
     if any(len(segment.alignment.pairs) < len(segment.alignment.outcomes) for segment in segments):
-        raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", AGAIN)
+        raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", HINT)
     if not segments:
-        raise AsrtoolError(f"{path}: no segments", AGAIN)
+        raise AsrtoolError(f"{path}: no segments", HINT)
     scored = read_json(path.parent / SCORE, "score").get("scored", BY_TIME)  # an earlier asrtool scored by time
     return Result(tuple(segments), scored=scored)
 

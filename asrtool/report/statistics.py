@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NUM_BINS = 30
-SHOWN = 0.99  # of the values; the last bin has the rest as well
+SHOWN_FRACTION = 0.99  # of the values; the last bin has the rest as well
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ def draw_histogram(figure: Figure, name: str, sets: Mapping[str, Statistics]) ->
 
 
 def bin_edges(values: Floats) -> Floats:
-    """Return equal bins for SHOWN of `values`, NUM_BINS or fewer.
+    """Return equal bins for SHOWN_FRACTION of `values`, NUM_BINS or fewer.
 
     Whole numbers get whole bins.
     """
     num = int(np.clip(len(values) ** 0.5, 5, NUM_BINS))
-    high = float(np.quantile(values, SHOWN))
+    high = float(np.quantile(values, SHOWN_FRACTION))
     low, high = float(min(values.min(), 0)), max(high, float(values.min()) or 1.0)
     if (values == np.round(values)).all():
         step = max(1, round((high - low) / num))

@@ -26,7 +26,7 @@ MAX_DRAWS = 1 << 20  # held at a time
 CONFIDENCE = 0.95
 SEED = 1
 FEW_STRETCHES = 50  # of fewer, the mean of MAPSSWE is not near enough to normal for a p-value
-SMALLEST_P = 0.001  # smaller p-values are printed as "< 0.001"
+MIN_P = 0.001  # smaller p-values are printed as "< 0.001"
 NUM_GOOD = 2  # words in a row that are correct in both scores end a stretch of errors of MAPSSWE
 
 
@@ -105,7 +105,7 @@ class Mapsswe(NamedTuple):
         """The p-value as it can be trusted; a dash for few stretches."""
         if self.num_stretches < FEW_STRETCHES:
             return "-"
-        return f"< {SMALLEST_P:g}" if self.p_value < SMALLEST_P else f"{self.p_value:.2g}"
+        return f"< {MIN_P:g}" if self.p_value < MIN_P else f"{self.p_value:.2g}"
 
 
 def mapsswe(pairs: Iterable[tuple[str, str]]) -> Mapsswe:

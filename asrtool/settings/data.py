@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asrtool.settings.config import Config
 
 RATES_HZ = (4000, 192_000)  # lowest and highest that features are computed at
-SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
+MIN_SPEED, MAX_SPEED = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
 
 
@@ -195,7 +195,7 @@ class Features:
         if (self.speeds and 1.0 not in self.speeds) or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
         for speed in self.speeds:
-            between("features.speeds", speed, SLOWEST, FASTEST)
+            between("features.speeds", speed, MIN_SPEED, MAX_SPEED)
         at_least(1, "features", self, "shard_cuts")
         at_least(0, "features", self, "num_jobs")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Least and greatest. Posteriors are divided by the language-model weight, which must leave them their accuracy.
 BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0.001, 1000), (0, 100), (-20, 20)
 CTC_WEIGHTS = (0, 1)
-MOST_ACTIVE = 2**31 - 1  # largest int32, the type of both back ends
+MAX_ACTIVE = 2**31 - 1  # largest int32, the type of both back ends
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ class Graph:
         if not self.beams or min(self.beams) <= 0:
             raise ValueError(f"decode.graph.beams is {self.beams}, expected positive numbers, one or several")
         at_least(1, "decode.graph", self, "max_active")
-        if self.max_active > MOST_ACTIVE:
-            raise ValueError(f"decode.graph.max_active is {self.max_active}, expected {MOST_ACTIVE} or less")
+        if self.max_active > MAX_ACTIVE:
+            raise ValueError(f"decode.graph.max_active is {self.max_active}, expected {MAX_ACTIVE} or less")
 
 
 @dataclass(frozen=True)

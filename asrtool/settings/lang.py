@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asrtool.settings.config import Config
 
 NOT_IN_WORDS = "(){}[]<>/\\;@*\u2581"  # what stm, ctm and SentencePiece read as something else than a part of a word
-LARGEST_CHOSEN = 500  # tokens, where tokenizer.vocab_size is 0
+MAX_CHOSEN_SIZE = 500  # tokens, where tokenizer.vocab_size is 0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from asrtool.settings.config import Config
 from asrtool.settings.schema import Choice
 
 LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # (hours, layers): as many layers below so many hours
-MOST_LAYERS = 6
+MAX_LAYERS = 6
 STEPS_AN_EPOCH = 120  # if the resulting batch is within BATCH_S
 BATCH_S = (20.0, 200.0)  # seconds of speech
 STEPS = 2000  # of a training, if the resulting number of epochs is within EPOCHS
@@ -46,7 +46,7 @@ def fit(config: Config, total_s: float, longest_s: float = 0.0) -> tuple[Config,
     hours, encoder, train, lines = total_s / 3600, config.model.encoder, config.train, list[str]()
     of_hours = f"for {hours:.3g} h to train on, all speeds together"
     if getattr(encoder.settings, "num_layers", 1) == 0:
-        num_layers = next((layers for below, layers in LAYERS if hours < below), MOST_LAYERS)
+        num_layers = next((layers for below, layers in LAYERS if hours < below), MAX_LAYERS)
         encoder = dataclasses.replace(encoder, settings=dataclasses.replace(encoder.settings, num_layers=num_layers))
         lines.append(f"model.{encoder.table}.num_layers is 0: {num_layers} layers, {of_hours}")
     if not train.batch_s:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asrtool.train.checkpoints.checkpoint import State
 
 MODEL = "model.pt"
-MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
+MAX_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 
 
 def start_neural_lm(
@@ -74,8 +74,8 @@ def write_best(out: Path, state: State) -> dict[str, Any]:
 
     best = best_first(state.saved)[0]
     assert best.dev_loss is not None
-    if not best.dev_loss < MOST_NATS:
-        found = f"{out}: {best.dev_loss:g} nats a word on dev, expected less than {MOST_NATS:.0f}"
+    if not best.dev_loss < MAX_NATS:
+        found = f"{out}: {best.dev_loss:g} nats a word on dev, expected less than {MAX_NATS:.0f}"
         raise AsrtoolError(found, "lower nnlm.peak_lr")
     content, _ = load_checkpoint(checkpoint_path(out / "checkpoints", best.step))
     save_neural_lm(out / MODEL, content["info"], final_weights(content))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
-LARGEST_HEADER = 4096  # bytes of a file without audio, at most
+MAX_HEADER_BYTES = 4096  # bytes of a file without audio, at most
 LOUDEST = 1e6  # samples that are larger, where full scale is 1, are no sound
 START_BYTES = 12  # of a pipe, which show whether it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
@@ -240,7 +240,7 @@ def _known(path: Path) -> soundfile.SoundFile | None:
 
 
 def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
-    if not file.frames and source.path.stat().st_size > LARGEST_HEADER:
+    if not file.frames and source.path.stat().st_size > MAX_HEADER_BYTES:
         logging.warning(
             "%s: its header declares no audio, but %d bytes follow it, as after a recorder died: sox"
             " --ignore-length IN OUT makes a whole file of it", source.title, source.path.stat().st_size,

@@ -23,9 +23,9 @@ from asrtool.transcribe.audio import Sound
 
 EACH, MIX = "each", "mix"  # values of --channels
 FRAME_S = 0.01
-LONGEST_S = 20.0  # of a piece
+MAX_SEGMENT_S = 20.0  # of a piece
 MARGIN_DB = 8.0
-LEAST_DB, LOUD_DB = -70.0, -45.0  # of full scale: always silence below the first, always speech above the second
+SILENCE_DB, LOUD_DB = -70.0, -45.0  # of full scale: always silence below the first, always speech above the second
 FLOOR_S = 30.0
 CHUNK_S = 0.25  # steps of the noise floor
 PAUSE_S = 0.8
@@ -85,7 +85,7 @@ class Segmenter:
         if not len(levels):
             return
         self._lows.append(float(levels.mean()))
-        floor = min(max(min(self._lows) + MARGIN_DB, LEAST_DB), LOUD_DB)
+        floor = min(max(min(self._lows) + MARGIN_DB, SILENCE_DB), LOUD_DB)
         start = self._first + len(self._levels)
         self._samples = np.concatenate([self._samples, samples_S])
         self._levels = np.concatenate([self._levels, levels])
@@ -188,7 +188,7 @@ class RecordingReader:
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces of all channels in order of their ends."""
         extractor: FeatureType = self.features.type.load()(self.features)
-        segmenters = [Segmenter(self.sound.sampling_rate_hz, LONGEST_S) for _ in self.channels or (0,)]
+        segmenters = [Segmenter(self.sound.sampling_rate_hz, MAX_SEGMENT_S) for _ in self.channels or (0,)]
         for block_CS in self.sound.blocks:
             self.audio_s += block_CS.shape[1] / self.sound.sampling_rate_hz
             rows = block_CS[list(self.channels)] if self.channels else block_CS.mean(axis=0, keepdims=True)

@@ -24,7 +24,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound
 from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
 from asrtool.transcribe.recogniser import Recogniser, SpeakerNormaliser
-from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Piece, Segment, Segmenter, choose_channels
+from asrtool.transcribe.segments import CHUNK_S, MAX_SEGMENT_S, Piece, Segment, Segmenter, choose_channels
 
 EDGE_S = 0.05  # the last frames so close to the end need samples that have not arrived
 
@@ -63,7 +63,7 @@ class Stream:
             )
         recogniser.acoustic.model.check_streams()
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
-        self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
+        self._segmenter = Segmenter(sampling_rate_hz, MAX_SEGMENT_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
         self._normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.sums, cmvn))
         self._model = recogniser.acoustic.model.cpu().eval()

@@ -41,7 +41,7 @@ COLUMNS = {
     "offset": ("offset", "start"),
     "duration": ("duration",),
 }  # fmt: skip
-KNOWN = {name for names in COLUMNS.values() for name in names}
+COLUMN_NAMES = {name for names in COLUMNS.values() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _is_pair(fields: Sequence[str]) -> bool:
 
 
 def _num_known(heading: str, delimiter: str) -> int:
-    return len(KNOWN & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
+    return len(COLUMN_NAMES & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
 
 
 def row_of(where: str, entry: Mapping[str, Any]) -> Row:

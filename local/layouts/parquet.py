@@ -17,7 +17,7 @@ import soundfile
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, mark_files, not_own, write_beside
-from asrtool.local.layouts.manifest import COLUMNS, KNOWN, Row, row_of, write_rows
+from asrtool.local.layouts.manifest import COLUMN_NAMES, COLUMNS, Row, row_of, write_rows
 from asrtool.local.releases.releases import IN_COLUMNS, find_files
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
@@ -93,14 +93,14 @@ def _entries(path: Path) -> Iterator[Entry]:
         with contextlib.ExitStack() as stack:
             if path.suffix.lower() == ".parquet":
                 file = stack.enter_context(pyarrow.parquet.ParquetFile(path))
-                columns = [name for name in file.schema_arrow.names if name.lower() in KNOWN]
+                columns = [name for name in file.schema_arrow.names if name.lower() in COLUMN_NAMES]
                 batches = file.iter_batches(BATCH_ROWS, columns=columns)
             else:
                 batches = _arrow_batches(pyarrow, stack.enter_context(pyarrow.memory_map(str(path))))
             for batch in batches:
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     for entry in batch.slice(start, BATCH_ROWS).to_pylist():
-                        yield {key.lower(): value for key, value in entry.items() if key.lower() in KNOWN}
+                        yield {key.lower(): value for key, value in entry.items() if key.lower() in COLUMN_NAMES}
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).split("\n")[0]
         raise AsrtoolError(f"{path}: cannot be read as {path.suffix[1:]}: {reason}", "fetch it again") from error

@@ -27,17 +27,17 @@ from asrtool.settings.data import Data, Features
 
 SAME_TEXT = "same_text.tsv"
 TEXT_HEADING = "id\tset\ttext\ttimes in train\n"
-LEAST_WORDS = 8  # shorter utterances occur in any conversation
+MIN_WORDS = 8  # shorter utterances occur in any conversation
 
 
 def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None:
     """Write `manifests`/same_text.tsv: long scored utterances said in training.
 
-    Only utterances of LEAST_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing
+    Only utterances of MIN_WORDS count. The log counts them; nothing is left out. Raises AsrtoolError for a missing
     or corrupt manifest.
     """
     texts = [(name, id_, text) for name in scored for id_, text in _texts(manifests / name)]
-    long = [item for item in texts if len(item[2].split()) >= LEAST_WORDS]
+    long = [item for item in texts if len(item[2].split()) >= MIN_WORDS]
     times = dict.fromkeys((text for _, _, text in long), 0)
     for _, text in _texts(manifests / train):
         if text in times:
@@ -49,7 +49,7 @@ def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None
     for name, num in Counter(name for name, _, _ in found).items():
         logging.warning(
             "%d of %d utterances of %s with %d words or more are said in training, too: %s",
-            num, num_long[name], name, LEAST_WORDS, manifests / SAME_TEXT,
+            num, num_long[name], name, MIN_WORDS, manifests / SAME_TEXT,
         )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from asrtool.local.sets.split_part import Decision, Part, decide, unfit, with_co
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
-LARGEST_DEV_FRACTION = 0.1  # of the speech, limits data.dev_minutes
+MAX_DEV_FRACTION = 0.1  # of the speech, limits data.dev_minutes
 
 
 class Dev(NamedTuple):
@@ -85,9 +85,9 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
     """
     speech_s = {part.name: sum(part.rows["duration_s"][part.is_fit].tolist()) for part in parts}
     fraction = target_s / max(sum(speech_s.values()), 1.0)
-    if fraction > LARGEST_DEV_FRACTION:
-        what = f"data.dev_minutes is {target_s / 60:g}, more than {LARGEST_DEV_FRACTION:.0%} of the training speech"
-        fraction = LARGEST_DEV_FRACTION
+    if fraction > MAX_DEV_FRACTION:
+        what = f"data.dev_minutes is {target_s / 60:g}, more than {MAX_DEV_FRACTION:.0%} of the training speech"
+        fraction = MAX_DEV_FRACTION
         logging.warning("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
     for part in parts:
         sizes = part.speech_s(part.is_fit), part.num_utterances(part.is_fit)

@@ -33,7 +33,7 @@ DOCTORATE = (r"^ph\._?d\.?('?s)?$", r"p._h._d.\1")
 # Dates and the like, 24/7 and 9/11, with a number of two digits; 1/2 would be a fraction.
 DATE = (r"(?<![\w\[/])(?=\d?\d/\d\d|\d\d/)(\d\d?)/(\d\d?)(?![\w\]/])", r"\1-\2")
 
-MAX_KNOWN = 2**17  # words whose normalised form is kept: most of a text are among its first few thousand
+MAX_CACHED_WORDS = 2**17  # words whose normalised form is kept: most of a text are among its first few thousand
 
 # Sounds that NIST's mapping file joins to %HESITATION.
 HESITATIONS = frozenset(("ach", "ah", "eee", "eh", "er", "ew", "ha", "hee", "hm", "huh", "mm", "oof", "uh", "um"))
@@ -117,7 +117,7 @@ def split_acronym(word: str) -> list[str]:
     return [part for part in parts if part]
 
 
-@functools.lru_cache(MAX_KNOWN)
+@functools.lru_cache(MAX_CACHED_WORDS)
 def _normalise_word(word: str, rules: Rules) -> list[str]:
     for pattern, replacement in rules.word:
         word = re.sub(pattern, replacement, word)
@@ -211,7 +211,7 @@ def read_mark(word: str) -> list[str] | None:
     return None if known is None else known.split()
 
 
-@functools.lru_cache(MAX_KNOWN)
+@functools.lru_cache(MAX_CACHED_WORDS)
 def _without_symbols(word: str) -> tuple[str, ...]:
     mark = read_mark(word)
     if mark is not None:

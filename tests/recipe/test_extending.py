@@ -14,7 +14,7 @@ from warm import run_asrtool
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "recipes" / "swbd" / "conf" / "ci.toml"
-MOST_LINES = 40
+MAX_LINES = 40
 PAGES = [ROOT / "docs" / "guide" / "extending.md", *sorted((ROOT / "docs" / "how-to").glob("new-*.md"))]
 EXAMPLES = dict(
     example
@@ -64,7 +64,7 @@ def dev_losses(lines: list[dict[str, object]]) -> list[float]:
 def test_no_example_is_long() -> None:
     assert len(EXAMPLES) == 10
     for name, text in EXAMPLES.items():
-        assert text.count("\n") <= MOST_LINES, name
+        assert text.count("\n") <= MAX_LINES, name
 
 
 @pytest.mark.parametrize(

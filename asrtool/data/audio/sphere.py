@@ -21,7 +21,7 @@ CODINGS = ("pcm", "ulaw", "mu-law", "mulaw", "alaw")
 SHORTEN = "embedded-shorten-v2.00"
 # Files are padded to whole blocks on some discs, so a little more than the header declares is no fault.
 PADDING_BYTES = 1024
-FRESH_COPY = "fetch the file again from the release"
+HINT = "fetch the file again from the release"
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def check_sphere(path: Path) -> SphereHeader:
     if found_bytes < header.data_bytes:
         raise AsrtoolError(
             f"{path}: truncated, the header declares {header.data_bytes} bytes of samples, {found_bytes} are there",
-            FRESH_COPY,
+            HINT,
         )
     if found_bytes > header.data_bytes + PADDING_BYTES:
         raise AsrtoolError(
             f"{path}: longer than its header says, {header.data_bytes} bytes of samples, {found_bytes} are there",
-            FRESH_COPY,
+            HINT,
         )
     return header
 
@@ -101,7 +101,7 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
         raise AsrtoolError(
             f"{path}: truncated, the header declares {header.num_samples} samples of"
             f" {count_channels(header.num_channels)}, {samples.shape[0]} of {samples.shape[1]} are there",
-            FRESH_COPY,
+            HINT,
         )
     return samples, rate
 
@@ -113,14 +113,14 @@ def _decode_shorten(path: Path) -> bytes:
         done = subprocess.run([sph2pipe, "-f", "wav", "-p", str(path)], capture_output=True, check=False)
         if done.returncode:
             message = " ".join(done.stderr.decode(errors="replace").split())
-            raise AsrtoolError(f"{path}: cannot be decoded: sph2pipe: {message}", FRESH_COPY)
+            raise AsrtoolError(f"{path}: cannot be decoded: sph2pipe: {message}", HINT)
         return done.stdout
     import desphere
 
     try:
         return desphere.transcode_bytes(path.read_bytes())
     except desphere.DesphereError as error:
-        raise AsrtoolError(f"{path}: cannot be decoded: {error}", FRESH_COPY) from error
+        raise AsrtoolError(f"{path}: cannot be decoded: {error}", HINT) from error
 
 
 def _read_fields(path: Path) -> tuple[dict[str, str], int]:
@@ -130,13 +130,13 @@ def _read_fields(path: Path) -> tuple[dict[str, str], int]:
             start = file.read(16)
             size = start[8:16].strip()
             if not start.startswith(b"NIST_1A\n") or not size.isdigit() or int(size) < len(start):
-                raise AsrtoolError(f"{path}: no SPHERE header, expected NIST_1A at the start", FRESH_COPY)
+                raise AsrtoolError(f"{path}: no SPHERE header, expected NIST_1A at the start", HINT)
             text = (start + file.read(int(size) - len(start))).decode("ascii", errors="replace")
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read: {error.strerror}", "check the path and its permissions") from error
     body, end, _ = text.partition("\nend_head")
     if not end:
-        raise AsrtoolError(f"{path}: truncated in its header, expected end_head", FRESH_COPY)
+        raise AsrtoolError(f"{path}: truncated in its header, expected end_head", HINT)
     lines = (line.split(None, 2) for line in body.split("\n")[2:])
     return {parts[0]: parts[2].strip() for parts in lines if len(parts) == 3}, int(size)
 
@@ -145,7 +145,7 @@ def _positive(path: Path, fields: dict[str, str], name: str) -> int:
     value = fields.get(name, "")
     if not value.isdigit() or int(value) < 1:
         found = f"is {value!r}" if value else "is missing"
-        raise AsrtoolError(f"{path}: {name} in the header {found}, expected a whole number above 0", FRESH_COPY)
+        raise AsrtoolError(f"{path}: {name} in the header {found}, expected a whole number above 0", HINT)
     return int(value)
 
 

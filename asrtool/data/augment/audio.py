@@ -26,7 +26,7 @@ from asrtool.settings.data import Augment, Features
 
 WINDOW_S = 0.03
 SHIFT_S = 0.008  # either way: together more than a period of a low voice
-STREAM = 1  # of random numbers, apart from others that are drawn from seed and epoch
+RNG_STREAM = 1  # of random numbers, apart from others that are drawn from seed and epoch
 
 
 def change_tempo(samples_S: np.ndarray, num_samples: int, rate_hz: int) -> np.ndarray:
@@ -184,7 +184,7 @@ class AugmentedReader:
         num_samples = len(samples_S)
         if copy.num_frames != utterance.num_frames:
             num_samples = max(1, round(num_samples * copy.num_frames / utterance.num_frames))
-        random = np.random.default_rng((self._seed, copy.epoch, copy.position, STREAM))
+        random = np.random.default_rng((self._seed, copy.epoch, copy.position, RNG_STREAM))
         with one_thread():
             changed_S = self._augmentation.change(samples_S, num_samples, random)
             if changed_S is samples_S:

@@ -23,13 +23,13 @@ RATE_HZ = 8000  # of samples, or a multiple of it; only the telephone band is us
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
-FLOOR = 9.0  # peaks lie at most so far below the highest of the utterance, in nats of power
-REACH = 5  # frames and bins to both sides that a peak is higher than
+PEAK_FLOOR = 9.0  # peaks lie at most so far below the highest of the utterance, in nats of power
+PEAK_RADIUS = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
 NEAREST_S, FARTHEST_S = 0.08, 1.2  # of the other two peaks of a triplet from its first one
-FAN = 3  # peaks after the first one that are paired: the highest, which survive codecs
-AHEAD = 64  # peaks after the first one that are candidates
+FAN_OUT = 3  # peaks after the first one that are paired: the highest, which survive codecs
+NUM_FOLLOWING = 64  # peaks after the first one that are candidates
 
 # Cells of features that do not depend on speed: the logarithms of both ratios of frequencies, the ratio
 # of times, the logarithm of the cycles of the first peak's frequency from it to the last one.
@@ -38,7 +38,7 @@ STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # for twice 8, 5 and 7 bits: values in
 LOWEST = (-128, -128, -1, 0)  # value of the first cell of each
 PITCH_STEPS, PITCH_BITS = 128, 10  # an octave of the first peak's frequency, which is within a cell the order
 LOWEST_PITCH = 7.0  # octaves: 128 Hz
-LARGEST_CHANGE = 0.17  # octaves of frequency between matches: a factor of 1.125
+MAX_PITCH_CHANGE = 0.17  # octaves of frequency between matches: a factor of 1.125
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
     if len(power_TF) < 3:
         return np.zeros((3, 0), dtype=np.float32)
     inner_TF = power_TF[1:-1, 1:-1]  # a peak has neighbours
-    is_peak_TF = inner_TF == maximum_filter(power_TF, 2 * REACH + 1, mode="constant")[1:-1, 1:-1]
-    is_peak_TF &= inner_TF > power_TF.max() * np.float32(np.exp(-FLOOR))
+    is_peak_TF = inner_TF == maximum_filter(power_TF, 2 * PEAK_RADIUS + 1, mode="constant")[1:-1, 1:-1]
+    is_peak_TF &= inner_TF > power_TF.max() * np.float32(np.exp(-PEAK_FLOOR))
     t_P, f_P = (places + 1 for places in np.nonzero(is_peak_TF))
     strongest = np.argsort(-power_TF[t_P, f_P], kind="stable")[: int(PEAKS_PER_S * len(samples_S) / rate_hz) + 1]
     t_P, f_P = t_P[strongest], f_P[strongest]
@@ -153,21 +153,21 @@ def _measured(peaks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.n
 def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndarray) -> np.ndarray:
     """Return positions of the peaks of triplets (H, 3).
 
-    Each peak is joined with two of the FAN highest after it in its utterance.
+    Each peak is joined with two of the FAN_OUT highest after it in its utterance.
     """
     num = len(seconds_P)
     line_P = seconds_P + owners_P * 2.0**20  # of all utterances in a row, far apart
-    behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(AHEAD)
+    behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(NUM_FOLLOWING)
     clipped_PK = np.minimum(behind_PK, max(0, num - 1))
     near_PK = (behind_PK < num) & (line_P[clipped_PK] - line_P[:, None] < FARTHEST_S)
     levels_PK = np.where(near_PK, levels_P[clipped_PK], -np.inf)
-    chosen_PN = np.argpartition(-levels_PK, FAN - 1, axis=1)[:, :FAN]
+    chosen_PN = np.argpartition(-levels_PK, FAN_OUT - 1, axis=1)[:, :FAN_OUT]
     there_PN = np.take_along_axis(near_PK, chosen_PN, axis=1)
     chosen_PN = np.sort(np.where(there_PN, np.take_along_axis(behind_PK, chosen_PN, axis=1), num), axis=1)
     triplets_H3 = np.concatenate(
         [
             np.stack([np.arange(num), chosen_PN[:, a], chosen_PN[:, b]], axis=1)
-            for a, b in itertools.combinations(range(FAN), 2)
+            for a, b in itertools.combinations(range(FAN_OUT), 2)
         ]
     )
     return triplets_H3[triplets_H3[:, 2] < num]
@@ -182,8 +182,8 @@ def _keys(values_H4: np.ndarray, pitches_H: np.ndarray) -> np.ndarray:
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
 SCALES, OFFSETS = 2**4, 2**15  # more than there are cells of a scale, and of an offset: hours
 MIN_VOTES, CANDIDATES = 8, 4
-MOST_FOUND = 2**12  # matches of one query; more, as of a tone, are no evidence
-UTTERANCES = 2**32  # more than there are
+MAX_MATCHES = 2**12  # matches of one query; more, as of a tone, are no evidence
+MAX_UTTERANCES = 2**32  # more than there are
 COUNTERS = 2**21  # shared by pairs of utterances, to drop pairs early that cannot reach MIN_VOTES
 COLUMNS = tuple(field.name for field in fields(Triplets))  # a file each
 
@@ -221,7 +221,7 @@ def find_alignments(index: Triplets, queries: Triplets, first: int) -> list[tupl
     likely = np.flatnonzero(earlier & frequent[shared_M])
     asked_M, found_M = asked_M[likely], found_M[likely]
     pitch_M = (index.keys_H[found_M] - queries.keys_H[asked_M]) / PITCH_STEPS
-    pairs_M = askers_M[likely] * UTTERANCES + others_M[likely]
+    pairs_M = askers_M[likely] * MAX_UTTERANCES + others_M[likely]
     boxes_5B = vote(pairs_M, -pitch_M, queries.times_H[asked_M], index.times_H[found_M])
     return [(asker + first, alignment) for asker, alignment in _most_voted(boxes_5B)]
 
@@ -229,9 +229,9 @@ def find_alignments(index: Triplets, queries: Triplets, first: int) -> list[tupl
 def matches(index: Triplets, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of positions in `keys_H` and the index in one cell.
 
-    Their pitches are LARGEST_CHANGE apart at most.
+    Their pitches are MAX_PITCH_CHANGE apart at most.
     """
-    index_H, reach = index.keys_H, int(LARGEST_CHANGE * PITCH_STEPS)
+    index_H, reach = index.keys_H, int(MAX_PITCH_CHANGE * PITCH_STEPS)
     order = np.argsort(keys_H)  # sorted keys are near in memory: four times as fast
     asked_H = keys_H[order]
     begins_H = np.searchsorted(index_H, asked_H - reach)
@@ -239,7 +239,7 @@ def matches(index: Triplets, keys_H: np.ndarray) -> tuple[np.ndarray, np.ndarray
     some = some[index_H[begins_H[some]] <= asked_H[some] + reach]
     begins_H = begins_H[some]
     nums_H = np.searchsorted(index_H, asked_H[some] + reach, side="right") - begins_H
-    nums_H[nums_H > MOST_FOUND] = 0
+    nums_H[nums_H > MAX_MATCHES] = 0
     found_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
     return np.repeat(order[some], nums_H), found_M
 
@@ -275,19 +275,19 @@ def _most_voted(boxes_5B: np.ndarray) -> Iterator[tuple[int, Alignment]]:
     """Yield the CANDIDATES of each utterance with most votes."""
     boxes_5B = boxes_5B[:, np.lexsort((-boxes_5B[1], boxes_5B[0]))]
     boxes_5B = boxes_5B[:, np.diff(boxes_5B[0], prepend=-1) != 0]  # the best of each pair
-    askers_B = boxes_5B[0] // UTTERANCES
+    askers_B = boxes_5B[0] // MAX_UTTERANCES
     order = np.lexsort((-boxes_5B[1], askers_B))
     rank = np.arange(len(order)) - np.searchsorted(askers_B, askers_B)
     for pair, votes, scale, asked_s, found_s in boxes_5B[:, order[rank < CANDIDATES]].T.tolist():
-        asker, other = divmod(int(pair), UTTERANCES)
+        asker, other = divmod(int(pair), MAX_UTTERANCES)
         yield asker, Alignment(other, int(votes), scale, found_s - asked_s * 2**scale)
 
 
 BANDS = 40
-EVERY = 2  # frames that are compared
+FRAME_STRIDE = 2  # frames that are compared
 LOWEST_HZ, HIGHEST_HZ = 260.0, 2700.0  # with room for a change of a third of an octave within the fingerprint's band
-RANGE = 9.0  # nats of power below the highest value, under which there is no more than noise of a codec
-LEAST_OVERLAP_S = 0.5
+DYNAMIC_RANGE = 9.0  # nats of power below the highest value, under which there is no more than noise of a codec
+MIN_OVERLAP_S = 0.5
 PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
 
 
@@ -297,13 +297,13 @@ def similarity(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -
     It is 0 for less than half a second, or if less than half of the shorter utterance is covered. `alignment` maps
     `one_TF` to `other_TF`.
     """
-    places_T = np.arange(0, len(one_TF), EVERY) * 2**alignment.time_scale + alignment.offset_s * RATE_HZ / HOP
+    places_T = np.arange(0, len(one_TF), FRAME_STRIDE) * 2**alignment.time_scale + alignment.offset_s * RATE_HZ / HOP
     both = (places_T >= 0) & (places_T <= len(other_TF) - 1)
-    overlap, shorter = both.sum() * EVERY, min(len(one_TF), len(other_TF) / 2**alignment.time_scale)
-    if overlap * HOP < LEAST_OVERLAP_S * RATE_HZ or overlap < shorter / 2:
+    overlap, shorter = both.sum() * FRAME_STRIDE, min(len(one_TF), len(other_TF) / 2**alignment.time_scale)
+    if overlap * HOP < MIN_OVERLAP_S * RATE_HZ or overlap < shorter / 2:
         return 0.0
     octaves_B = np.linspace(np.log2(LOWEST_HZ), np.log2(HIGHEST_HZ), BANDS)
-    one_TB = _interpolate(one_TF, EVERY * np.flatnonzero(both), octaves_B)
+    one_TB = _interpolate(one_TF, FRAME_STRIDE * np.flatnonzero(both), octaves_B)
     other_TB = _interpolate(other_TF, places_T[both], octaves_B - alignment.time_scale)
     covariance = float((one_TB * other_TB).mean())
     return covariance / max(float(np.sqrt((one_TB**2).mean() * (other_TB**2).mean())), 1e-9)
@@ -318,7 +318,7 @@ def _interpolate(logs_TF: np.ndarray, places_T: np.ndarray, octaves_B: np.ndarra
     columns_B = bins_B.astype(np.int64)
     part_B = bins_B - columns_B
     values_TB = frames_TF[:, columns_B] * (1 - part_B) + frames_TF[:, columns_B + 1] * part_B
-    values_TB = np.maximum(values_TB, values_TB.max() - RANGE)
+    values_TB = np.maximum(values_TB, values_TB.max() - DYNAMIC_RANGE)
     return np.asarray(values_TB - values_TB.mean(axis=0))
 
 

@@ -48,7 +48,7 @@ from asrtool.files import FULL, disk_full, remove_leftovers
 from asrtool.log import progress
 from asrtool.settings.data import Features
 
-LEAST_S = 1.0  # shorter utterances have too few peaks
+MIN_S = 1.0  # shorter utterances have too few peaks
 SAME = 0.75  # correlation from which on two utterances are one sound
 WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 5 MB an hour
 SEARCHED, SEARCHED_S = 64, 192.0  # utterances and seconds in one search; memory grows with their matches
@@ -86,7 +86,7 @@ def find_same_audio(
 
     `one` is of the later set, or the later utterance of one set. From the sets `trained` on, which come last, fewer
     fingerprints are kept the larger they are, to bound memory: above WHOLE_INDEX_HOURS copies within them may be
-    missed. Utterances below LEAST_S or with unreadable audio are skipped. Raises AsrtoolError for a missing or
+    missed. Utterances below MIN_S or with unreadable audio are skipped. Raises AsrtoolError for a missing or
     corrupt manifest, and if the disk is full.
     """
     utterances = Utterances.read(manifests, [*scored, *trained])
@@ -155,7 +155,7 @@ class Sounds:
         for channel, start_s, end_s, s in zip(self.channels, self.starts_s, ends_s, self.durations_s, strict=True):
             begin, end = (round((at - begin_s) * rate_hz) for at in (start_s, end_s))
             row_S = audio[recording.channel_ids.index(channel)]
-            yield _resampled(row_S[begin : end if s >= LEAST_S else begin], rate_hz)
+            yield _resampled(row_S[begin : end if s >= MIN_S else begin], rate_hz)
 
 
 def _resampled(samples_S: np.ndarray, rate_hz: int) -> tuple[np.ndarray, int]:

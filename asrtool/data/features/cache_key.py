@@ -28,7 +28,7 @@ from asrtool.settings.data import Features
 
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
-AGAIN = "make the manifest again"
+MANIFEST_HINT = "make the manifest again"
 # Paths, and a word for them in the log -> a digest or so of the contents of each, in their order.
 DigestFiles = Callable[[Collection[str], str], Iterator[Any]]
 NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that do not affect stored features

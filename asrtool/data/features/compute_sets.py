@@ -69,7 +69,7 @@ from asrtool.log import progress
 from asrtool.settings.data import Features
 
 FILE_BYTES = 256 * 2**20  # of data, at least; the last file of a set has the rest
-KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
+KEPT_FILES = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
 
 
 def compute_features(
@@ -148,7 +148,7 @@ def _compute_missing(
 ) -> None:
     """Compute all shards that an earlier command has not finished."""
     key = key_of(features, code)
-    finished = find_finished(directory, key if code else "", [job.digest for job in jobs], KEPT)
+    finished = find_finished(directory, key if code else "", [job.digest for job in jobs], KEPT_FILES)
     num_finished = len(finished.num_bytes)
     if num_finished:
         logging.info("features %s: %d of %d shards are there already", name, num_finished, len(jobs))

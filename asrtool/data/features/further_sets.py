@@ -28,7 +28,8 @@ from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
-OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, DROPPED)  # files of a set that are written, not linked
+# Files of a set that are written, not linked.
+WRITTEN_FILES = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, DROPPED)
 
 
 def write_separate_set(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
@@ -51,7 +52,7 @@ def write_extended_set(directory: Path, base: Path, manifests: Path | None, feat
     if not manifests:
         link_files(directory, base)
         return []
-    link_files(directory, base, OWN)
+    link_files(directory, base, WRITTEN_FILES)
     there = np.load(base / TABLE)
     drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
     np.save(directory / TABLE, np.concatenate([there, np.load(directory / TABLE)]))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asrtool.data.features.cache_key import AGAIN, DigestFiles, join_texts, sizes_and_times
+from asrtool.data.features.cache_key import MANIFEST_HINT, DigestFiles, join_texts, sizes_and_times
 from asrtool.data.manifests.manifest import RECORDINGS, read_lines, read_report
 from asrtool.data.manifests.speed_copies import refuse_copy
 from asrtool.data.manifests.validator import Entry
@@ -162,7 +162,7 @@ class _Grouping:
     def _begin(self, recording: Entry) -> None:
         if recording["id"] in self._seen:
             what = f"{self._where}: utterances of recording {recording['id']} lie apart, expected one after the other"
-            raise AsrtoolError(what, AGAIN)
+            raise AsrtoolError(what, MANIFEST_HINT)
         rate_hz = recording["sampling_rate"]
         if rate_hz != self._features.sampling_rate_hz and not self._features.resample:
             raise wrong_rate(f"{self._where}: recording {recording['id']}", rate_hz, self._features)

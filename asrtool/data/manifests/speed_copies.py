@@ -9,18 +9,18 @@ import re
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import FASTEST, SLOWEST, Features
+from asrtool.settings.data import MAX_SPEED, MIN_SPEED, Features
 
 COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker
-LITTLE_H = 0.5  # of speech; its speakers are few, and a voice at another speed is much like another voice
-SPEEDS_OF_LITTLE = (0.8, 0.9, 1.0, 1.1, 1.2)
+SMALL_SET_H = 0.5  # of speech; its speakers are few, and a voice at another speed is much like another voice
+SMALL_SET_SPEEDS = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 
 def with_speeds(features: Features, hours: float) -> Features:
     """Choose speeds for the hours of training if `features` has none; log them."""
     if features.speeds:
         return features
-    speeds = SPEEDS_OF_LITTLE if hours < LITTLE_H else Features.speeds
+    speeds = SMALL_SET_SPEEDS if hours < SMALL_SET_H else Features.speeds
     logging.info("features.speeds is []: %s, for %.3g h to train on", ", ".join(f"{s:g}" for s in speeds), hours)
     return dataclasses.replace(features, speeds=speeds)
 
@@ -54,4 +54,4 @@ def _is_speed(text: str) -> bool:
         speed = float(text)
     except ValueError:
         return False
-    return f"{speed:g}" == text and speed != 1 and SLOWEST <= speed <= FASTEST
+    return f"{speed:g}" == text and speed != 1 and MIN_SPEED <= speed <= MAX_SPEED

@@ -12,7 +12,7 @@ from asrtool.errors import AsrtoolError
 Entry = dict[str, Any]  # a recording or an utterance, with the names of the fields that lhotse gives it
 TOLERANCE_S = 1e-3  # by which an utterance may exceed its recording, as lhotse has it
 DURATION_TOLERANCE_S = 0.5  # between the duration and the samples of a recording, as lhotse has it
-AGAIN = "make the manifest again"
+MANIFEST_HINT = "make the manifest again"
 
 
 class ManifestCounts:
@@ -118,7 +118,7 @@ class ManifestCounts:
             self._fail(entry, f"exceeded the bounds of its recording {recording['id']} ({span})")
 
     def _fail(self, entry: Entry, fault: str) -> NoReturn:
-        raise AsrtoolError(f"{self._where}: Supervision {entry['id']} {fault}", AGAIN)
+        raise AsrtoolError(f"{self._where}: Supervision {entry['id']} {fault}", MANIFEST_HINT)
 
     def _check_recording(self, entry: Entry) -> None:
         samples_s = entry["num_samples"] / entry["sampling_rate"]
@@ -126,10 +126,10 @@ class ManifestCounts:
             raise AsrtoolError(
                 f"{self._where}: recording {entry['id']} has a duration of {entry['duration']} s,"
                 f" expected {samples_s} s by its samples",
-                AGAIN,
+                MANIFEST_HINT,
             )
         if not channels(entry):
-            raise AsrtoolError(f"{self._where}: recording {entry['id']} has no channel", AGAIN)
+            raise AsrtoolError(f"{self._where}: recording {entry['id']} has no channel", MANIFEST_HINT)
 
 
 def channels(recording: Entry) -> list[int]:

@@ -35,7 +35,7 @@ from asrtool.settings.data import Data
 from asrtool.settings.decode import Decode
 
 PIECES = "pieces.tsv"
-LEAST_S = 1.0  # of a piece
+MIN_S = 1.0  # of a piece
 PAUSE_S = 0.2  # shortest pause to cut at
 KEPT_S = 0.2  # of a pause on either side of a cut, at most
 WORST_NATS = 2.0  # a token, by which the best path of the text may be worse than the best of all
@@ -53,7 +53,7 @@ class Piece:
 def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) -> list[Piece]:
     """Return the fewest pieces of an utterance, or none if its pauses do not allow it.
 
-    A piece lasts LEAST_S to `largest_s`. Of equally many, the one with the longest pauses is taken. A piece keeps
+    A piece lasts MIN_S to `largest_s`. Of equally many, the one with the longest pauses is taken. A piece keeps
     half of a pause, KEPT_S at most, and all before the first and after the last word. Tags are not cut from words,
     since their length is unknown.
     """
@@ -64,7 +64,7 @@ def cut_at_pauses(words: Sequence[Word], duration_s: float, largest_s: float) ->
         for begin in cuts[:number]:
             if begin in best:
                 begin_s, end_s = _span(words, begin, end, duration_s)
-                if LEAST_S <= end_s - begin_s <= largest_s:
+                if MIN_S <= end_s - begin_s <= largest_s:
                     pause_s = _gap(words, end) if end < len(words) else 0.0
                     candidates.append((best[begin][0] + 1, best[begin][1] - pause_s, begin))
         if candidates:
@@ -168,7 +168,7 @@ def _cut_set(
         elif found := cut_at_pauses(words, utterance.duration_s, largest_s):
             pieces[utterance.id] = found
         else:
-            detail = f"none of {PAUSE_S:g} s that leaves pieces of {LEAST_S:g} to {largest_s:g} s"
+            detail = f"none of {PAUSE_S:g} s that leaves pieces of {MIN_S:g} to {largest_s:g} s"
             drops.append(Drop(utterance.id, "no pause", detail))
     return pieces
 

@@ -19,9 +19,9 @@ from asrtool.decode.search.prefix_tree import Prefix, PrefixTree
 from asrtool.models.objectives.topology import Span
 
 BLANK = 0
-MOST_A_ROW = 5  # tokens that greedy search emits in a row at most: of a model without blanks it would not end
+MAX_TOKENS_A_ROW = 5  # tokens that greedy search emits in a row at most: of a model without blanks it would not end
 MAX_TOKENS = 12  # tokens that each hypothesis is tried with in a row
-MOST_CONTEXTS = 100_000  # whose predictions are kept
+MAX_CONTEXTS = 100_000  # whose predictions are kept
 
 
 class Joint:
@@ -47,7 +47,7 @@ class Joint:
     def _predict(self, context: tuple[int, ...]) -> np.ndarray:
         found = self._kept.get(context)
         if found is None:
-            if len(self._kept) == MOST_CONTEXTS:
+            if len(self._kept) == MAX_CONTEXTS:
                 self._kept.clear()
             found = self.predict_JC @ self.embedding_VJ[list(context)].ravel() + self.predict_J
             self._kept[context] = found
@@ -61,7 +61,7 @@ class TransducerSearch(ModelSearch):
         super().open(values)
         objective: Any = self.resources.acoustic.model.objective
         self.joint = Joint(self.weights, objective.predictor.context)
-        self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW  # by greedy search
+        self.most_a_row = 1 if objective.one_a_row else MAX_TOKENS_A_ROW  # by greedy search
 
 
 class Greedy(TransducerSearch):

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from asrtool.child_processes import STOPS, fork_child, name_process, on_stop
+from asrtool.child_processes import STOP_SIGNALS, fork_child, name_process, on_stop
 from asrtool.distributed.launch.environment import LOST, Pod
 from asrtool.errors import AsrtoolError
 
@@ -116,7 +116,7 @@ def _fork(num_learners: int, environment: Callable[[int], dict[str, str]]) -> li
 
 def _wait(processes: Sequence[int]) -> list[tuple[int, int]]:
     """Return what `_watch` does; a signal to stop takes effect here after it."""
-    before = {number: signal.getsignal(number) for number in STOPS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     stops: list[int] = []
     on_stop(stops.append)
     failed = _watch(processes, stops)

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from asrtool.child_processes import STOPS, end_with, fork_child, on_stop
+from asrtool.child_processes import STOP_SIGNALS, end_with, fork_child, on_stop
 from asrtool.distributed.launch.environment import LOST, SERVED, serves_store
 from asrtool.distributed.members.joining import reach_store
 from asrtool.distributed.members.members import LEFT
@@ -251,7 +251,7 @@ def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
     """
     if not _lock_path(out, rank).exists():
         return ""
-    if code < 0 and -code not in STOPS:
+    if code < 0 and -code not in STOP_SIGNALS:
         return f"was ended by {signal.Signals(-code).name}"
     return NODE_LOST if code == LOST and (in_node or lost_path(out, rank).exists()) else ""
 

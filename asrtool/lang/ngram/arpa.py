@@ -19,12 +19,12 @@ from asrtool.lang.ngram.trie import Trie
 
 CHUNK = 20_000  # n-grams formatted at a time
 PAD = b"\xff"  # is not in UTF-8, and neither is 0xfe
-WIDEST = 40  # bytes of a word
+MAX_WORD_BYTES = 40  # bytes of a word
 LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
-LARGEST_WEIGHT = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
+MAX_BACKOFF = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
 
-AGAIN = "correct it, or run `asrtool lm` again"
+HINT = "correct it, or run `asrtool lm` again"
 
 
 def write_arpa(path: Path, model: Trie) -> None:
@@ -50,7 +50,7 @@ class _Writer:
         self._levels = model.levels
         words = [word.encode() for word in model.words]
         # Long ones would widen the columns of all: their numbers stand in their place first.
-        self._long = {number: word for number, word in enumerate(words) if len(word) > WIDEST}
+        self._long = {number: word for number, word in enumerate(words) if len(word) > MAX_WORD_BYTES}
         self._words = _padded(b"\xfe%d\xfe" % i if i in self._long else word for i, word in enumerate(words))
         self._whole = _padded(b"%s%d." % (sign, number) for sign in (b"", b"-") for number in range(1000))
         self._digits = _padded(b"%03d" % number for number in range(1000))
@@ -97,7 +97,7 @@ def read_arpa(path: Path) -> Ngrams:
         with path.open(encoding="utf-8") as lines:
             return _Parser(path, lines).parse()
     except UnicodeDecodeError as error:
-        raise AsrtoolError(f"{path}: not UTF-8 text, {error.reason}", AGAIN) from error
+        raise AsrtoolError(f"{path}: not UTF-8 text, {error.reason}", HINT) from error
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run `asrtool lm` first") from error
 
@@ -188,8 +188,8 @@ class _Parser:
 
     def _log10_weight(self, text: str) -> float:
         value = _to_float(text)
-        if not abs(value) <= LARGEST_WEIGHT:
-            raise self._error(f"a number from {-LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} as back-off weight")
+        if not abs(value) <= MAX_BACKOFF:
+            raise self._error(f"a number from {-MAX_BACKOFF:g} to {MAX_BACKOFF:g} as back-off weight")
         return value
 
     def _read(self) -> None:
@@ -202,7 +202,7 @@ class _Parser:
         while self.line.isspace():
             self._read()
         if not self.line:
-            raise AsrtoolError(f"{self.path}:{self.number}: the file ends, expected {expected}", AGAIN)
+            raise AsrtoolError(f"{self.path}:{self.number}: the file ends, expected {expected}", HINT)
         self.line = self.line.strip()
 
     def _expect(self, expected: str) -> None:
@@ -211,7 +211,7 @@ class _Parser:
 
     def _error(self, expected: str, found: str | None = None) -> AsrtoolError:
         found = f" {self.line.strip()!r}," if found is None else found
-        return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", AGAIN)
+        return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", HINT)
 
 
 def _to_float(text: str) -> float:

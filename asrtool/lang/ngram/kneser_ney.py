@@ -23,7 +23,7 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import Floats, Ints
-from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, LARGEST, UNK_ID, Level, Rows, Trie, find, keys_of, order_of, select
+from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Level, Rows, Trie, find, keys_of, order_of, select
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
@@ -126,7 +126,7 @@ def _distinct(text: Rows, num_words: int, order: int) -> tuple[list[Rows], Rows]
     ranked: dict[int, Ints] = {}  # by length, codes that were replaced by their ranks, to leave room for more words
     goes_on, word = text != EOS_ID, np.empty_like(text)
     for length in range(1, order):
-        if length > 1 and num_codes * num_words ** (order - length) > LARGEST:
+        if length > 1 and num_codes * num_words ** (order - length) > MAX_INT:
             by_code = order_of(codes)
             is_new = _starts(codes[by_code])
             ranked[length] = codes[by_code[is_new]]

@@ -14,7 +14,7 @@ import numpy as np
 from asrtool.lang.ngram.model import Floats
 from asrtool.lang.ngram.trie import BOS_ID, UNK_ID, Level, Rows, Trie, find, keys_of, with_weights
 
-GAIN = 1e-9  # of a round of EM in nats a word, below which the weights stand
+MIN_GAIN = 1e-9  # of a round of EM in nats a word, below which the weights stand
 MAX_ROUNDS = 10_000
 NONE = Level(*np.zeros((3, 0), np.int32), *np.zeros((2, 0)))
 
@@ -52,7 +52,7 @@ def find_weights(probs: Sequence[Floats]) -> list[float]:
         weighted = weights[:, None] * stacked
         mixed = weighted.sum(axis=0)
         before, log_likelihood = log_likelihood, float(np.log(mixed).mean())
-        if log_likelihood - before < GAIN:
+        if log_likelihood - before < MIN_GAIN:
             break
         weights = (weighted / mixed).mean(axis=1)
     return weights.tolist()

@@ -30,8 +30,8 @@ Mask = NDArray[np.bool_]
 UNK_ID, BOS_ID, EOS_ID = 0, 1, 2  # the first words of every vocabulary
 ROUNDING = 1e-9  # a probability below it is taken for what sums in float64 leave of nothing
 NEVER = 1e-99  # least back-off weight: it has a logarithm
-LARGEST = 2**63 - 1  # of int64
-FOUND_AT_ONCE = 2**18  # keys
+MAX_INT = 2**63 - 1  # int64
+LOOKUP_BATCH = 2**18  # keys
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def keys_of(parent: Rows, word: Rows, num_words: int) -> Ints:
 def find(keys: Ints, wanted: Ints) -> Rows:
     """Return the row of each of `wanted` in rising `keys`, -1 where it is missing."""
     rows = np.empty(len(wanted), np.int32)
-    for start in range(0, len(wanted), FOUND_AT_ONCE):
-        part = wanted[start : start + FOUND_AT_ONCE]
+    for start in range(0, len(wanted), LOOKUP_BATCH):
+        part = wanted[start : start + LOOKUP_BATCH]
         by_key = order_of(part)  # sorted, so that searches read the cache
         part = part[by_key]
         at = np.minimum(np.searchsorted(keys, part), len(keys) - 1)
@@ -80,7 +80,7 @@ def order_of(keys: Ints) -> Ints:
     Then key and position are one number, and numbers are sorted.
     """
     num = len(keys)
-    if num * (int(keys.max(initial=0)) + 1) > LARGEST:
+    if num * (int(keys.max(initial=0)) + 1) > MAX_INT:
         return np.argsort(keys)
     packed = keys * num + np.arange(num)
     packed.sort()

@@ -67,7 +67,7 @@ class MaskedBatchNorm(nn.Module):
 
 KERNELS = ((11, 41), (11, 21))  # frames and bins, table 1 there
 STRIDES = ((2, 2), (1, 2))
-MOST = 20.0  # of a convolution's output, section 3
+MAX_ACTIVATION = 20.0  # of a convolution's output, section 3
 
 
 class DeepSpeech2(Encoder):
@@ -133,7 +133,7 @@ class DeepSpeech2(Encoder):
 
 
 class Convolution(nn.Module):
-    """Over time and frequency, normalised by channel, and clipped to 0 and MOST."""
+    """Over time and frequency, normalised by channel, and clipped to 0 and MAX_ACTIVATION."""
 
     def __init__(self, num_before: int, num_channels: int, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Convolution(nn.Module):
         values_NTFC = values_NTFC.masked_fill(is_padding(lens_N, values_NTFC.shape[1])[..., None, None], 0.0)
         seen_NTFC = self.convolution(values_NTFC.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         is_padding_NT1 = is_padding(output_lens_N, seen_NTFC.shape[1])[..., None]
-        clipped_NTFC: Tensor = self.norm(seen_NTFC, is_padding_NT1).clamp(0.0, MOST)
+        clipped_NTFC: Tensor = self.norm(seen_NTFC, is_padding_NT1).clamp(0.0, MAX_ACTIVATION)
         return clipped_NTFC
 
 

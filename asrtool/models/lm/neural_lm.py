@@ -27,7 +27,7 @@ from asrtool.settings.toml_files import load_section
 FORMAT = 2
 UNK = "<unk>"
 EDGE = "<s>"  # before the first word and after the last one
-MOST_WORDS = 8192  # of sentences that are scored together: their hidden rows and gates fit into a few hundred MiB
+MAX_WORDS_AT_ONCE = 8192  # scored together: their hidden rows and gates fit into a few hundred MiB
 
 
 class WordEncoder(Encoder):
@@ -47,7 +47,7 @@ class WordEncoder(Encoder):
         for depth, level in enumerate(tree.levels()):
             ends = tree.leaves()
             ends = ends[(level.start <= ends) & (ends < level.stop)]
-            for part in np.array_split(ends, -(-len(ends) * (depth + 1) // MOST_WORDS)) if len(ends) else ():
+            for part in np.array_split(ends, -(-len(ends) * (depth + 1) // MAX_WORDS_AT_ONCE)) if len(ends) else ():
                 nodes = [torch.from_numpy(part)]
                 for _ in range(depth):
                     nodes.append(parent_R[nodes[-1]])
@@ -162,7 +162,7 @@ class NeuralLm(AcousticModel):
         numbers = [tuple(self.number(words)[1:-1]) for words in sentences]
         found: dict[tuple[int, ...], float] = {}
         with torch.inference_mode():
-            for some in _by_size(sorted(set(numbers)), MOST_WORDS):
+            for some in _by_size(sorted(set(numbers)), MAX_WORDS_AT_ONCE):
                 found.update(zip(some, self._score_tree(make_word_tree(some, self.ids[EDGE])), strict=True))
         return [found[each] for each in numbers]
 

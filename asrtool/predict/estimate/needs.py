@@ -15,7 +15,7 @@ from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
 from asrtool.settings.config import Config
 from asrtool.settings.data import Features
-from asrtool.settings.lang import LARGEST_CHOSEN, Tokenizer
+from asrtool.settings.lang import MAX_CHOSEN_SIZE, Tokenizer
 from asrtool.settings.train import Nnlm
 from asrtool.train.derived_settings import aligner_settings, fit, hybrid_settings, last_settings
 
@@ -23,7 +23,7 @@ GIB = 2**30
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 FULL_HOURS = 1753.0  # to train on, of Switchboard and Fisher
 FULL_WORDS = FULL_HOURS * WORDS_AN_HOUR
-LEAST_GIB = 0.05  # of a process
+MIN_GIB = 0.05  # of a process
 OPTIMIZER_STATES = {"adamw": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 PHONES_A_WORD = 3.2  # of the mini corpus
@@ -101,7 +101,7 @@ class Rates:
     def need(self, words: float) -> Need:
         """Return the need for so many words."""
         part = words / FULL_WORDS
-        memory_bytes = GIB * max(LEAST_GIB, self.peak_gib * part)
+        memory_bytes = GIB * max(MIN_GIB, self.peak_gib * part)
         return Need(self.cpu_s / 3600 * part, disk_bytes=self.disk_bytes * part or None, memory_bytes=memory_bytes)
 
 
@@ -161,7 +161,7 @@ def format_estimate(run: Run, amount: DataAmount) -> str:
 
 def num_tokens(tokenizer: Tokenizer) -> int:
     """Return the number of a model's tokens."""
-    return (tokenizer.vocab_size or LARGEST_CHOSEN) if tokenizer.unit == "bpe" else NUM_PHONES
+    return (tokenizer.vocab_size or MAX_CHOSEN_SIZE) if tokenizer.unit == "bpe" else NUM_PHONES
 
 
 def tokens_a_word(tokenizer: Tokenizer) -> float:

@@ -30,7 +30,7 @@ Batches = Callable[[float], tuple[Callable[[], Tensor], float]]  # length in sec
 CPU = "CPU"
 LENGTH_S = 2.0  # of a synthetic utterance for the encoder; in shorter ones the fixed cost of a step weighs too much
 WARM_S = 0.5  # of one before it, on a CPU
-MOST_S = 48.0  # of speech at once
+MAX_SPEECH_S = 48.0  # of speech at once
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LSTM)
 # Of the synthetic n-gram of sequence training: successors of two tokens, and tokens of a sentence.
 NUM_CHOICES, NUM_SENTENCES, SENTENCE = 20, 3000, 50
@@ -140,7 +140,7 @@ def _cost_of_encoder(config: Config, model: AcousticModel, precision: Precision)
     length_s = getattr(config.model.objective.settings, "piece_frames", 0) * shift_s or LENGTH_S
 
     def on(seconds: float) -> tuple[Callable[[], Tensor], float]:
-        num_utterances = views * max(2, int(min(config.train.batch_s, MOST_S) / length_s))
+        num_utterances = views * max(2, int(min(config.train.batch_s, MAX_SPEECH_S) / length_s))
         lens_N = torch.full((num_utterances,), int(seconds / shift_s), device=precision.device)
         feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features, device=precision.device)
         return lambda: model.encoder(model.inputs(feats_NTF, lens_N), lens_N)[0], float(lens_N.sum()) * shift_s / views
@@ -153,7 +153,7 @@ def _cost_of_objective(
 ) -> Cost:
     """Measure the objective on rows of noise and random targets."""
     views, shift_s = model.objective.views, config.features.frame_shift_ms / 1000
-    num_utterances = max(2, int(min(config.train.batch_s, MOST_S) / speech.length_s))
+    num_utterances = max(2, int(min(config.train.batch_s, MAX_SPEECH_S) / speech.length_s))
     random = np.random.default_rng(0)
     with torch.no_grad(), precision.autocast():
         one_NTF = torch.zeros(1, 8, config.features.num_features, device=precision.device)

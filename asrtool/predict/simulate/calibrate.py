@@ -18,8 +18,8 @@ from asrtool.predict.simulate.lock_step import LOCK_STEP
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.settings.values import format_override
 
-DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
-HALVINGS = 40  # of an interval
+MAX_DATA_FRACTION = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
+NUM_HALVINGS = 40  # of an interval
 
 
 def settings_of(works: Iterable[Path]) -> list[str]:
@@ -92,7 +92,7 @@ def _of_steps(run: TrainingRun, typical: int) -> dict[str, Any]:
             "network.cores_per_node": num_cores,
             "network.learners_per_node": 0,
         }
-    if float(steps["data_s"].mean()) > DATA_BOUND * float(steps["compute_s"].mean()):
+    if float(steps["data_s"].mean()) > MAX_DATA_FRACTION * float(steps["compute_s"].mean()):
         found["loading.ms"] = 1000 * float(np.median(steps["begin"][1:] - steps["begin"][:-1]))
     return found
 
@@ -144,7 +144,7 @@ def server_message_s(waits: Sequence[Floats]) -> float:
     waits_KL = _common_steps(waits)
     place_L = np.arange(1, len(waits) + 1)
     least, most = 0.0, float(waits_KL.min(axis=1).mean())
-    for _ in range(HALVINGS):
+    for _ in range(NUM_HALVINGS):
         middle = (least + most) / 2
         came_KL = np.sort(middle * place_L - waits_KL, axis=1)  # seconds before the first answer
         read_K = (came_KL + middle * place_L[::-1]).max(axis=1)

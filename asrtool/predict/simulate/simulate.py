@@ -19,7 +19,7 @@ from asrtool.settings.schema import Choice
 
 TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
 IN_JSON = (*PARTS, "steps", "bytes", "exchanges", "skipped")
-SHARE = 0.02  # of the time, from which on a cause is worth a sentence
+MIN_SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:
@@ -204,14 +204,14 @@ def _cause(row: Row) -> str:
     learner, blamed = outcome.blame()
     wait = outcome.fraction("wait_s")
     name = outcome.strategy
-    if blamed > SHARE and blamed > 0.5 * wait:
+    if blamed > MIN_SHARE and blamed > 0.5 * wait:
         share, what = blamed, f"learner {learner}"
-    elif wait > SHARE:
+    elif wait > MIN_SHARE:
         by_others = outcome.blamed_s.sum() > 0.5 * outcome.wait_s.sum()
         share, what = wait, "whoever is slowest" if by_others else "messages"
     else:
         share, what = outcome.fraction("data_s"), "data"
-    text = f"{name} waits {100 * share:.0f} % of the time for {what} ({_interval(row)})." if share > SHARE else ""
+    text = f"{name} waits {100 * share:.0f} % of the time for {what} ({_interval(row)})." if share > MIN_SHARE else ""
     if outcome.skipped.sum() > outcome.steps.sum() / 2:
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
         text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."

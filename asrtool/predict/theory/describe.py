@@ -18,8 +18,8 @@ from asrtool.predict.theory.system import SHARED, Floats, Mixing, System, mixing
 if TYPE_CHECKING:
     from asrtool.predict.theory.measure import Measured
 
-MOST_SHOWN = 8  # replicas whose matrix is printed
-SEEN = 1e-6  # of all updates: a staleness that --json lists
+MAX_SHOWN = 8  # replicas whose matrix is printed
+MIN_FRACTION = 1e-6  # of all updates: a staleness that --json lists
 MEANINGS = {
     "smoothness": ("beta", "smoothness of the loss"),
     "noise": ("sigma^2", "variance of the gradient of a learner's batch"),
@@ -102,7 +102,7 @@ def _staleness_dict(by_replica: list[Staleness], speeds_N: Floats) -> dict[str, 
         {"mean": one.mean, "median": one.quantile(0.5), "p99": one.quantile(0.99), "largest": one.largest}
         for one in (total, *by_replica)
     )
-    fractions = {str(s): float(p) for s, p in enumerate(total.fractions) if p > SEEN}
+    fractions = {str(s): float(p) for s, p in enumerate(total.fractions) if p > MIN_FRACTION}
     return {**quantiles, "fractions": fractions, "by_replica": of_each}
 
 
@@ -170,8 +170,8 @@ def _mixing(found: TheoryResult) -> Iterator[str]:
     texts = (f"{num:.1f}" if math.isfinite(num) else "never" for num in steps)
     yield _row("steps until the distance is a tenth", *texts)
     for title, mixing in shown.items():
-        yield f"  E[T] {title}{':' if system.num_replicas <= MOST_SHOWN else ': --json has it'}"
-        if system.num_replicas <= MOST_SHOWN:
+        yield f"  E[T] {title}{':' if system.num_replicas <= MAX_SHOWN else ': --json has it'}"
+        if system.num_replicas <= MAX_SHOWN:
             yield from ("    " + " ".join(f"{value:6.3f}" for value in row) for row in mixing.matrix_NN)
     if system.has_own_ring:
         yield f"  Of the first {len(system.rings):,} orders of the ring, as if each step drew one of them."
@@ -187,7 +187,7 @@ def _staleness(found: TheoryResult) -> Iterator[str]:
         yield "  none: updates are synchronous"
         return
     yield _row("", "mean", "median", "99 %", "largest")
-    slow = [i for i, speed in enumerate(speeds_N) if speed < speeds_N.max()][:MOST_SHOWN]
+    slow = [i for i, speed in enumerate(speeds_N) if speed < speeds_N.max()][:MAX_SHOWN]
     counts = {"changes, as records have it": recorded_staleness, "steps of others": steps_of_others}
     for title, count in counts.items():
         by_replica = count(system, found.times)

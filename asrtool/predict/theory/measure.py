@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 MODEL = "average/model.pt"
 CONFIG = "config/train.toml"
 NORMAL_95 = 1.96  # standard errors to either side
-DISTANCE = 2e-3  # that weights are moved for a difference of gradients: rounding is a thousandth of a curvature of 1
-MOST_ITERATIONS = 20
-CLOSE = 0.01  # of the eigenvalue, which the last iteration has changed less
-MOST_BYTES = 2**33  # of the gradients of all batches
+STEP_SIZE = 2e-3  # that weights are moved for a difference of gradients: rounding is a thousandth of a curvature of 1
+MAX_ITERATIONS = 20
+TOLERANCE = 0.01  # of the eigenvalue, which the last iteration has changed less
+MAX_BYTES = 2**33  # of the gradients of all batches
 NUM_DEALT = 500  # ways to deal the batches to learners at random
 Gradient = Callable[[int, Tensor], Tensor]  # of a batch by number, at weights (P,)
 
@@ -108,9 +108,9 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     components = build_components(features, work / "tokenizer", config, num_learners, targets=targets)
     start_P = weights_of(components.model)
     path, weights_P = read_weights(work, components)
-    most = MOST_BYTES // (3 * weights_P.nbytes)  # in float32, and then in float64
+    most = MAX_BYTES // (3 * weights_P.nbytes)  # in float32, and then in float64
     if num_batches > most:
-        what = f"--batches {num_batches}: gradients of {len(weights_P):,} weights take more than {MOST_BYTES >> 30} GiB"
+        what = f"--batches {num_batches}: gradients of {len(weights_P):,} weights take more than {MAX_BYTES >> 30} GiB"
         raise AsrtoolError(what, f"choose {most} at most" if most >= 4 else "name a WORK with a smaller model")
     batches = read_batches(components, num_batches, num_learners, by_shards)
     groups = min(num_learners, len(batches) // 2)
@@ -213,16 +213,16 @@ def largest_curvature(
     generator = torch.Generator().manual_seed(seed)
 
     def of_batch(number: int, vector_P: Tensor) -> Tensor:
-        step_P = DISTANCE * vector_P
+        step_P = STEP_SIZE * vector_P
         there_P, back_P = gradient(number, weights_P + step_P), gradient(number, weights_P - step_P)
-        return (there_P - back_P) / (2 * DISTANCE)
+        return (there_P - back_P) / (2 * STEP_SIZE)
 
     def product(vector_P: Tensor) -> Tensor:
         return torch.stack([of_batch(b, vector_P) for b in range(num_batches)]).mean(0)
 
     vector_P = torch.randn(len(weights_P), generator=generator, dtype=weights_P.dtype)
     basis, found, steepest, matrix = [vector_P / vector_P.norm()], 0.0, 0, np.zeros((0, 0))
-    for size in range(1, min(MOST_ITERATIONS, len(weights_P)) + 1):
+    for size in range(1, min(MAX_ITERATIONS, len(weights_P)) + 1):
         image_P = product(basis[-1])
         matrix = np.pad(matrix, (0, 1))
         matrix[:, -1] = matrix[-1, :] = [float(image_P @ one) for one in basis]
@@ -232,7 +232,7 @@ def largest_curvature(
         for _ in range(2):
             for one in basis:
                 image_P = image_P - (image_P @ one) * one
-        if (size > 2 and abs(found - before) <= CLOSE * abs(found)) or float(image_P.norm()) <= 1e-6 * abs(found):
+        if (size > 2 and abs(found - before) <= TOLERANCE * abs(found)) or float(image_P.norm()) <= 1e-6 * abs(found):
             break
         basis.append(image_P / image_P.norm())
     top_P = torch.stack(basis[: len(matrix)]).T @ torch.from_numpy(vectors[:, steepest]).to(weights_P)

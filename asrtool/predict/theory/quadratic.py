@@ -166,8 +166,8 @@ def _own_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
         yield Step(rows, change, noise)
 
 
-LARGEST = 4.0  # of a stable one: 2 (1 + mu)
-SMALLEST = 1e-7
+MAX_LIMIT = 4.0  # of a stable one: 2 (1 + mu)
+MIN_LIMIT = 1e-7
 NUM_TRIED = 400
 SLACK = 1e-9
 
@@ -248,10 +248,10 @@ def _blocks(system: System) -> float:
 
 
 def _first_above_one(radius: Callable[[float], float]) -> float:
-    tried = np.geomspace(SMALLEST, LARGEST, NUM_TRIED).tolist()
+    tried = np.geomspace(MIN_LIMIT, MAX_LIMIT, NUM_TRIED).tolist()
     above = next((i for i, x in enumerate(tried) if radius(x) > 1 + SLACK), None)
     if above is None:
-        return LARGEST
+        return MAX_LIMIT
     return _bisect(lambda x: radius(x) <= 1 + 1e-13, tried[above - 1] if above else 0.0, tried[above])
 
 

@@ -16,9 +16,9 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.theory.system import SHARED, Floats, System
 
 TIMES = ("constant", "exponential")
-MOST = 2**22  # of a distribution
+MAX_LENGTH = 2**22  # of a distribution
 NEGLIGIBLE = 1e-12
-SEEN = 1e-9
+RARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Staleness:
     def largest(self) -> int:
         """Largest staleness in practice: less than one of a thousand million has more."""
         beyond_S = np.cumsum(self.fractions[::-1])[::-1]
-        return int(np.flatnonzero(beyond_S >= SEEN)[-1])
+        return int(np.flatnonzero(beyond_S >= RARE)[-1])
 
     def quantile(self, fraction: float) -> int:
         """Return the smallest s not exceeded by at least `fraction` of the updates."""
@@ -118,7 +118,7 @@ def _of_exponential(alike: tuple[tuple[tuple[float, float], int], ...]) -> Float
 
 
 def _checked(length: int) -> int:
-    if length > MOST:
+    if length > MAX_LENGTH:
         what = f"while the slowest learner makes a step, others make up to {length:,}"
         raise AsrtoolError(what, "choose a smaller factor of --slow, or fewer --num-learners")
     return length

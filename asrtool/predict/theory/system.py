@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 ONE_COPY = ("single", "allreduce", "ps-sync")  # the same weights at all learners after each step
 SHARED = ("ps-async", "hogwild")  # one set of weights, stepped on by each learner at its own time
 RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
-MOST_LEARNERS = 1024  # matrices have that size squared
+MAX_LEARNERS = 1024  # matrices have that size squared
 DRAWN_STEPS = 2000  # of a person's own ring, whose law is not known; of many learners fewer
 DRAWN_VALUES = 2**22  # of their matrices
 TENTH = 0.1
-NOTHING_LEFT = 1e-12  # of the squared distance: rounding
+ROUNDING = 1e-12  # of the squared distance: rounding
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class System:
         if ":" in name:
             what = f"nothing is known of strategy {name}, one of your own"
             raise AsrtoolError(what, f"choose one of {', '.join(registry.names('strategy'))}")
-        if self.num_learners > MOST_LEARNERS:
+        if self.num_learners > MAX_LEARNERS:
             what = f"--num-learners {self.num_learners}: matrices of so many do not fit"
-            raise AsrtoolError(what, f"choose {MOST_LEARNERS} at most; what grows with the number shows before")
+            raise AsrtoolError(what, f"choose {MAX_LEARNERS} at most; what grows with the number shows before")
         try:
             Distributed(self.strategy).check_learners(self.num_learners)
         except ValueError as error:
@@ -171,7 +171,7 @@ class Mixing:
         """Return the steps until the distance from the mean is a tenth, maybe infinite."""
         if not self.rate:
             return self.num_steps
-        if self.rate >= 1 - NOTHING_LEFT:
+        if self.rate >= 1 - ROUNDING:
             return math.inf
         return self.num_steps * 2 * math.log(TENTH) / math.log(self.rate)
 
@@ -247,4 +247,4 @@ def _second(square_NN: Floats) -> float:
     """Return the largest eigenvalue of E[T T'] without the mean's."""
     num = len(square_NN)
     rate = float(np.linalg.eigvalsh(square_NN - np.full((num, num), 1 / num))[-1])
-    return rate if rate > NOTHING_LEFT else 0.0
+    return rate if rate > ROUNDING else 0.0

@@ -74,7 +74,7 @@ def follow_simulation(
     return simulate(dataclasses.replace(scenario, job=job), strategy, num_learners, emit).seconds
 
 
-AGAIN = "train again with asrtool train --events"
+HINT = "train again with asrtool train --events"
 Line = list[Any]  # of a log, with the rank of its learner in the place of what was first, the time
 
 
@@ -91,17 +91,17 @@ def replay(out: Path, distributed: Distributed, num_learners: int) -> Iterator[E
         what = f"{out}: learners of {name} step together, always in the same order"
         raise AsrtoolError(what, "leave out --replay")
     if events_path(out, num_learners).exists():
-        raise AsrtoolError(f"{out}: a learner joined the {num_learners} that began", f"{AGAIN}, and nobody joining")
+        raise AsrtoolError(f"{out}: a learner joined the {num_learners} that began", f"{HINT}, and nobody joining")
     logs = [_read_log(out, rank, num_learners) for rank in range(num_learners)]
     if len({log[0][3] for log in logs}) > 1:
-        raise AsrtoolError(f"{out}: its learners were on several machines, whose clocks differ", f"{AGAIN}, on one")
+        raise AsrtoolError(f"{out}: its learners were on several machines, whose clocks differ", f"{HINT}, on one")
     return _events(out, logs)
 
 
 def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
     path = events_path(out, rank)
     if not path.exists():
-        raise AsrtoolError(f"{path} is missing, of {num_learners} learners", AGAIN)
+        raise AsrtoolError(f"{path} is missing, of {num_learners} learners", HINT)
     lines = _read_lines(path)
     what = ""
     if not lines:
@@ -111,7 +111,7 @@ def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
     elif lines[-1][1] != "end":
         what = f"{path} has no end: the training was stopped, or still runs"
     if what:
-        raise AsrtoolError(what, f"{AGAIN} to the end")
+        raise AsrtoolError(what, f"{HINT} to the end")
     return sorted(lines, key=lambda line: line[0])
 
 

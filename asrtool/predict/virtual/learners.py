@@ -32,16 +32,16 @@ from asrtool.train.optimisation.learning_rate import LearningRates
 from asrtool.train.optimisation.optimizer import build_optimizer
 
 IN_BF16 = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs")  # whose messages virtual learners round
-KNOWN = (*ONE_COPY, *IN_BF16, "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "hogwild", "none")
+SUPPORTED = (*ONE_COPY, *IN_BF16, "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "hogwild", "none")
 
 
 def check_rule(strategy: Choice) -> None:
     """Raise AsrtoolError if virtual learners have no rule for `strategy`."""
     name, settings = strategy.name, strategy.settings
-    if name not in KNOWN:
+    if name not in SUPPORTED:
         what = f"distributed.strategy = {name}: virtual learners know no rule for it, expected one of"
         hint = "train with it by asrtool train, or choose another --strategy"
-        raise AsrtoolError(f"{what} {', '.join(KNOWN)}", hint)
+        raise AsrtoolError(f"{what} {', '.join(SUPPORTED)}", hint)
     if getattr(settings, "message_type", "fp32") != "fp32" and name not in IN_BF16:
         what = f"distributed.{name}.message_type is {settings.message_type}, which virtual learners round with"
         raise AsrtoolError(f"{what} {', '.join(IN_BF16)} alone", f"--set distributed.{name}.message_type=fp32")

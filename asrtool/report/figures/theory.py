@@ -18,7 +18,7 @@ from asrtool.report.figures.figure import BLUE, DARK, ORANGE, check_suffix, pane
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_STEPS = 20_000  # of all learners, that are drawn
+MAX_STEPS = 20_000  # of all learners, that are drawn
 NUM_DOTS = 60
 
 
@@ -28,7 +28,7 @@ def plot_theory(found: TheoryResult, path: Path) -> None:
     bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
     in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")
     steps_a_round = 1.0 if in_rounds else float(found.system.speeds_N.sum())
-    num_steps = max(2, min(round(found.num_steps * steps_a_round), MOST_STEPS))
+    num_steps = max(2, min(round(found.num_steps * steps_a_round), MAX_STEPS))
     asked = (found.system, found.constants, found.rate, num_steps, in_rounds)
     with np.errstate(all="ignore"):
         courses = predict(*asked), draw(*asked)

@@ -20,7 +20,7 @@ from asrtool.models.objectives.targets import Targets
 from asrtool.train.batches.source import SourceContext
 from asrtool.train.batches.utterance_columns import Columns, ObjectiveRequirements
 
-STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
+RNG_STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
 
 
 class ChangedAudio:
@@ -80,7 +80,7 @@ class ChangedAudio:
         num_utterances = len(self._lengths.num_frames)
         if not self._settings.stretches:
             return self._lengths.num_frames
-        random = np.random.default_rng((self._seed, epoch, 0, STREAM))
+        random = np.random.default_rng((self._seed, epoch, 0, RNG_STREAM))
         slowest, fastest = self._settings.tempo
         tempos = random.uniform(slowest, fastest, num_utterances)
         return self._at(np.where(self._fits_fast, tempos, 1.0)).num_frames

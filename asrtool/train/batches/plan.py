@@ -21,7 +21,7 @@ from asrtool.distributed.work.work_queue import BatchNumber, Round
 from asrtool.train.batches.source import BatchSource, Epoch, Planned
 from asrtool.train.checkpoints.checkpoint import Origin, State
 
-FAR = 2**62
+UNLIMITED = 2**62
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Part:
         if self._epochs is None:
             self._epochs = self._plan()
             if self._is_whole:
-                self._epochs[self.before.epoch].extend(FAR)
+                self._epochs[self.before.epoch].extend(UNLIMITED)
         return self._epochs
 
     @property
@@ -153,7 +153,7 @@ class Plan:
         """Return the place after the last batch of `epoch`, which is known."""
         with self._lock:
             part = self._of_epoch(epoch)
-            return part.place(self._extend(part, FAR))
+            return part.place(self._extend(part, UNLIMITED))
 
     def borders(self, first: int, last: int) -> list[Place]:
         """Return the starts of the epochs from `first` to `last`."""
@@ -233,7 +233,7 @@ class Plan:
         return self._parts[number]
 
     def _windows(self, part: _Part) -> Iterator[range]:
-        slots = range(part.begin, self._extend(part, FAR))
+        slots = range(part.begin, self._extend(part, UNLIMITED))
         if part.window(slots.start) is None:
             return
         for _, window in itertools.groupby(slots, part.window):
@@ -260,6 +260,6 @@ class Plan:
         """Return the part of `epoch`, which another learner may have reached first."""
         while self._parts[-1].before.epoch < epoch:
             part = self._parts[-1]
-            self._next(part, self._extend(part, FAR))
+            self._next(part, self._extend(part, UNLIMITED))
         (found,) = (part for part in self._parts if part.before.epoch == epoch)
         return found

@@ -46,7 +46,7 @@ from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records
 from asrtool.train.loop.stop import EndsEarly, Left, Stop, Stopped
 
-SHORTLY = 10  # before the end of an epoch: 1/SHORTLY of the steps between two checkpoints
+END_MARGIN = 10  # no checkpoint in the last 1/END_MARGIN of the usual steps between two, before an epoch's end
 
 
 class LearnerRequests:
@@ -103,7 +103,7 @@ class LearnerRequests:
             return False
         if steps_due:
             self._last_number = number
-            if ends_within(self._every_steps // SHORTLY):
+            if ends_within(self._every_steps // END_MARGIN):
                 return False
         self.by_steps.append(steps_due)
         self.reset()

@@ -37,7 +37,7 @@ from asrtool.train.checkpoints.checkpoint import (
 )
 from asrtool.train.checkpoints.checkpointer import POLL_S, Checkpointer
 from asrtool.train.ledger import Ledger, TrainedBatches, add_lost
-from asrtool.train.loop.evaluation import FAR, DevLosses, EpochLoss
+from asrtool.train.loop.evaluation import UNLIMITED, DevLosses, EpochLoss
 from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.stop import Stopped
@@ -96,7 +96,7 @@ class CheckpointMerger:
         """Continue from the checkpoint of the state `newest`, made by another learner."""
         self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)
         self.ledger = Ledger(newest)
-        self.dev_losses.known(FAR)
+        self.dev_losses.known(UNLIMITED)
         for rank, length in enumerate(newest.record_bytes):
             begin = self.trained.get(rank, TrainedBatches(0))
             self.trained[rank] = begin.extended(self.out, rank, length, math.inf)

@@ -57,7 +57,7 @@ class Evaluation:
 
 
 EpochLoss = tuple[int, float]  # how many epochs had ended, and the loss on dev then
-FAR = 2**62
+UNLIMITED = 2**62
 
 
 class DevLosses:
@@ -81,10 +81,10 @@ class DevLosses:
     def publish(self, epochs: int, loss: float) -> None:
         """Add the loss after `epochs` by one learner, for the others as well."""
         with self._lock:
-            self._look(FAR)
+            self._look(UNLIMITED)
             if epochs not in dict(self.found):
                 self._store.compare_set(_key(len(self.found)), "", json.dumps((epochs, loss)))
-                self._look(FAR)
+                self._look(UNLIMITED)
 
     def known(self, num_ended: int) -> list[float]:
         """Return the known losses in order; ask for another learner's if some may be new."""

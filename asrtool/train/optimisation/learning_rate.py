@@ -17,7 +17,7 @@ from typing import Any
 from asrtool.errors import AsrtoolError
 from asrtool.settings.train import Halving, InverseSqrt, OneCycle, Optimisation, Plateau
 
-LEAST = 0.01  # of the peak
+MIN_LR_FRACTION = 0.01  # of the peak
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def learning_rate(
 
 
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """Return half a cosine from the peak to LEAST of it (Smith and Topin, 2018)."""
+    """Return half a cosine from the peak to MIN_LR_FRACTION of it (Smith and Topin, 2018)."""
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     fallen = (fraction - settings.warmup_fraction) / (1 - settings.warmup_fraction)
-    return peak_lr * (LEAST + (1 - LEAST) * (1 + math.cos(math.pi * fallen)) / 2)
+    return peak_lr * (MIN_LR_FRACTION + (1 - MIN_LR_FRACTION) * (1 + math.cos(math.pi * fallen)) / 2)
 
 
 def inverse_sqrt(settings: InverseSqrt, peak_lr: float, fraction: float, num_epochs: int) -> float:
@@ -99,7 +99,7 @@ def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int)
 
 
 def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int, dev_losses: Sequence[float]) -> float:
-    """Return the peak times `factor` for each plateau of the dev loss, at least LEAST.
+    """Return the peak times `factor` for each plateau of the dev loss, at least MIN_LR_FRACTION.
 
     A plateau is `patience` evaluations in a row without a lower loss than before.
     """
@@ -111,7 +111,7 @@ def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int,
         lowest = min(lowest, loss)
         if num_since == settings.patience:
             num_since, num_falls = 0, num_falls + 1
-    return peak_lr * max(settings.factor**num_falls, LEAST)
+    return peak_lr * max(settings.factor**num_falls, MIN_LR_FRACTION)
 
 
 def _needs_dev(settings: Optimisation) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from asrtool.data import batches
 from asrtool.data.batches import LENGTH_JITTER, Lengths, load_ahead, one_ahead, pad_feats, plan_epoch, plan_eval
-from asrtool.data.mix import STREAM, Mixture, apportion, fractions_of
+from asrtool.data.mix import RNG_STREAM, Mixture, apportion, fractions_of
 from asrtool.data.storage.index import Utterance
 from asrtool.errors import AsrtoolError
 from asrtool.settings.config import check_conflicts
@@ -224,7 +224,7 @@ def mixed_written_out(
     for corpus in range(3):
         walk: list[int] = []
         for number in range((epoch + 1) * len(of_each) // sizes[corpus] + 1):
-            random = np.random.default_rng((seed, number, corpus, STREAM))
+            random = np.random.default_rng((seed, number, corpus, RNG_STREAM))
             parts = [[i for i in sorted(shard) if of_each[i] == corpus] for shard in shards]
             parts = [part for part in parts if part]
             for place in random.permutation(len(parts)):

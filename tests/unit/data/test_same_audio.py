@@ -118,7 +118,7 @@ def test_triplets_are_those_of_the_highest_peaks_behind_each() -> None:
     for owner, (seconds, _, levels) in enumerate(peaks):
         for i in range(90):
             near = [j for j in range(90) if fingerprint.NEAREST_S <= seconds[j] - seconds[i] < fingerprint.FARTHEST_S]
-            highest = sorted(sorted(near, key=lambda j, levels=levels: -levels[j])[: fingerprint.FAN])
+            highest = sorted(sorted(near, key=lambda j, levels=levels: -levels[j])[: fingerprint.FAN_OUT])
             expected += [(owner, np.float32(seconds[i])) for a in range(len(highest)) for _ in highest[a + 1 :]]
     found = fingerprint.find_triplets(peaks)
     assert sorted(zip(found.owners_H.tolist(), found.times_H.tolist(), strict=True)) == sorted(expected)
@@ -135,7 +135,7 @@ def test_the_index_finds_what_comparing_all_with_all_finds() -> None:
     of_index_H = index.keys_H
     same_cell = (asked_H >> 10)[:, None] == of_index_H >> 10
     near = np.abs((asked_H % 2**10)[:, None] - of_index_H % 2**10) <= int(
-        fingerprint.LARGEST_CHANGE * fingerprint.PITCH_STEPS
+        fingerprint.MAX_PITCH_CHANGE * fingerprint.PITCH_STEPS
     )
     assert set(zip(*fingerprint.matches(index, asked_H), strict=True)) == set(
         zip(*np.nonzero(same_cell & near), strict=True)
@@ -160,7 +160,7 @@ def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch)
     """As those of a tone have, which else would take as much time as they are."""
     index = indexed(speech(1), *[speech(2)] * 5)
     assert len(aligned(index, speech(2))) == fingerprint.CANDIDATES == 4
-    monkeypatch.setattr(fingerprint, "MOST_FOUND", 4)
+    monkeypatch.setattr(fingerprint, "MAX_MATCHES", 4)
     assert len(aligned(index, speech(1))) == 1
     assert aligned(index, speech(2)) == []
 

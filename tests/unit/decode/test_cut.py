@@ -35,8 +35,8 @@ from asrtool.settings.schema import Choice
 
 RATE_HZ = 8000
 FRAME_S = 0.03
-LARGEST_S = 4.0
-DATA = Data(max_duration_s=LARGEST_S, cut_long=True)
+MAX_S = 4.0
+DATA = Data(max_duration_s=MAX_S, cut_long=True)
 FEATURES = Features(type=Choice.of("features", "fbank", num_mel_bins=23), speeds=(1.0, 0.9), num_jobs=1)
 SENTENCE = ["so", "what", "did", "you", "do", "last", "week"]
 SAID_S = {0: 0.2, 1: 0.6, 2: 1.1, 3: 2.4, 4: 2.8, 5: 4.2, 6: 4.6}  # when each of them begins; all last 0.3 s
@@ -80,7 +80,7 @@ def test_cuts_are_in_pauses_and_pieces_have_their_words(tokenizer: Path) -> None
     cutter = functools.partial(find_words, CtcTopology(), FRAME_S)
     words = cutter(item(loaded, SENTENCE))
     assert isinstance(words, list)
-    pieces = cut_at_pauses(words, DURATION_S, LARGEST_S)
+    pieces = cut_at_pauses(words, DURATION_S, MAX_S)
     assert [piece.text for piece in pieces] == ["so what did you do", "last week"]
     for one, other in itertools.pairwise(pieces):
         assert any(begin - 0.02 <= one.end_s <= other.begin_s <= end + 0.02 for begin, end in PAUSES_S)
@@ -237,7 +237,7 @@ def ways_to_cut(words: list[Word], duration_s: float) -> list[list[int]]:
 @given(utterances())
 def test_pieces_have_all_words_and_are_the_fewest_with_the_longest_pauses(item: tuple[list[Word], float]) -> None:
     words, duration_s = item
-    pieces = cut_at_pauses(words, duration_s, LARGEST_S)
+    pieces = cut_at_pauses(words, duration_s, MAX_S)
     ways = ways_to_cut(words, duration_s)
     assert bool(pieces) == bool(ways)
     if ways:
@@ -252,7 +252,7 @@ def test_pieces_have_all_words_and_are_the_fewest_with_the_longest_pauses(item: 
         assert all(one.end_s <= other.begin_s + 1e-9 for one, other in itertools.pairwise(pieces))
         begin = 0
         for piece in pieces:
-            assert 1.0 <= piece.end_s - piece.begin_s <= LARGEST_S
+            assert 1.0 <= piece.end_s - piece.begin_s <= MAX_S
             own = words[begin : begin + len(piece.text.split())]
             assert piece.begin_s <= own[0].begin_s
             assert own[-1].end_s <= piece.end_s
@@ -269,4 +269,4 @@ def test_half_a_pause_is_kept_and_no_more_than_a_little() -> None:
 
 
 def test_without_words_there_are_no_pieces() -> None:
-    assert not cut_at_pauses([], 5.0, LARGEST_S)
+    assert not cut_at_pauses([], 5.0, MAX_S)

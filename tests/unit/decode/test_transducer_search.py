@@ -40,7 +40,7 @@ def random_joint(seed: int, joint_size: int = 5, context: int = 2, scale: float 
 def search_of(kind: type, joint: Joint) -> Any:
     search = object.__new__(kind)
     search.joint, search.grouping = joint, WordPieces(PIECES)
-    search.most_a_row = transducer.MOST_A_ROW
+    search.most_a_row = transducer.MAX_TOKENS_A_ROW
     search.resources = SimpleNamespace(acoustic=SimpleNamespace(frame_s=FRAME_S))
     search.tree = PrefixTree(PIECES, BIGRAMS, WORDS)
     return search
@@ -120,7 +120,7 @@ def test_greedy_emits_tokens_until_the_blank_is_best_or_one_a_row() -> None:
     assert [word.text for word in words] == ["ab", "c"]
 
 
-@pytest.mark.parametrize(("one_a_row", "most"), [(True, 1), (False, transducer.MOST_A_ROW)])
+@pytest.mark.parametrize(("one_a_row", "most"), [(True, 1), (False, transducer.MAX_TOKENS_A_ROW)])
 def test_how_many_tokens_greedy_emits_in_a_row_is_that_of_the_training(one_a_row: bool, most: int) -> None:
     search = object.__new__(Greedy)
     model = SimpleNamespace(objective=Transducer(TransducerSettings(joint_size=3, one_a_row=one_a_row), 4, len(PIECES)))
@@ -136,7 +136,7 @@ def test_how_many_tokens_greedy_emits_in_a_row_is_that_of_the_training(one_a_row
 def test_greedy_ends_where_a_model_never_gives_the_blank() -> None:
     search = search_of(Greedy, spoken([[3] * 1000] * 2))
     words = search.search(np.arange(2.0)[:, None], DecodingParameters.of("transducer-greedy")).words
-    assert len(words) == 2 * transducer.MOST_A_ROW
+    assert len(words) == 2 * transducer.MAX_TOKENS_A_ROW
 
 
 def test_a_token_is_placed_in_the_row_that_most_of_its_probability_comes_from() -> None:
@@ -153,7 +153,7 @@ def test_a_token_is_placed_in_the_row_that_most_of_its_probability_comes_from() 
 
 def test_predictions_are_kept_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     joint, fresh = random_joint(2), random_joint(2)
-    monkeypatch.setattr(transducer, "MOST_CONTEXTS", 3)
+    monkeypatch.setattr(transducer, "MAX_CONTEXTS", 3)
     row_J = np.ones(5)
     for context in itertools.product(range(4), repeat=2):
         np.testing.assert_array_equal(joint.log_probs(row_J, [context]), fresh.log_probs(row_J, [context]))

@@ -62,7 +62,7 @@ def test_a_model_is_read_back_as_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sentences: list[list[str]], order: int
 ) -> None:
     monkeypatch.setattr("asrtool.lang.ngram.arpa.CHUNK", 5)
-    monkeypatch.setattr("asrtool.lang.ngram.arpa.WIDEST", 2)
+    monkeypatch.setattr("asrtool.lang.ngram.arpa.MAX_WORD_BYTES", 2)
     (tmp_path / "text").write_text("".join(" ".join(words) + "\n" for words in sentences))
     model = estimate(tmp_path / "text", None, order, (1,))
     write_arpa(tmp_path / "lm.arpa", model)

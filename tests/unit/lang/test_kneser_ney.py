@@ -152,9 +152,9 @@ def test_ngrams_whose_numbers_are_too_large_are_counted_by_ranks(
     text = write_text(tmp_path / "text", sentences)
     whole = estimate(text, None, order, min_counts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("asrtool.lang.ngram.kneser_ney.LARGEST", largest)
-        patch.setattr("asrtool.lang.ngram.trie.LARGEST", largest)
-        patch.setattr("asrtool.lang.ngram.trie.FOUND_AT_ONCE", 3)
+        patch.setattr("asrtool.lang.ngram.kneser_ney.MAX_INT", largest)
+        patch.setattr("asrtool.lang.ngram.trie.MAX_INT", largest)
+        patch.setattr("asrtool.lang.ngram.trie.LOOKUP_BATCH", 3)
         patch.setattr("asrtool.lang.text.BLOCK_BYTES", 5)
         assert same_bits(estimate(text, None, order, min_counts), whole)
 

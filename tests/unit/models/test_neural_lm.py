@@ -126,7 +126,7 @@ def test_scores_side_by_side_are_those_one_by_one(
         with torch.no_grad():
             expected.append(-reader.loss(read_1T, lens_1, predicted_1T, lens_1).total.item())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neural_lm, "MOST_WORDS", most)
+        patch.setattr(neural_lm, "MAX_WORDS_AT_ONCE", most)
         patch.setattr(next_word, "CHUNK_ROWS", rows)
         patch.setattr(next_word, "CHUNK_WORDS", words)
         assert reader.log_probs(sentences) == pytest.approx(expected, rel=1e-5, abs=1e-6)

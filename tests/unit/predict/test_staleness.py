@@ -13,14 +13,14 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.theory.staleness import TIMES, recorded_staleness, steps_of_others
 from asrtool.predict.theory.system import System
 
-MOST = 60
+MAX_LENGTH = 60
 
 
 def simulate(system: System, times: str, counts_steps: bool, runs: int, steps: int) -> np.ndarray:
-    """Fractions (N, MOST): of the updates of each replica those with so many changes, event by event."""
+    """Fractions (N, MAX_LENGTH): of the updates of each replica those with so many changes, event by event."""
     random = np.random.default_rng(7)
     num = system.num_steppers
-    counts = np.zeros((num, MOST))
+    counts = np.zeros((num, MAX_LENGTH))
     chances = [row / row.sum() if row.any() else None for row in system.partners_NN] if system.num_replicas > 1 else []
     for _ in range(runs):
         periods = 1 / system.speeds_N
@@ -28,7 +28,7 @@ def simulate(system: System, times: str, counts_steps: bool, runs: int, steps: i
         changes, warm = np.zeros(num, int), np.zeros(num, bool)
         for _ in range(steps * num):
             i = int(ends.argmin())
-            counts[i, min(changes[i], MOST - 1)] += warm[i]
+            counts[i, min(changes[i], MAX_LENGTH - 1)] += warm[i]
             changes[i], warm[i] = 0, True
             ends[i] += periods[i] * (1.0 if times == "constant" else random.exponential())
             if counts_steps or not chances:
@@ -49,9 +49,9 @@ def test_staleness_is_that_of_events_in_virtual_time(name: str, slow: dict[int, 
         (steps_of_others(system, times), simulate(system, times, True, runs, steps)),
     ):
         for one, drawn_S in zip(found, drawn, strict=True):
-            length = max(MOST, len(one.fractions))
+            length = max(MAX_LENGTH, len(one.fractions))
             expected_S = np.pad(one.fractions, (0, length - len(one.fractions)))
-            expected_S = np.append(expected_S[: MOST - 1], expected_S[MOST - 1 :].sum())
+            expected_S = np.append(expected_S[: MAX_LENGTH - 1], expected_S[MAX_LENGTH - 1 :].sum())
             np.testing.assert_allclose(drawn_S, expected_S, atol=0.03)
             assert_same_mean_and_tails(drawn_S, expected_S, runs if times == "constant" else runs * steps)
 

@@ -19,7 +19,7 @@ from asrtool.cli.main import cli
 from asrtool.data.audio.quality import Measures, Unreadable
 from asrtool.data.manifests.manifest import Drop, format_drops, read_drops, rejected
 from asrtool.files import MARK
-from asrtool.report.data_check import FEWEST, LISTED, check_rejected, find
+from asrtool.report.data_check import LISTED, MIN_UTTERANCES, check_rejected, find
 
 RATE_HZ = 16000
 GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)
@@ -62,8 +62,8 @@ def test_paths_below_manifests_are_relative_since_the_folder_may_be_temporary(tm
 def test_how_fast_people_speak_is_known_of_enough_utterances_only() -> None:
     assert found({"characters": 0}) == {}
     cut = dataclasses.replace(GOOD, id="cut", duration_s=1.0)
-    assert find([GOOD] * (FEWEST - 2) + [cut], [], [], 1) == []
-    assert [f.count for f in find([GOOD] * (FEWEST - 1) + [cut], [], [], 1)] == [1]
+    assert find([GOOD] * (MIN_UTTERANCES - 2) + [cut], [], [], 1) == []
+    assert [f.count for f in find([GOOD] * (MIN_UTTERANCES - 1) + [cut], [], [], 1)] == [1]
 
 
 def test_other_rates_and_sound_of_a_lower_rate_are_found_with_the_setting_that_helps() -> None:

@@ -19,7 +19,7 @@ from asrtool.train.average import average_checkpoints
 from asrtool.train.derived_settings import (
     BATCH_S,
     EPOCHS,
-    MOST_LAYERS,
+    MAX_LAYERS,
     aligner_settings,
     fit,
     hybrid_settings,
@@ -107,7 +107,7 @@ def sizes(config: Config) -> tuple[int, float, int]:
 def test_more_speech_has_more_layers_larger_batches_and_fewer_epochs(a_s: float, b_s: float, longest_s: float) -> None:
     config = load_config(overrides=LEFT)
     (less, _), (more, _) = (fit(config, total_s, longest_s) for total_s in sorted((a_s, b_s)))
-    assert sizes(less)[0] <= sizes(more)[0] <= MOST_LAYERS
+    assert sizes(less)[0] <= sizes(more)[0] <= MAX_LAYERS
     assert max(BATCH_S[0], longest_s) <= less.train.batch_s <= more.train.batch_s < max(BATCH_S[1], longest_s) + 1
     assert EPOCHS[1] >= less.train.num_epochs >= more.train.num_epochs >= EPOCHS[0]
 

@@ -25,7 +25,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.objectives.ctc import Ctc
 from asrtool.settings.models import Ctc as CtcSettings
 from asrtool.train.batches import utterance_columns as columns_module
-from asrtool.train.batches.plan import FAR
+from asrtool.train.batches.plan import UNLIMITED
 from asrtool.train.batches.shard_source import Shards
 from asrtool.train.batches.source import Epoch, SourceContext
 from asrtool.train.batches.text_encoding import Encoder, find_lines
@@ -33,8 +33,8 @@ from asrtool.train.batches.utterance_columns import ARRAYS, Columns, open_column
 from asrtool.train.inputs import ColumnsFolder
 
 NUM_LARGE = 20_000
-MOST_BYTES = 100  # an utterance, shared
-MOST_OWN_BYTES = 0.3 * 2**30 / 7e6  # an utterance, of each learner
+MAX_BYTES = 100  # an utterance, shared
+MAX_OWN_BYTES = 0.3 * 2**30 / 7e6  # an utterance, of each learner
 
 
 @pytest.fixture
@@ -141,12 +141,12 @@ def test_a_large_set_takes_few_bytes_an_utterance(toy: Path, folder: ColumnsFold
     try:
         source = Shards(context)
         epoch = Epoch(source, 0)
-        epoch.extend(FAR)
+        epoch.extend(UNLIMITED)
         own_bytes = tracemalloc.get_traced_memory()[0] / NUM_LARGE
     finally:
         tracemalloc.stop()
-    assert num_bytes <= MOST_BYTES
-    assert own_bytes <= MOST_OWN_BYTES
+    assert num_bytes <= MAX_BYTES
+    assert own_bytes <= MAX_OWN_BYTES
 
 
 @pytest.mark.parametrize(("largest", "kind"), [(2**16 - 1, np.uint16), (2**16, np.uint32)])
