@@ -125,15 +125,15 @@ def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[CorpusInRo
     for corpus in extra_corpora(extra_text):
         roles.setdefault(corpus.name, []).append(TEXT)
     named = {}
-    for choice_name, of_it in roles.items():
+    for choice_name, named_roles in roles.items():
         corpus = open_corpus(choice_name)
-        for role in of_it:
+        for role in named_roles:
             if role not in (*corpus.roles, TEXT):
                 what = f"data.{role} names {corpus.name}, which has no {role} set but {', '.join(corpus.roles)}"
                 raise AsrtoolError(what, f"name another corpus in data.{role}")
         if corpus.name in named:
             raise AsrtoolError(f"two corpora of data are called {corpus.name}", "rename one of the classes' names")
-        named[corpus.name] = CorpusInRoles(corpus, tuple(of_it))
+        named[corpus.name] = CorpusInRoles(corpus, tuple(named_roles))
     return list(named.values())
 
 

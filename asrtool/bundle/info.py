@@ -27,9 +27,9 @@ def describe_file(path: Path, as_json: bool = False) -> str:
         archive.check()
         if as_json:
             return json.dumps({"path": str(path), "digest": archive.digest, **archive.about})
-        return "\n".join(_of_bundle(archive))
+        return "\n".join(_describe_bundle(archive))
     about = read_info(path)
-    return json.dumps({"path": str(path), **about}) if as_json else "\n".join(_of_model(path, about))
+    return json.dumps({"path": str(path), **about}) if as_json else "\n".join(_describe_model(path, about))
 
 
 def card(about: Mapping[str, Any]) -> str:
@@ -64,14 +64,14 @@ person has to check a transcript before it decides anything about people.
 """
 
 
-def _of_bundle(archive: Archive) -> Iterator[str]:
+def _describe_bundle(archive: Archive) -> Iterator[str]:
     yield card(archive.about)
     yield f"{archive.path}: bundle, {archive.num_bytes / 2**20:.1f} MiB, whole, digest {archive.digest}\n"
     for name, member in archive.files.items():
         yield f"    {member.num_bytes:>12,}  {name}"
 
 
-def _of_model(path: Path, info: Mapping[str, Any]) -> Iterator[str]:
+def _describe_model(path: Path, info: Mapping[str, Any]) -> Iterator[str]:
     yield f"{path}: model file, {path.stat().st_size / 2**20:.1f} MiB, whole"
     model, features = info.get("model", {}), info.get("features", {})
     if model:

@@ -47,13 +47,13 @@ class Normalised(nn.Module):
     mean_F: Tensor
     std_F: Tensor
 
-    def __init__(self, model: nn.Module, cmvn: str, of_all: MeanStd) -> None:
+    def __init__(self, model: nn.Module, cmvn: str, mean_std: MeanStd) -> None:
         """Take the kind of normalisation, `cmvn`, and statistics of the training set."""
         super().__init__()
         self.model = model
         self.cmvn = cmvn
-        self.register_buffer("mean_F", torch.from_numpy(of_all[0]))
-        self.register_buffer("std_F", torch.from_numpy(of_all[1]))
+        self.register_buffer("mean_F", torch.from_numpy(mean_std[0]))
+        self.register_buffer("std_F", torch.from_numpy(mean_std[1]))
 
     def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T, F) and (N,) to the scores (N, T', V) and (N,)."""
@@ -113,8 +113,8 @@ def export_for_sherpa(work: Path, out: Path) -> str:
         is_ctc = acoustic.objective.name != "transducer"
         with write_folder(out, TOKENS_FILE) as folder:
             shutil.copyfile(tokenizer / TOKENS_FILE, folder / TOKENS_FILE)
-            of_all = Cmvn(trained.sums, "global").of_all()
-            whole = Normalised(acoustic.model, features.cmvn, of_all).eval()
+            mean_std = Cmvn(trained.sums, "global").global_mean_std()
+            whole = Normalised(acoustic.model, features.cmvn, mean_std).eval()
             about = {
                 "sample_rate": features.sampling_rate_hz,
                 "feature_dim": features.num_features,
@@ -171,8 +171,8 @@ def _write_transducer(folder: Path, whole: Normalised, about: Mapping[str, Any],
     _write_encoder(folder / ENCODER_FILE, whole, {"model_type": "conformer", **about}, origin)
     decoder, joiner = Decoder(objective.predictor), Joiner(objective.output)
     y = torch.zeros(2, context, dtype=torch.int64)
-    of_decoder = {"context_size": context, "vocab_size": about["vocab_size"]}
-    _write(folder / DECODER_FILE, decoder, {"y": y}, {"decoder_out": {0: "N"}}, of_decoder, {"y": {0: "N"}})
+    decoder_about = {"context_size": context, "vocab_size": about["vocab_size"]}
+    _write(folder / DECODER_FILE, decoder, {"y": y}, {"decoder_out": {0: "N"}}, decoder_about, {"y": {0: "N"}})
     rows = {"encoder_out": torch.zeros(2, size), "decoder_out": torch.zeros(2, size)}
     axes = {name: {0: "N"} for name in rows}
     _write(folder / JOINER_FILE, joiner, rows, {"logit": {0: "N"}}, {"joiner_dim": size}, axes)

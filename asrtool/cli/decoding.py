@@ -146,8 +146,8 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
         prepare_any(data, folder, replace(settings, allow_pipes=allow_pipes), name, "test")
 
     with open_trained(model) as trained:
-        for (of_set, method), result in evaluate(trained, name, prepare, out).items():
-            click.echo(format_table(result, f"{of_set}, {method}"))
+        for (test_set, method), result in evaluate(trained, name, prepare, out).items():
+            click.echo(format_table(result, f"{test_set}, {method}"))
 
 
 @click.command(cls=Command, groups={"A recording": ("form", "channel")})

@@ -129,8 +129,8 @@ def simulate(
     given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
     given += [f"distributed.num_learners={num_learners}"] if num_learners else []
     measured = settings_of(works)
-    of_training = [text for text in overrides if train and not is_of_scenario(text)]
-    given = [*measured, *(text for text in overrides if text not in of_training), *given]
+    training_settings = [text for text in overrides if train and not is_of_scenario(text)]
+    given = [*measured, *(text for text in overrides if text not in training_settings), *given]
     scenario, *ends = load_ends([find(name) for name in scenarios], given)
     if settings:
         click.echo(format_scenario(scenario), nl=False)
@@ -140,7 +140,7 @@ def simulate(
             raise AsrtoolError(f"--train {train} without --out", "name a folder for what is trained: --out DIR")
         if plot:
             raise AsrtoolError(f"--plot {plot} with --train", "leave it out, and draw what is trained: asrtool plot")
-        _echo_trained(train_cases(train, of_training, scenario, bool(strategies), replayed, out), as_json)
+        _echo_trained(train_cases(train, training_settings, scenario, bool(strategies), replayed, out), as_json)
         return
     if replayed:
         raise AsrtoolError(

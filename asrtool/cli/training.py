@@ -120,7 +120,7 @@ def train(
     join_training(job) if join else start(job)
 
 
-def _of_model(arguments: dict[str, Any]) -> list[str]:
+def _finetune_settings(arguments: dict[str, Any]) -> list[str]:
     """Return the settings of the model, and those the options stand for.
 
     A bundle is unpacked to OUT.start, where the same command finds the same model when it resumes.
@@ -153,7 +153,7 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 )
 @targets_option
 @learners_options
-@functools.partial(settings_options, between=_of_model)
+@functools.partial(settings_options, between=_finetune_settings)
 @launch_options
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Fine-tune MODEL on other FEATURES or with another TOKENIZER.

@@ -66,8 +66,8 @@ class World:
     def live(self) -> Sequence[int]:
         """Learners that train. Raises TakenForLost if this one is lost for the others."""
         if self.parent:
-            of_whole = set(self.parent.live)
-            return [place for place, rank in enumerate(self.parent_ranks) if rank in of_whole]
+            parent_live = set(self.parent.live)
+            return [place for place, rank in enumerate(self.parent_ranks) if rank in parent_live]
         if not self.members:
             return range(self.size)
         live = self.members.live

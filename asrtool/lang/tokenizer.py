@@ -175,8 +175,8 @@ def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
         return num_required + len(different), reason
     more = min(len(spoken) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)
     more = max(0, min(more, MAX_CHOSEN_SIZE - num_required))
-    of_text = f"{len(spoken)} words, {len(different)} different, are enough for {more} more"
-    return num_required + more, f"characters and tags need {num_required} and {of_text}"
+    text_size = f"{len(spoken)} words, {len(different)} different, are enough for {more} more"
+    return num_required + more, f"characters and tags need {num_required} and {text_size}"
 
 
 def _wrong_size(vocab_size: int, sentences: Path, found: str, better: int, reason: str = "") -> AsrtoolError:

@@ -52,9 +52,9 @@ class Contents:
         base = str(self._work / path)
         files = [base] if os.path.isfile(base) else list(_below(base))
         digest = hashlib.sha256()
-        for file, of_file in zip(files, self._digests(files, path), strict=True):
+        for file, file_digest in zip(files, self._digests(files, path), strict=True):
             name = file[len(base) + 1 :] or "."
-            digest.update(f"{name}\0{of_file}\n".encode(errors="surrogateescape"))
+            digest.update(f"{name}\0{file_digest}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()[:16]
 
     def of_files(self, paths: Collection[str], what: str) -> Iterator[str]:

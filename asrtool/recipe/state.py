@@ -194,8 +194,8 @@ def audio_digests(run: Run, stage: Stage) -> dict[str, str]:
             found[name] = "unknown"
             continue
         digest = hashlib.sha256()
-        for path, of_file in zip(paths, contents.of_files(paths, name), strict=True):
-            digest.update(f"{path}\0{of_file}\n".encode(errors="surrogateescape"))
+        for path, file_digest in zip(paths, contents.of_files(paths, name), strict=True):
+            digest.update(f"{path}\0{file_digest}\n".encode(errors="surrogateescape"))
         if paths:
             found[name] = digest.hexdigest()[:16]
     return found

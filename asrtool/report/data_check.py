@@ -57,14 +57,14 @@ def find(
 ) -> list[Finding]:
     """Return findings, worst first; `drops` were set aside by asrtool prepare."""
     return [
-        *_of_drops(drops, num_recordings + len(drops)),
-        *_of_unreadable(unreadable, num_recordings),
-        *_of_sounds(measured),
-        *_of_rates(measured),
+        *_drop_findings(drops, num_recordings + len(drops)),
+        *_unreadable_findings(unreadable, num_recordings),
+        *_sound_findings(measured),
+        *_rate_findings(measured),
     ]
 
 
-def _of_drops(drops: Sequence[Drop], total: int) -> Iterator[Finding]:
+def _drop_findings(drops: Sequence[Drop], total: int) -> Iterator[Finding]:
     first: dict[str, Drop] = {}
     for drop in drops:
         first.setdefault(drop.reason, drop)
@@ -73,13 +73,13 @@ def _of_drops(drops: Sequence[Drop], total: int) -> Iterator[Finding]:
         yield Finding(f"set aside: {reason}", count, total, example, "correct them, or leave them out")
 
 
-def _of_unreadable(unreadable: Sequence[Unreadable], total: int) -> Iterator[Finding]:
+def _unreadable_findings(unreadable: Sequence[Unreadable], total: int) -> Iterator[Finding]:
     if unreadable:
         example = f"{unreadable[0].recording}: {unreadable[0].reason}"
         yield Finding("audio that cannot be read to its end", len(unreadable), total, example, "copy these files again")
 
 
-def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
+def _sound_findings(measured: Sequence[Measures]) -> Iterator[Finding]:
     dense, sparse = _unusual_rates(measured)
     for what, advice, describe, is_so in (
         (
@@ -153,7 +153,7 @@ def _unusual_rates(measured: Sequence[Measures]) -> tuple[set[str], set[str]]:
     )
 
 
-def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
+def _rate_findings(measured: Sequence[Measures]) -> Iterator[Finding]:
     rates = Counter(each.sampling_rate_hz for each in measured)
     if len(rates) > 1:
         usual, _ = rates.most_common(1)[0]
@@ -163,16 +163,16 @@ def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
         advice = "features.resample = true, as recipes/own has it, brings all to one rate"
         yield Finding(what, len(others), len(measured), example, advice)
     for rate_hz in sorted(rates):
-        of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_audible(each)]
-        if not of_rate:
+        same_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_audible(each)]
+        if not same_rate:
             continue
-        band_hz = float(np.median([each.bandwidth_hz for each in of_rate]))
+        band_hz = float(np.median([each.bandwidth_hz for each in same_rate]))
         if band_hz < NARROW * rate_hz / 2:
-            narrow = [each for each in of_rate if each.bandwidth_hz < NARROW * rate_hz / 2]
+            narrow = [each for each in same_rate if each.bandwidth_hz < NARROW * rate_hz / 2]
             what = f"nothing above {band_hz:.0f} Hz in audio of {rate_hz} Hz"
             settings = f"features.resample = true, features.sampling_rate_hz = {_rate_for(band_hz)}"
             advice = f"it was recorded at a lower rate: set {settings}"
-            yield Finding(what, len(narrow), len(of_rate), f"{narrow[0].id}: {narrow[0].bandwidth_hz:.0f} Hz", advice)
+            yield Finding(what, len(narrow), len(same_rate), f"{narrow[0].id}: {narrow[0].bandwidth_hz:.0f} Hz", advice)
 
 
 def _rate_for(band_hz: float) -> int:

@@ -107,12 +107,12 @@ class RuleSet:
         for word in text.split(" "):
             numbers = self._known.get(word)
             if numbers is None:
-                numbers = self._known[word] = self._of_word(word)
+                numbers = self._known[word] = self._rules_of_word(word)
             if numbers:
                 candidates.update(numbers)
         return candidates
 
-    def _of_word(self, word: str) -> list[int]:
+    def _rules_of_word(self, word: str) -> list[int]:
         numbers = [*self._by_word.get(word, ())]
         for start in range(len(word) - NUM_LETTERS + 1):
             numbers += self._by_letters.get(word[start : start + NUM_LETTERS], ())

@@ -110,7 +110,7 @@ def _by_first_word(utterances: dict[str, Utterance]) -> dict[str, Utterance]:
     Return nothing if a word occurs twice, or if utterances have ids.
     """
     lines = [line.text.strip(" \t").split(None, 1) for id_, line in utterances.items() if id_.startswith(_LINE)]
-    by_word = {words[0]: _of_speaker(words[0], "".join(words[1:])) for words in lines if words}
+    by_word = {words[0]: _with_speaker(words[0], "".join(words[1:])) for words in lines if words}
     return by_word if len(by_word) == len(utterances) else {}
 
 
@@ -134,18 +134,18 @@ def _read_text(path: Path) -> Iterator[tuple[Location, Utterance]]:
         for location, line, match in spoken:
             if not match:
                 location.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
-            yield location, _of_speaker(match[2], match[1])
+            yield location, _with_speaker(match[2], match[1])
         return
     kaldi = [(location, match) for location, line, _ in spoken if (match := _KALDI.fullmatch(line))]
     if len(kaldi) == len(spoken) > 1:
         for location, match in kaldi:
-            yield location, _of_speaker(match[1], match[2])
+            yield location, _with_speaker(match[1], match[2])
         return
     for number, (location, line) in enumerate(lines, 1):
         yield location, Utterance(f"{_LINE}{number}", "all", line)
 
 
-def _of_speaker(id_: str, text: str) -> Utterance:
+def _with_speaker(id_: str, text: str) -> Utterance:
     return Utterance(id_, re.split("[-_]", id_)[0], text)
 
 

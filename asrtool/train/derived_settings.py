@@ -44,15 +44,15 @@ def fit(config: Config, total_s: float, longest_s: float = 0.0) -> tuple[Config,
     `total_s` is the speech at all speeds; an utterance of `longest_s` fits in a batch.
     """
     hours, encoder, train, lines = total_s / 3600, config.model.encoder, config.train, list[str]()
-    of_hours = f"for {hours:.3g} h to train on, all speeds together"
+    reason = f"for {hours:.3g} h to train on, all speeds together"
     if getattr(encoder.settings, "num_layers", 1) == 0:
         num_layers = next((layers for below, layers in LAYERS if hours < below), MAX_LAYERS)
         encoder = dataclasses.replace(encoder, settings=dataclasses.replace(encoder.settings, num_layers=num_layers))
-        lines.append(f"model.{encoder.table}.num_layers is 0: {num_layers} layers, {of_hours}")
+        lines.append(f"model.{encoder.table}.num_layers is 0: {num_layers} layers, {reason}")
     if not train.batch_s:
         batch_s = max(_within(BATCH_S, total_s / STEPS_AN_EPOCH), longest_s)
         train = dataclasses.replace(train, batch_s=math.ceil(batch_s))
-        lines.append(f"train.batch_s is 0: {train.batch_s:g} s in a batch, {of_hours}")
+        lines.append(f"train.batch_s is 0: {train.batch_s:g} s in a batch, {reason}")
     if not train.num_epochs:
         steps = total_s / (config.distributed.global_batch_s or train.batch_s)
         train = dataclasses.replace(train, num_epochs=round(_within(EPOCHS, STEPS / steps)))

@@ -89,9 +89,9 @@ class ColumnsFolder:
     def key(self, name: str) -> str:
         """Return the key of a set's columns, '' if its index has no known digest."""
         index = f"features/{name}/index.jsonl"
-        of_all = ("tokenizer/", "targets/")
-        of_set = (index, f"features/{name}/{TRANSCRIPTS}")
-        files = {file: digest for file, digest in self.sha256.items() if file.startswith(of_all) or file in of_set}
+        folders = ("tokenizer/", "targets/")
+        set_files = (index, f"features/{name}/{TRANSCRIPTS}")
+        files = {file: digest for file, digest in self.sha256.items() if file.startswith(folders) or file in set_files}
         content = json.dumps([files, self.others], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest() if index in files else ""
 
@@ -107,9 +107,9 @@ def describe_inputs(
 
     Raises AsrtoolError if a data file is missing.
     """
-    of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
+    source_files = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
     if_there = [name for name in IF_THERE if (features / name).exists()]
-    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source, *if_there)}
+    files = {f"features/{name}": features / name for name in (*FEATURES, *source_files, *if_there)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
     if config.train.init_model:

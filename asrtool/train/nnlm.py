@@ -63,7 +63,7 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config, ex
     if nnlm.output.settings.by_frequency:
         vocabulary = sort_by_frequency(vocabulary, texts)
     model = build_neural_lm(nnlm.encoder, nnlm.output, vocabulary)
-    train_set, dev_set = (Sentences(of_set, model, nnlm.batch_words, nnlm.seed) for of_set in (texts, [Text(dev_text)]))
+    train_set, dev_set = (Sentences(source, model, nnlm.batch_words, nnlm.seed) for source in (texts, [Text(dev_text)]))
     return Components({"nnlm": to_table(nnlm), "words": model.words}, model, train_set, dev_set)
 
 
@@ -106,10 +106,10 @@ def sort_by_frequency(vocabulary: Sequence[str], texts: Sequence[Text]) -> list[
 
     counts: Counter[str] = Counter()
     for text in texts:
-        of_text: Counter[str] = Counter()
+        text_counts: Counter[str] = Counter()
         for _, words in number_sentences(text.path):
-            of_text.update([EDGE, *words])
-        counts.update({word: text.repeats * num for word, num in of_text.items()})
+            text_counts.update([EDGE, *words])
+        counts.update({word: text.repeats * num for word, num in text_counts.items()})
     counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)
     return sorted(vocabulary, key=lambda word: -counts[word])
 

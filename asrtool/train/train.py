@@ -88,8 +88,8 @@ def build_components(
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     folder = open_targets(config.model.objective, targets)
     sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
-    of_data = {"features": to_table(settings), "tokenizer": tokens.digest}
-    model, info = _build_model(config, sizes, of_data)
+    data_info = {"features": to_table(settings), "tokenizer": tokens.digest}
+    model, info = _build_model(config, sizes, data_info)
     if isinstance(tokens, BpeTokenizer):
         model.objective.spellings = [piece.replace(WORD_MARK, " ") for piece in tokens.pieces]
     if folder:
@@ -116,14 +116,14 @@ def build_components(
 
 
 def _build_model(
-    config: Config, sizes: tuple[int, int, Tree | None], of_data: Mapping[str, Any]
+    config: Config, sizes: tuple[int, int, Tree | None], data_info: Mapping[str, Any]
 ) -> tuple[AcousticModel, dict[str, Any]]:
     """Build the initial model and the info of its file; `sizes` as build_model."""
     from asrtool.models.acoustic import build_model, tree_to_info
     from asrtool.train.finetune import freeze, init_from
 
     num_features, num_tokens, tree = sizes
-    info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **of_data}
+    info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **data_info}
     info |= tree_to_info(tree)
     model = build_model(config.model, num_features, num_tokens, tree)
     if config.train.init_model:

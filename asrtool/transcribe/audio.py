@@ -92,7 +92,7 @@ def open_sound(audio: AudioInput, block_s: float = BLOCK_S, live: bool = False) 
     Raises AsrtoolError if it cannot be read, also while blocks are read.
     """
     if not isinstance(audio, str | Path):
-        yield _of_memory(audio, block_s)
+        yield _open_memory(audio, block_s)
         return
     path = audio
     if str(path) in STANDARD_INPUT:
@@ -101,9 +101,9 @@ def open_sound(audio: AudioInput, block_s: float = BLOCK_S, live: bool = False) 
         refuse_address(path)
         source = _Source(Path(path).absolute(), readable(Path(path)), readable(name_of(path)))
     if not is_pipe(path):
-        opened = _of_path(source, block_s)
+        opened = _open_path(source, block_s)
     else:
-        opened = _live(source, block_s) if live else _of_pipe(source, block_s)
+        opened = _live(source, block_s) if live else _open_any_pipe(source, block_s)
     with opened as sound:
         yield replace(sound, path=str(path))
 
@@ -128,7 +128,7 @@ def readable(path: str | Path) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _of_memory(audio: Any, block_s: float) -> Sound:
+def _open_memory(audio: Any, block_s: float) -> Sound:
     name, samples, rate_hz = "audio", audio, None
     if isinstance(audio, tuple) and len(audio) == 2:
         samples, rate_hz = audio
@@ -153,27 +153,27 @@ def _of_memory(audio: Any, block_s: float) -> Sound:
 
 
 @contextlib.contextmanager
-def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
+def _open_path(source: _Source, block_s: float) -> Iterator[Sound]:
     if not os.path.isfile(source.path):
         what = f"{source.title}: {'is a folder' if os.path.isdir(source.path) else 'no such file'}"
         raise AsrtoolError(what, "name an audio file")
     if _is_shortened(source):
-        yield _of_samples(source, block_s)
+        yield _open_samples(source, block_s)
         return
     parts = parts_of(source.path)
     if why_not_whole(parts):
-        yield _of_parts(source, parts, block_s)
+        yield _open_joined(source, parts, block_s)
     elif (file := _known(source.path)) is not None:
         with file:
             _warn_of_no_audio(source, file)
-            yield _of_file(source, file, block_s, is_whole=True)
+            yield _open_file(source, file, block_s, is_whole=True)
     else:
         with _converted(source) as file:
-            yield _of_file(source, file, block_s, is_whole=False)
+            yield _open_file(source, file, block_s, is_whole=False)
 
 
 @contextlib.contextmanager
-def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
+def _open_any_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
     """Read WAV while it arrives; keep other formats in a file, which can be sought."""
     with _open_pipe(source) as pipe, tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
         start = _read(pipe, START_BYTES)
@@ -184,7 +184,7 @@ def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
         if start[:4] in (b"RIFF", b"RF64") and start[8:] == b"WAVE":
             # A pipe cannot be rewound, so cat repeats the bytes read; a thread would not survive a fork.
             with _output_of(["cat", kept.name, "-"], source.title, pipe) as (file, output):
-                yield _of_stream(source, file, output, block_s)
+                yield _open_stream(source, file, output, block_s)
             return
         try:
             shutil.copyfileobj(pipe, kept)
@@ -192,7 +192,7 @@ def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
         except OSError as error:
             what = f"{source.title}: cannot be kept in {kept.name}, {(error.strerror or str(error)).lower()}"
             raise AsrtoolError(what, "free some space, or set TMPDIR to a folder with more of it") from error
-        with _of_path(replace(source, path=Path(kept.name)), block_s) as sound:
+        with _open_path(replace(source, path=Path(kept.name)), block_s) as sound:
             yield sound
 
 
@@ -208,7 +208,7 @@ def _live(source: _Source, block_s: float) -> Iterator[Sound]:
             if file.format in SOUGHT and not pipe.seekable():
                 what = f"{source.title}: {file.format} cannot be read while it arrives"
                 raise AsrtoolError(what, TO_PIPE)
-            yield _of_stream(source, file, pipe, block_s)
+            yield _open_stream(source, file, pipe, block_s)
 
 
 def _open_pipe(source: _Source) -> io.FileIO:
@@ -247,7 +247,7 @@ def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
         )  # fmt: skip
 
 
-def _of_parts(source: _Source, parts: list[Part], block_s: float) -> Sound:
+def _open_joined(source: _Source, parts: list[Part], block_s: float) -> Sound:
     """Read joined files one after the other, or the rest of a cut-off file."""
     num_samples, rate_hz, num_channels = kind_of(source.path, parts)
     is_whole = not any(part.fault for part in parts)
@@ -270,12 +270,12 @@ def _of_parts(source: _Source, parts: list[Part], block_s: float) -> Sound:
     return Sound(source.name, rate_hz, num_channels, num_samples / rate_hz if is_whole else None, blocks())
 
 
-def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whole: bool) -> Sound:
+def _open_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whole: bool) -> Sound:
     duration_s = file.frames / file.samplerate if is_whole else None
     return Sound(source.name, file.samplerate, file.channels, duration_s, _blocks(source, file, block_s))
 
 
-def _of_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], block_s: float) -> Sound:
+def _open_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], block_s: float) -> Sound:
     """Read a pipe; joined WAV files are read once the pipe has ended."""
 
     def blocks() -> Iterator[np.ndarray]:
@@ -286,7 +286,7 @@ def _of_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], bloc
         with tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
             kept.write(rest[next_wav.start() :])
             kept.flush()
-            with _of_path(replace(source, path=Path(kept.name)), block_s) as more:
+            with _open_path(replace(source, path=Path(kept.name)), block_s) as more:
                 if (more.sampling_rate_hz, more.num_channels) != (file.samplerate, file.channels):
                     what = f"{source.title}: its joined parts differ in sampling rate or channels"
                     raise AsrtoolError(what, "cut it into its parts")
@@ -335,7 +335,7 @@ def _is_shortened(source: _Source) -> bool:
     return start == b"NIST_1A" and read_header(source.path).is_shortened
 
 
-def _of_samples(source: _Source, block_s: float) -> Sound:
+def _open_samples(source: _Source, block_s: float) -> Sound:
     samples_SC, rate_hz = read_sphere(source.path)
     size = round(block_s * rate_hz)
     parts = (samples_SC[begin : begin + size] for begin in range(0, len(samples_SC), size))

@@ -99,8 +99,8 @@ class Recogniser:
             inputs = [normaliser.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
             for piece, scores_TV in zip(group, self.compute_scores(inputs), strict=True):
                 check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
-                of_piece = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
-                utterance = Utterance(f"{piece.speaker}-{number}", piece.speaker, "A", *of_piece)
+                fields = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
+                utterance = Utterance(f"{piece.speaker}-{number}", piece.speaker, "A", *fields)
                 yield Scored(utterance, scores_TV, 0.0, number)
                 number += 1
 

@@ -213,10 +213,10 @@ def compare_pem(lines: Sequence[StmLine], pem: Path, title: str, bad_fraction: f
     rows = [row.split() for row in pem.read_text(encoding="latin-1").splitlines() if not row.startswith(";;")]
     listed = {(row[0], row[1][0], f"{float(row[3]):.2f}", f"{float(row[4]):.2f}") for row in rows if row}
     scored = {line.times for line in lines if line.is_scored}
-    of_stm, of_pem = scored - listed, listed - {line.times for line in lines}
-    if not of_stm and not of_pem:
+    only_stm, only_pem = scored - listed, listed - {line.times for line in lines}
+    if not only_stm and not only_pem:
         return
-    num, first = max(len(of_stm), len(of_pem)), min(of_stm | of_pem)
+    num, first = max(len(only_stm), len(only_pem)), min(only_stm | only_pem)
     what = f"stm and pem of {title} differ in {num} of {len(scored)} segments, the first is {' '.join(first)}"
     if num > bad_fraction * len(scored) and bad_fraction < 1:
         way = "to go by the stm: --set data.bad_fraction=1, which holds for all faults"

@@ -163,8 +163,8 @@ def _read_call(sides: Mapping[str, Path], id_: str, sound: Sound, drops: list[Dr
     if not all(lines.values()):
         return []
     found = []
-    for side, of_side in lines.items():
-        for line in of_side:
+    for side, side_lines in lines.items():
+        for line in side_lines:
             if match := LINE.match(line):
                 if times_run(match[1], match[2], match[3], sound, drops):
                     start_s, length_s = float(match[2]), round(float(match[3]) - float(match[2]), 8)

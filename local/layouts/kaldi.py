@@ -153,8 +153,8 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
     there = {id_: entry for id_, entry in entries.items() if not entry.command or id_ in written}
     recordings = {}
     for num_channels in (1, 2):
-        of_it = {id_: entry for id_, entry in there.items() if entry.num_channels == num_channels}
-        files = {entry.recording: written.get(id_, entry.path) for id_, entry in of_it.items()}
+        same_channels = {id_: entry for id_, entry in there.items() if entry.num_channels == num_channels}
+        files = {entry.recording: written.get(id_, entry.path) for id_, entry in same_channels.items()}
         for id_, sound in (usable_audio(files, None, num_channels, out, drops) if files else {}).items():
             recordings[id_] = (sound, num_channels)
     for number, drop in enumerate(drops):

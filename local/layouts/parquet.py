@@ -42,16 +42,16 @@ def column_files(source: Path, role_names: Mapping[str, Sequence[str]], role: st
     found = [path for suffix in IN_COLUMNS for path in find_files(source, f"*{suffix}")]
     files = sorted(path for path in found if not path.name.startswith("cache-"))  # what `map` of datasets leaves there
     parts = {path: [part.lower() for part in path.relative_to(source).parts] for path in files}
-    of_name = {
+    role_files = {
         name: [path for path in files if any(re.match(rf"{name}(?![a-z])", part) for part in parts[path])]
         for names in role_names.values()
         for name in names
     }
-    if not any(of_name.values()):
+    if not any(role_files.values()):
         return files
     for name in role_names[role]:
-        if of_name[name]:
-            return of_name[name]
+        if role_files[name]:
+            return role_files[name]
     there, expected = ", ".join(str(path.relative_to(source)) for path in files[:3]), " or ".join(role_names[role])
     raise AsrtoolError(f"{source}: has {there}, for {role} expected {expected}", "name one of the files")
 

@@ -50,11 +50,11 @@ def choose_conversations(
         alike[frozenset(speakers[recording])].append(recording)
     members = {min(ids, key=_key): ids for ids in alike.values()}
     group_of = {id_: group for group, ids in members.items() for id_ in ids}
-    of_groups: Counter[tuple[str, Speaker]] = Counter()
+    group_counts: Counter[tuple[str, Speaker]] = Counter()
     for (id_, speaker), num in num_utterances.items():
-        of_groups[group_of[id_], speaker] += num
+        group_counts[group_of[id_], speaker] += num
     speech_of_groups_s = {group: sum(speech_s[id_] for id_ in ids) for group, ids in members.items()}
-    return {id_ for group in _choose(speech_of_groups_s, of_groups, target_s) for id_ in members[group]}
+    return {id_ for group in _choose(speech_of_groups_s, group_counts, target_s) for id_ in members[group]}
 
 
 def _key(id_: str) -> str:

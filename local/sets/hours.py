@@ -77,13 +77,13 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     else:
         sizes = [(round(3600 * corpus.train_hours), corpus.train_hours) for corpus in corpora]
     names = [corpus.name for corpus in corpora]
-    if not all(num and of_it for num, of_it in sizes):
+    if not all(num and seconds for num, seconds in sizes):
         return {}
     utterances = {name: num for name, (num, _) in zip(names, sizes, strict=True)}
-    tenths_s = {name: round(36000 * of_it) for name, (_, of_it) in zip(names, sizes, strict=True)}
+    tenths_s = {name: round(36000 * seconds) for name, (_, seconds) in zip(names, sizes, strict=True)}
     fractions = fractions_of(config.data.mixing, utterances, tenths_s)
     drawn = {name: sum(utterances.values()) * fractions[name] * tenths_s[name] / utterances[name] for name in names}
-    return {name: hours * of_it / sum(tenths_s.values()) for name, of_it in drawn.items()}
+    return {name: hours * seconds / sum(tenths_s.values()) for name, seconds in drawn.items()}
 
 
 def _report(config: Config, work: Path, name: str) -> dict[str, Any]:

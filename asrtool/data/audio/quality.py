@@ -114,8 +114,8 @@ def measure_manifests(manifests: Path, num_jobs: int = 0) -> Iterator[Measures |
     """
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
-    of_recordings = itertools.groupby((entry for entry, _ in lines), lambda entry: str(entry["recording_id"]))
-    transcribed = [(by_id[id_], list(segments)) for id_, segments in of_recordings]
+    by_recording = itertools.groupby((entry for entry, _ in lines), lambda entry: str(entry["recording_id"]))
+    transcribed = [(by_id[id_], list(segments)) for id_, segments in by_recording]
     pieces = [transcribed[first : first + PIECE] for first in range(0, len(transcribed), PIECE)]
     with process_map(__name__, min(len(pieces), num_jobs or num_cores())) as map_pieces:
         for found in progress(map_pieces(measure_piece, pieces), "listen to", len(pieces), "piece"):

@@ -135,7 +135,7 @@ def find_queries(peaks: Sequence[np.ndarray]) -> Triplets:
 def _measured(peaks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return cells (H, 4), octaves and seconds of first peaks, and utterances."""
     seconds_P, octaves_P, levels_P = np.concatenate(peaks, axis=1).astype(np.float64)
-    owners_P = np.repeat(np.arange(len(peaks), dtype=np.int32), [of_one.shape[1] for of_one in peaks])
+    owners_P = np.repeat(np.arange(len(peaks), dtype=np.int32), [peaks_3P.shape[1] for peaks_3P in peaks])
     i, j, k = _joined_peaks(seconds_P, levels_P, owners_P).T
     spans_H = seconds_P[k] - seconds_P[i]
     values_H4 = np.stack(

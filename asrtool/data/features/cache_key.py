@@ -78,11 +78,11 @@ def join_texts(
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
     paths = dict.fromkeys(path for entry in recordings for path in audio_files(entry))
-    of_file = dict(zip(paths, digest_files(paths, f"audio of {manifests.name}"), strict=True))
-    of_recording = {
-        entry["id"]: _digest([entry, *(of_file[path] for path in audio_files(entry))]) for entry in recordings
+    file_digests = dict(zip(paths, digest_files(paths, f"audio of {manifests.name}"), strict=True))
+    recording_digests = {
+        entry["id"]: _digest([entry, *(file_digests[path] for path in audio_files(entry))]) for entry in recordings
     }
-    del paths, of_file
+    del paths, file_digests
     digests = array("Q")
 
     def texts() -> Iterator[tuple[str, str]]:
@@ -90,7 +90,7 @@ def join_texts(
             if not entry.get("text"):
                 raise AsrtoolError(f"{manifests}: utterance {entry['id']} has no text", "give it one, or leave it out")
             rest = {key: value for key, value in entry.items() if key not in ("text", "alignment")}
-            digest = _digest({**rest, "recording": of_recording[entry["recording_id"]]})
+            digest = _digest({**rest, "recording": recording_digests[entry["recording_id"]]})
             digests.append(digest)
             if each:
                 each(by_id[entry["recording_id"]], rest, digest)

@@ -122,13 +122,13 @@ class Cmvn:
         if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
             self._learned[speaker] = moments.mean_std()
 
-    def of_all(self) -> MeanStd:
+    def global_mean_std(self) -> MeanStd:
         """Mean and deviation of each bin over the whole training set."""
         return self._means_SF[self._everyone], self._stds_SF[self._everyone]
 
-    def scale_of_all(self) -> np.ndarray:
+    def global_std(self) -> np.ndarray:
         """Return the deviations of the whole training set, (F,); 1 without normalisation."""
-        return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self.of_all()[1]
+        return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self.global_mean_std()[1]
 
     def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
         """Return (feats - mean) / std of the speaker, float32; of all if not listed."""

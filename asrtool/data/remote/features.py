@@ -54,17 +54,17 @@ def open_features(place: Path, remote: Remote, wanted: Collection[str] | None = 
     name = ""
     if transfer.version_of(join(url, SETS)) is None:
         url, _, name = url.rpartition("/")
-    of_all = _versions(url, OF_ALL)
+    common_versions = _versions(url, OF_ALL)
     sets = parse_sets(transfer.read(join(url, SETS))[1].decode(errors="replace"), join(url, SETS)).names
     if name and name not in sets:
         raise AsrtoolError(f"{join(url, name)}: no set of features, expected one of {', '.join(sets)}", "name one")
-    of_sets = {each: _versions(join(url, each), OF_SET) for each in sets}
+    set_versions = {each: _versions(join(url, each), OF_SET) for each in sets}
     cache = Path(remote.cache_dir or default_cache()).expanduser().absolute()
-    root = cache / f"{url.rpartition('/')[2]}-{_digest(url, of_all, of_sets)}"
-    _fetch_small(root, url, of_all)
+    root = cache / f"{url.rpartition('/')[2]}-{_digest(url, common_versions, set_versions)}"
+    _fetch_small(root, url, common_versions)
     for each in [name] if name else sets if wanted is None else wanted:
         if name or wanted is not None or each != TRAIN:
-            _open_set(root / each, join(url, each), of_sets[each], cache, remote.cache_gib)
+            _open_set(root / each, join(url, each), set_versions[each], cache, remote.cache_gib)
     return root / name
 
 
@@ -98,8 +98,11 @@ def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
                 raise AsrtoolError(f"{error}", "wait until all is copied there, then run the command again") from error
 
 
-def _digest(url: str, of_all: Versions, of_sets: Mapping[str, Versions]) -> str:
-    tables = [{name: asdict(version) for name, version in versions.items()} for versions in (of_all, *of_sets.values())]
+def _digest(url: str, common_versions: Versions, set_versions: Mapping[str, Versions]) -> str:
+    tables = [
+        {name: asdict(version) for name, version in versions.items()}
+        for versions in (common_versions, *set_versions.values())
+    ]
     return hashlib.sha256(json.dumps([url, *tables], sort_keys=True).encode()).hexdigest()[:16]
 
 

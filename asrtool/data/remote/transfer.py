@@ -217,8 +217,8 @@ def _request(url: str, method: str, headers: dict[str, str] | None = None) -> An
 
 
 def _version(url: str, response: Any) -> Version:
-    of_range, of_file = (response.headers.get(name, "") for name in ("Content-Range", "Content-Length"))
-    size = of_range.rpartition("/")[2] if response.status == 206 else of_file
+    range_header, length_header = (response.headers.get(name, "") for name in ("Content-Range", "Content-Length"))
+    size = range_header.rpartition("/")[2] if response.status == 206 else length_header
     if not size.isdecimal():
         raise AsrtoolError(f"{url}: the server does not say how long the file is", "let it send Content-Length")
     return Version(int(size), response.headers.get("ETag") or response.headers.get("Last-Modified", ""))

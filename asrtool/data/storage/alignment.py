@@ -84,11 +84,11 @@ class Alignment:
 
 def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str, Any]) -> None:
     """Write ``targets.json``: digests of the tokenizer, and of each set's files."""
-    of_sets = {
+    set_digests = {
         name: {**about, "index": digest_of(features / name / INDEX), "segments": digest_of(folder / name / SEGMENTS)}
         for name, about in sets.items()
     }
-    write_text(folder / ABOUT, json.dumps({"tokenizer": digest_of(tokenizer), **of_sets}, indent=1) + "\n")
+    write_text(folder / ABOUT, json.dumps({"tokenizer": digest_of(tokenizer), **set_digests}, indent=1) + "\n")
 
 
 def check_alignment_inputs(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:

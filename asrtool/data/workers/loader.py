@@ -73,8 +73,8 @@ class Decoders:
             ) from error
         finally:
             os.close(file)
-        for of_reader in filter(None, errors):
-            raise of_reader
+        for reader_error in filter(None, errors):
+            raise reader_error
         return np.split(feats_TF, ends[:-1])
 
     def close(self) -> None:

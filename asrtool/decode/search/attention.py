@@ -271,8 +271,8 @@ class Beam(AttentionSearch):
         tokens_BK, log_probs_BK, begins_BK = score.extend()
         grown = []
         for b, node in enumerate(beam):
-            of_node = zip(tokens_BK[b].tolist(), log_probs_BK[b].tolist(), begins_BK[b].tolist(), strict=True)
-            for token, log_prob, begins in of_node:
+            candidates = zip(tokens_BK[b].tolist(), log_probs_BK[b].tolist(), begins_BK[b].tolist(), strict=True)
+            for token, log_prob, begins in candidates:
                 child = self.tree.add(node, token, weights)
                 child.row, child.log_prob = int(score.rows_B[b]), log_prob
                 child.spoken, child.begins = node.spoken + log_prob, begins

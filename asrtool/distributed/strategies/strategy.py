@@ -131,8 +131,8 @@ class Strategy(ABC):
         """Return `snapshot` with the state of the update and of the average over time."""
         snapshot = self.snapshot(cut)
         if self.ema:
-            snapshot.learner["ema"], of_weights = self.ema.state()
-            (snapshot.shared if self.same_weights else snapshot.learner)["ema_weights"] = of_weights
+            snapshot.learner["ema"], weights_state = self.ema.state()
+            (snapshot.shared if self.same_weights else snapshot.learner)["ema_weights"] = weights_state
         if self.update.loss_scale:
             snapshot.recorded["loss_scale"] = self.update.loss_scale.state()
         return snapshot

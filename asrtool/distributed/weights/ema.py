@@ -53,8 +53,8 @@ class Ema:
 
     def synchronise(self, world: World) -> None:
         """Compute the mean over all learners, which all call this, for `consensus`."""
-        for own, of_source in zip(counters(self.model), counters(self.source), strict=True):
-            own.tensor.copy_(of_source.tensor)
+        for own, source_counter in zip(counters(self.model), counters(self.source), strict=True):
+            own.tensor.copy_(source_counter.tensor)
         if world.size > 1:
             self.mean_P = self.flat.weights_P.clone()
             world.mean(self.mean_P)
@@ -68,10 +68,10 @@ class Ema:
         weights_W, buffers_B = self.flat.weights_P.tensor_split([self.flat.num_weights])
         return {"num_updates": self.num_updates, "buffers_B": buffers_B}, {"weights_W": weights_W}
 
-    def load_state(self, own: Mapping[str, Any], of_weights: Mapping[str, Any]) -> None:
+    def load_state(self, own: Mapping[str, Any], weights_state: Mapping[str, Any]) -> None:
         """Continue from both parts of `state`."""
         self.num_updates = own["num_updates"]
-        self.flat.weights_P.copy_(_values_of(own, of_weights))
+        self.flat.weights_P.copy_(_values_of(own, weights_state))
 
     def saved(self) -> dict[str, Any]:
         """Return the state that a checkpoint has for all learners, inside `consensus`."""
@@ -91,8 +91,8 @@ class Ema:
         whole = [(own["ema"], (own | shared)["ema_weights"]) for own, shared in states if "ema_weights" in own | shared]
         self.num_updates = whole[0][0]["num_updates"]
         mean_P = self.flat.weights_P.cpu().zero_()  # on the host the very same
-        for own, of_weights in whole:
-            mean_P.add_(_values_of(own, of_weights), alpha=1 / len(whole))
+        for own, weights_state in whole:
+            mean_P.add_(_values_of(own, weights_state), alpha=1 / len(whole))
         self.flat.weights_P.copy_(mean_P)
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -101,6 +101,6 @@ class Ema:
         return zip(self.flat.views, [*values, *(buffer.tensor for buffer in self.buffers)], strict=True)
 
 
-def _values_of(own: Mapping[str, Any], of_weights: Mapping[str, Any]) -> Tensor:
+def _values_of(own: Mapping[str, Any], weights_state: Mapping[str, Any]) -> Tensor:
     """Join both parts of a state to flat values."""
-    return torch.cat([of_weights["weights_W"], own["buffers_B"]])
+    return torch.cat([weights_state["weights_W"], own["buffers_B"]])

@@ -128,16 +128,16 @@ def synchronise_counters(model: nn.Module, world: World) -> None:
     """Set counters to the largest of any learner; all learners call this."""
     own = [counter.tensor for counter in counters(model)]
     if own and world.size > 1:
-        of_all = world.gather([tensor.tolist() for tensor in own])
-        for tensor, values in zip(own, zip(*of_all, strict=True), strict=True):
+        all_states = world.gather([tensor.tolist() for tensor in own])
+        for tensor, values in zip(own, zip(*all_states, strict=True), strict=True):
             tensor.copy_(torch.tensor(values).amax(0))
 
 
 def average_statistics(model: nn.Module, states: Sequence[Mapping[str, Any]]) -> None:
     """Give `model` the mean of `OwnStatistics.state` over learners, if they have any."""
-    of_all = [state["buffers"] for state in states if "buffers" in state]
-    if of_all:
-        for buffer, values in zip(float_buffers(model), zip(*of_all, strict=True), strict=True):
+    all_states = [state["buffers"] for state in states if "buffers" in state]
+    if all_states:
+        for buffer, values in zip(float_buffers(model), zip(*all_states, strict=True), strict=True):
             buffer.tensor.copy_(torch.stack(values).mean(0))
 
 

@@ -37,7 +37,7 @@ class ShardClaims:
         """Claim a free slot; there is one while fewer are claimed than exist."""
         at, more = self._at[member], 0
         while at is None or (slot := self._take(*at, more)) is None:
-            at, more = self._own() or self._of_others(), LEARNER
+            at, more = self._new_window() or self._others_window(), LEARNER
         self._at[member] = at
         return slot
 
@@ -48,7 +48,7 @@ class ShardClaims:
             return None
         return slots[num_front - 1] if end == FRONT else slots[-num_back]
 
-    def _own(self) -> tuple[int, int] | None:
+    def _new_window(self) -> tuple[int, int] | None:
         """Take a window that no learner has."""
         if self._next < len(self._windows):
             self._next = self._store.add(f"windows/{self.epoch}", 1) - 1
@@ -56,7 +56,7 @@ class ShardClaims:
             return None
         return self._next, FRONT
 
-    def _of_others(self) -> tuple[int, int]:
+    def _others_window(self) -> tuple[int, int]:
         """Choose the window with most left for each of its learners and this one."""
         num_left: dict[int, float] = {}
         begin = int(self._place * len(self._left))

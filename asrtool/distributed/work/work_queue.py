@@ -238,8 +238,8 @@ class WorkQueue:
         A step counts for the last of their rounds, so that learners know at the end how far all have come.
         """
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
-        for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
-            step = list(of_epoch)
+        for _, same_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
+            step = list(same_epoch)
             last, number, _ = max(step, key=lambda one: one[1])
             group = tuple(batch for *_, batch in step)
             member = self._sync_group.member

@@ -42,7 +42,7 @@ class RelativeAttention(nn.Module):
         key_HPE = self._split(self.distance(distances_PD)[None])[0]
         by_content_NHTT = (query_NHTE + self.content_bias) @ key_NHTE.transpose(2, 3)
         by_distance_NHTP = (query_NHTE + self.distance_bias) @ key_HPE.transpose(1, 2)
-        scores_NHTT = (by_content_NHTT + of_pairs(by_distance_NHTP)) / math.sqrt(query_NHTE.shape[3])
+        scores_NHTT = (by_content_NHTT + by_pair(by_distance_NHTP)) / math.sqrt(query_NHTE.shape[3])
         weights_NHTT = scores_NHTT.masked_fill(is_padding_NT[:, None, None], -math.inf).softmax(3)
         attended_NHTE = self.dropout(weights_NHTT) @ value_NHTE
         attended_NTD: Tensor = self.output(attended_NHTE.transpose(1, 2).flatten(2))
@@ -53,7 +53,7 @@ class RelativeAttention(nn.Module):
         return rows_NTD.view(*rows_NTD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
 
-def of_pairs(by_distance_NHTP: Tensor) -> Tensor:
+def by_pair(by_distance_NHTP: Tensor) -> Tensor:
     """Return (N, H, T, T): the value of row i for the distance i - j.
 
     P counts the distances T - 1, T - 2, ... 1 - T.

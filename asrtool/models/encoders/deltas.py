@@ -26,11 +26,11 @@ def add_deltas(feats_NTF: Tensor, lens_N: Tensor, orders: int) -> Tensor:
     last_N1 = (lens_N[:, None] - 1).clamp(min=0)
     place_NT = torch.minimum(frame_T.clamp(min=0), last_N1)
     wide_NTF = feats_NTF.gather(1, place_NT[:, :, None].expand(-1, -1, feats_NTF.shape[2]))
-    of_orders, weights = [feats_NTF], [1.0]
+    all_orders, weights = [feats_NTF], [1.0]
     for _ in range(orders):
         weights = _convolve(weights, FIRST)
-        of_orders.append(_weigh(wide_NTF, weights, feats_NTF.shape[1]))
-    return torch.cat(of_orders, dim=2)
+        all_orders.append(_weigh(wide_NTF, weights, feats_NTF.shape[1]))
+    return torch.cat(all_orders, dim=2)
 
 
 def _weigh(wide_NTF: Tensor, weights: list[float], num_frames: int) -> Tensor:

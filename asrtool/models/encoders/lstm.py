@@ -55,18 +55,18 @@ class LstmEncoder(Encoder):
             Part(functools.partial(self._apply_layer, layer, norm), layer, norm)
             for layer, norm in zip(self.layers, self.norms, strict=True)
         ]
-        of_rows = [] if self.rows is None else [self.rows, self.rows_norm]
-        return [Part(self._begin, *of_rows), *layers, Part(self._end, self.bottleneck)]
+        row_modules = [] if self.rows is None else [self.rows, self.rows_norm]
+        return [Part(self._begin, *row_modules), *layers, Part(self._end, self.bottleneck)]
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Encode the next frames, as Encoder.stream; the state has one of each layer."""
         hidden_TNC, states = self._stack(feats_NTF).transpose(0, 1), []
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             assert isinstance(layer, LstmLayer)
-            output_TNC, of_layer = layer.forward_lstm(hidden_TNC, state[i] if state else None)
+            output_TNC, layer_state = layer.forward_lstm(hidden_TNC, state[i] if state else None)
             output_TNC = norm(output_TNC)
             hidden_TNC = hidden_TNC + output_TNC if self.residual and i else output_TNC
-            states.append(of_layer)
+            states.append(layer_state)
         return self.bottleneck(hidden_TNC).transpose(0, 1), states
 
     def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:

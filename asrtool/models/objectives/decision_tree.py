@@ -44,12 +44,12 @@ class Tree:
     @cached_property
     def tokens_L(self) -> np.ndarray:
         """The token of each leaf; no two share one."""
-        return self._of_leaves(np.arange(self.leaves_VV2.shape[1])[:, None])
+        return self._by_leaf(np.arange(self.leaves_VV2.shape[1])[:, None])
 
     @cached_property
     def positions_L(self) -> np.ndarray:
         """The place of each leaf; silence is all further rows, so it begins no token."""
-        positions_L = self._of_leaves(np.arange(2))
+        positions_L = self._by_leaf(np.arange(2))
         positions_L[SILENCE] = FURTHER
         return positions_L
 
@@ -90,7 +90,7 @@ class Tree:
                 f"{path}: no decision tree", "run `asrtool targets`, or `asrtool graph` with it"
             ) from error
 
-    def _of_leaves(self, values: np.ndarray) -> np.ndarray:
+    def _by_leaf(self, values: np.ndarray) -> np.ndarray:
         found_L = np.zeros(self.num_leaves, dtype=np.int64)
         found_L[self.leaves_VV2] = np.broadcast_to(values, self.leaves_VV2.shape)
         return found_L
@@ -176,18 +176,18 @@ class _Grower:
         self.min_count = min_count
         self.num_tokens = num_tokens
         self.numbers = itertools.count()
-        self.of_place: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # left contexts, and their moments
+        self.left_contexts: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # with their moments
         for token, place in {context[1:] for context in found}:
             lefts = [left for left in range(num_tokens) if (left, token, place) in found]
-            self.of_place[token, place] = np.array(lefts), np.stack([found[left, token, place] for left in lefts])
-        of_token: dict[int, Moments] = {}
+            self.left_contexts[token, place] = np.array(lefts), np.stack([found[left, token, place] for left in lefts])
+        token_moments: dict[int, Moments] = {}
         for (_, token, _), moments_M in found.items():
-            of_token[token] = of_token.get(token, 0) + moments_M
-        self.questions_QV = find_questions(of_token, num_tokens)
+            token_moments[token] = token_moments.get(token, 0) + moments_M
+        self.questions_QV = find_questions(token_moments, num_tokens)
 
     def node(self, token: int, place: int, lefts_V: np.ndarray) -> _Node:
         """Return the node of these left contexts with its best question, if any."""
-        lefts_K, moments_KM = self.of_place.get((token, place), (np.zeros(0, np.int64), np.zeros((0, 3))))
+        lefts_K, moments_KM = self.left_contexts.get((token, place), (np.zeros(0, np.int64), np.zeros((0, 3))))
         inside_K = lefts_V[lefts_K]
         moments_KM, questions_QK = moments_KM[inside_K], self.questions_QV[:, lefts_K[inside_K]]
         loss, yes_V = 0.0, np.zeros(self.num_tokens, dtype=bool)
@@ -202,11 +202,11 @@ class _Grower:
         return _Node(loss, next(self.numbers), token, place, lefts_V, yes_V)
 
 
-def find_questions(of_token: Mapping[int, Moments], num_tokens: int) -> np.ndarray:
+def find_questions(token_moments: Mapping[int, Moments], num_tokens: int) -> np.ndarray:
     """Return sets of tokens (Q, V), bool: each token and each merged set but all."""
-    sets = [np.arange(num_tokens) == token for token in of_token]
+    sets = [np.arange(num_tokens) == token for token in token_moments]
     questions = list(sets)
-    moments_KM = np.stack(list(of_token.values())) if sets else np.zeros((0, 3))
+    moments_KM = np.stack(list(token_moments.values())) if sets else np.zeros((0, 3))
     loss_KK = np.full((len(sets), len(sets)), np.inf)  # of two sets in one, the later one first
     for k in range(len(sets)):
         loss_KK[k, :k] = _loss_of_merging(moments_KM, k)[:k]

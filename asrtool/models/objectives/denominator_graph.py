@@ -48,8 +48,8 @@ def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
 
     found = [leave(history) for history in range(len(ngrams.histories))]
     counts: Counter[tuple[int, int, int]] = Counter()
-    for of_history in found:
-        counts.update({key: arc.count for key, arc in of_history.items()})
+    for successors in found:
+        counts.update({key: arc.count for key, arc in successors.items()})
     states = sorted(counts)
     number = {key: state for state, key in enumerate(states)}
     arcs = [
@@ -162,13 +162,13 @@ def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int
         counts[_longest(ngram[:-1], states)][ngram[-1]] += count
     arcs: list[dict[int, Arc]] = []
     ends = []
-    for history, of_state in zip(states, counts, strict=True):
-        total = of_state.total()
-        ends.append(math.log(of_state[end] / total) if end in of_state else -math.inf)
+    for history, next_tokens in zip(states, counts, strict=True):
+        total = next_tokens.total()
+        ends.append(math.log(next_tokens[end] / total) if end in next_tokens else -math.inf)
         arcs.append(
             {
                 token: Arc(_longest((*history, token), states), count, math.log(count / total))
-                for token, count in sorted(of_state.items())
+                for token, count in sorted(next_tokens.items())
                 if token != end
             }
         )

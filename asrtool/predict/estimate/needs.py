@@ -226,11 +226,11 @@ def features_need(features: Features, hours: float) -> Need:
     extractor.extract(samples_S)
     rate = (time.process_time() - before) / PROBED_S
     copies_hours = hours * sum(1 / speed for speed in features.speeds if speed != 1)
-    at_start, of_hour = FEATURES_GIB
+    at_start, per_hour = FEATURES_GIB
     return Need(
         cpu_hours=(hours + copies_hours) * rate,
         disk_bytes=stored_bytes(features, hours, copies_hours),
-        memory_bytes=GIB * (at_start + of_hour * hours),
+        memory_bytes=GIB * (at_start + per_hour * hours),
     )
 
 
@@ -264,8 +264,8 @@ def decode_need(config: Config, amount: DataAmount, probe: Probe, neural: Neural
     dev_hours = _dev_hours(config, amount.hours)
     own_hours, flops = _forward(dev_hours, probe)
     if neural:
-        of_scores = dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3
-        own_hours, flops = own_hours + _hours_of(of_scores, probe), flops + of_scores
+        score_flops = dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3
+        own_hours, flops = own_hours + _hours_of(score_flops, probe), flops + score_flops
     need = _computing(own_hours, flops, probe)
     if {"graph", "rescore"} & {method.name for method in config.decode.methods}:
         need = replace(need, memory_bytes=SEARCH.need(amount.words + amount.extra_words).memory_bytes)

@@ -116,9 +116,9 @@ def probe_model(config: Config, num_tokens: int, speech: Speech) -> Probe:
 
 def _made_up_tree(num_tokens: int, num_leaves: int) -> Tree:
     """Return a tree with random pdfs for contexts."""
-    of_each = max(1, (num_leaves - 1) // (2 * (num_tokens - 1)))
-    leaves_VV2 = np.random.default_rng(0).integers(0, of_each, (num_tokens, num_tokens, 2), dtype=np.int32)
-    leaves_VV2 += 1 + of_each * (2 * np.arange(-1, num_tokens - 1, dtype=np.int32)[:, None] + np.arange(2))
+    leaves_a_token = max(1, (num_leaves - 1) // (2 * (num_tokens - 1)))
+    leaves_VV2 = np.random.default_rng(0).integers(0, leaves_a_token, (num_tokens, num_tokens, 2), dtype=np.int32)
+    leaves_VV2 += 1 + leaves_a_token * (2 * np.arange(-1, num_tokens - 1, dtype=np.int32)[:, None] + np.arange(2))
     leaves_VV2[:, SILENCE] = SILENCE
     return Tree(leaves_VV2, np.ones(max(num_leaves, int(leaves_VV2.max()) + 1), dtype=np.int64))
 

@@ -259,8 +259,8 @@ class Watch:
         state, scenario, outcome = self.state, self.cluster.scenario, self.outcome
         groups, counts = state.groups, state.counts
         resumed_s = seconds + scenario.distributed.timeout_s + scenario.faults.restart_s
-        of_busy = [number for group in groups if not group.is_idle for number in (group.round, group.ahead)]
-        in_hand = [number for number in of_busy if number != NONE]
+        in_use = [number for group in groups if not group.is_idle for number in (group.round, group.ahead)]
+        in_hand = [number for number in in_use if number != NONE]
         trained = min(in_hand, default=counts.rounds)
         cut = [cut for cut in self.cuts if cut <= trained][-1]
         outcome.num_losses += 1

@@ -31,10 +31,10 @@ def settings_of(works: Iterable[Path]) -> list[str]:
     for work in works:
         run = _read_finished(work)
         own = run.settings["distributed"].get(run.strategy, {})
-        settings |= _of_job(run)
+        settings |= _job_settings(run)
         settings |= {f"distributed.{run.strategy}.{key}": value for key, value in own.items()}
         typical = _typical_learner(run)
-        settings |= _of_steps(run, typical) | _of_messages(run, typical, own) | _of_pauses(run, typical)
+        settings |= _step_settings(run, typical) | _message_settings(run, typical, own) | _pause_settings(run, typical)
     return [format_override(key, value) for key, value in settings.items()]
 
 
@@ -58,7 +58,7 @@ def _typical_learner(run: TrainingRun) -> int:
     return sorted(medians, key=medians.__getitem__)[(len(medians) - 1) // 2]
 
 
-def _of_job(run: TrainingRun) -> dict[str, Any]:
+def _job_settings(run: TrainingRun) -> dict[str, Any]:
     """Return the settings of [job] of a training. A sample is an utterance."""
     summary = run.summary
     num_epochs = max(1, summary["num_epochs"])
@@ -72,7 +72,7 @@ def _of_job(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _of_steps(run: TrainingRun, typical: int) -> dict[str, Any]:
+def _step_settings(run: TrainingRun, typical: int) -> dict[str, Any]:
     """Return the duration of steps by a typical learner's trace, and the cores needed."""
     steps, trace, num_cores = run.learners[typical], run.folder / "learners" / f"{typical}.jsonl", os.cpu_count() or 1
     found: dict[str, Any] = {"compute.trace": str(trace)}
@@ -97,7 +97,7 @@ def _of_steps(run: TrainingRun, typical: int) -> dict[str, Any]:
     return found
 
 
-def _of_messages(run: TrainingRun, typical: int, own: dict[str, Any]) -> dict[str, Any]:
+def _message_settings(run: TrainingRun, typical: int, own: dict[str, Any]) -> dict[str, Any]:
     """Return the computing thread's share of an exchange, and the message rate.
 
     `own` are the settings of the strategy; one that is not there had its default.
@@ -154,10 +154,10 @@ def server_message_s(waits: Sequence[Floats]) -> float:
 
 def _common_steps(waits: Sequence[Floats]) -> Floats:
     """Return waits (K, L) of the steps that all learners have."""
-    return np.stack([of_one[: min(map(len, waits))] for of_one in waits], axis=1)
+    return np.stack([learner_waits[: min(map(len, waits))] for learner_waits in waits], axis=1)
 
 
-def _of_pauses(run: TrainingRun, typical: int) -> dict[str, Any]:
+def _pause_settings(run: TrainingRun, typical: int) -> dict[str, Any]:
     """Return pauses between steps that are much longer than usual."""
     steps = run.learners[typical]
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]

@@ -227,7 +227,7 @@ def read_trace(path: Path) -> Floats:
         raise AsrtoolError(what, "name a file with milliseconds, one a line") from error
     try:
         is_training = bool(lines) and lines[0].startswith("{")
-        found = _of_records(lines) if is_training else np.array([float(line) / 1000 for line in lines])
+        found = _read_records(lines) if is_training else np.array([float(line) / 1000 for line in lines])
     except (ValueError, KeyError, TypeError) as error:
         what = f"{path}: expected milliseconds, one number a line, or records of steps: {error}"
         raise AsrtoolError(what, "correct the trace, or name learners/R.jsonl of a training") from error
@@ -236,7 +236,7 @@ def read_trace(path: Path) -> Floats:
     return found
 
 
-def _of_records(lines: list[str]) -> Floats:
+def _read_records(lines: list[str]) -> Floats:
     steps = [json.loads(line) for line in lines]
     begin, compute_s, data_s = (np.array([step[name] for step in steps]) for name in ("begin", "compute_s", "data_s"))
     other_s = np.array([step["comm_s"] + step["wait_s"] for step in steps])

@@ -33,12 +33,12 @@ def write_records(scenario: Scenario, out: Path) -> Iterator[Path]:
     """Write a folder ``STRATEGY-N`` for each case of `scenario`, and yield it."""
     for strategy, number in cases(scenario):
         folder = out / f"{strategy.table}-{number}"
-        shown, of_all = shorten(scenario, number)
-        if of_all < 1:
-            logging.warning("%s: records of the first %.2g %% of the training", folder, 100 * of_all)
+        shown, part_of_all = shorten(scenario, number)
+        if part_of_all < 1:
+            logging.warning("%s: records of the first %.2g %% of the training", folder, 100 * part_of_all)
         out.mkdir(parents=True, exist_ok=True)
         with write_folder(folder, "train.json") as path:
-            _write_training(shown, strategy, number, path, of_all)
+            _write_training(shown, strategy, number, path, part_of_all)
         yield folder
 
 
@@ -54,7 +54,7 @@ def shorten(scenario: Scenario, num_learners: int) -> tuple[Scenario, float]:
     return replace(scenario, job=part), epoch * num_epochs / num_samples
 
 
-def _write_training(scenario: Scenario, strategy: Choice, num_learners: int, path: Path, of_all: float) -> None:
+def _write_training(scenario: Scenario, strategy: Choice, num_learners: int, path: Path, part_of_all: float) -> None:
     """Simulate; write the files of a training into the folder `path`."""
     files: defaultdict[str, list[str]] = defaultdict(list)  # name -> lines
     begun: dict[int, Begin] = {}
@@ -97,7 +97,7 @@ def _write_training(scenario: Scenario, strategy: Choice, num_learners: int, pat
     write_text(path / "inputs.json", json.dumps(inputs, indent=1) + "\n")
     summary = {  # all that is known without model and data
         "simulated": True,
-        "fraction_of_training": of_all,
+        "fraction_of_training": part_of_all,
         "num_steps": outcome.num_batches,
         "num_epochs": scenario.job.num_epochs,
         "num_samples": round(outcome.num_batches * outcome.batch),

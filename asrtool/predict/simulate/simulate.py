@@ -97,12 +97,12 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     asked.append((alone, Choice.of("strategy", "single"), 1))
     check_cases(asked)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiled events run beside each other
-        *outcomes, of_one = pool.map(simulate, *zip(*asked, strict=True))
+        *outcomes, one_learner = pool.map(simulate, *zip(*asked, strict=True))
     rows, each = [], 1 + len(ends)
     for place, (strategy, number) in enumerate(found):
         at_ends = outcomes[each * place : each * (place + 1)]
         seconds = [outcome.seconds for outcome in at_ends]
-        speedup, published_h = of_one.seconds / seconds[0], published.get((strategy.name, number))
+        speedup, published_h = one_learner.seconds / seconds[0], published.get((strategy.name, number))
         rows.append(Row(at_ends[0], speedup, published_h, (min(seconds), max(seconds))))
     return rows
 

@@ -123,8 +123,8 @@ def _own_times(system: System, constants: Constants, times: str) -> Bound | str:
     symbols = {"N": num, "rho of a step": root**2, "q": q, "tau": tau, "A": a, "B": b, "sigma^2 of a replica": noise}
     start, extra, largest_rate = 2 * num * constants.start, beta**2 * noise * a, _root_of(b, 1 / num) / beta
     all_speeds, assumption = float(speeds_N.sum()), TAKES_TURNS if times == "constant" else UNBOUNDED
-    of_mean = beta * noise / num
-    return Bound(name, OWN_TIMES, start, of_mean, extra, largest_rate, symbols, all_speeds, GRADIENT, assumption)
+    mean_noise = beta * noise / num
+    return Bound(name, OWN_TIMES, start, mean_noise, extra, largest_rate, symbols, all_speeds, GRADIENT, assumption)
 
 
 def _shared(system: System, constants: Constants, times: str) -> Bound | str:

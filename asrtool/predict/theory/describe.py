@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.predict.theory.bounds import Bound, Constants, bounds_of
 from asrtool.predict.theory.quadratic import largest_stable
-from asrtool.predict.theory.staleness import Staleness, of_all, recorded_staleness, steps_of_others
+from asrtool.predict.theory.staleness import Staleness, recorded_staleness, steps_of_others, total_staleness
 from asrtool.predict.theory.system import SHARED, Floats, Mixing, System, mixing_in_rounds, mixing_one_by_one
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def _mixing_dict(mixing: Mixing | None) -> dict[str, Any] | None:
 
 
 def _staleness_dict(by_replica: list[Staleness], speeds_N: Floats) -> dict[str, Any]:
-    total = of_all(by_replica, speeds_N)
-    quantiles, *of_each = (
+    total = total_staleness(by_replica, speeds_N)
+    quantiles, *replica_rows = (
         {"mean": one.mean, "median": one.quantile(0.5), "p99": one.quantile(0.99), "largest": one.largest}
         for one in (total, *by_replica)
     )
     fractions = {str(s): float(p) for s, p in enumerate(total.fractions) if p > MIN_FRACTION}
-    return {**quantiles, "fractions": fractions, "by_replica": of_each}
+    return {**quantiles, "fractions": fractions, "by_replica": replica_rows}
 
 
 def _bound_dict(bound: Bound | str, found: TheoryResult) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _staleness(found: TheoryResult) -> Iterator[str]:
     counts = {"changes, as records have it": recorded_staleness, "steps of others": steps_of_others}
     for title, count in counts.items():
         by_replica = count(system, found.times)
-        rows = {title: of_all(by_replica, speeds_N)}
+        rows = {title: total_staleness(by_replica, speeds_N)}
         rows |= {f"  of {'node' if system.node_size > 1 else 'learner'} {i}": by_replica[i] for i in slow}
         for name, one in rows.items():
             largest = one.largest if found.times == "constant" else "-"

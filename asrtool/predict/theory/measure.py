@@ -212,13 +212,13 @@ def largest_curvature(
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def of_batch(number: int, vector_P: Tensor) -> Tensor:
+    def batch_product(number: int, vector_P: Tensor) -> Tensor:
         step_P = STEP_SIZE * vector_P
         there_P, back_P = gradient(number, weights_P + step_P), gradient(number, weights_P - step_P)
         return (there_P - back_P) / (2 * STEP_SIZE)
 
     def product(vector_P: Tensor) -> Tensor:
-        return torch.stack([of_batch(b, vector_P) for b in range(num_batches)]).mean(0)
+        return torch.stack([batch_product(b, vector_P) for b in range(num_batches)]).mean(0)
 
     vector_P = torch.randn(len(weights_P), generator=generator, dtype=weights_P.dtype)
     basis, found, steepest, matrix = [vector_P / vector_P.norm()], 0.0, 0, np.zeros((0, 0))
@@ -236,7 +236,7 @@ def largest_curvature(
             break
         basis.append(image_P / image_P.norm())
     top_P = torch.stack(basis[: len(matrix)]).T @ torch.from_numpy(vectors[:, steepest]).to(weights_P)
-    return mean_of([float(top_P @ of_batch(b, top_P)) for b in range(num_batches)])
+    return mean_of([float(top_P @ batch_product(b, top_P)) for b in range(num_batches)])
 
 
 def mean_of(values: Sequence[float]) -> Interval:

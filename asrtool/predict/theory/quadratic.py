@@ -50,9 +50,9 @@ def predict(system: System, constants: Constants, rate: float, num_steps: int, i
     gradients, distances = [], []
     for step in itertools.islice(steps_of(system, constants.smoothness, rate, in_rounds), num_steps):
         second_NN = covariance_SS[:num, :num] + np.outer(mean_S[:num], mean_S[:num])
-        of_mean = float(second_NN.mean())
-        gradients.append(constants.smoothness**2 * of_mean)
-        distances.append(float(np.trace(second_NN)) / num - of_mean)
+        mean_square = float(second_NN.mean())
+        gradients.append(constants.smoothness**2 * mean_square)
+        distances.append(float(np.trace(second_NN)) / num - mean_square)
         mean_S[step.rows] = step.change @ mean_S
         covariance_SS[step.rows] = step.change @ covariance_SS
         covariance_SS[:, step.rows] = covariance_SS @ step.change.T

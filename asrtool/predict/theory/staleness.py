@@ -67,7 +67,7 @@ def steps_of_others(system: System, times: str) -> list[Staleness]:
     return [_counts(system.speeds_N, touches_N, i, 0, times) for i in range(system.num_steppers)]
 
 
-def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
+def total_staleness(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
     """Return the staleness of an update of any replica."""
     total = np.zeros(max(len(one.fractions) for one in by_replica))
     for one, weight in zip(by_replica, speeds_N / speeds_N.sum(), strict=True):
@@ -87,11 +87,11 @@ def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -
 @functools.lru_cache(maxsize=64)  # most replicas are like others
 def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, times: str) -> Staleness:
     """Return the staleness among `alike`: ((ratio of speeds, chance), number)."""
-    of_others = (_of_constant if times == "constant" else _of_exponential)(alike)
-    return Staleness(np.concatenate([np.zeros(own), of_others]))
+    other_counts = (_constant_times if times == "constant" else _exponential_times)(alike)
+    return Staleness(np.concatenate([np.zeros(own), other_counts]))
 
 
-def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
+def _constant_times(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
     """Return the distribution of floor(ratio) steps or one more, counted by chance.
 
     It is the distribution of a sum, by its generating function at the roots of unity.
@@ -107,7 +107,7 @@ def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
     return fractions
 
 
-def _of_exponential(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
+def _exponential_times(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
     """Return the geometric distribution: a step ends with chance 1 / (1 + all ratios)."""
     ratio = sum(ratio * chance * num for (ratio, chance), num in alike)
     goes_on = ratio / (1 + ratio)

@@ -36,7 +36,7 @@ class BatchPlacement:
         self.sizes = sizes
         self.num_rounds = [-(-size // round_size) for size in sizes]
         self.first = list(itertools.accumulate(self.num_rounds, initial=0))
-        self.of_model = max(self.num_rounds)
+        self.rounds_an_epoch = max(self.num_rounds)
         self.idle: set[int] = set()  # learners without a batch in their last round
 
     def place(self, event: Event) -> Event | None:
@@ -46,7 +46,7 @@ class BatchPlacement:
         if not isinstance(event, Begin):
             is_of_step = isinstance(event, End) or event.kind in ("update", "push")
             return None if is_of_step and event.learner in self.idle else event
-        epoch, number = divmod(event.number, self.of_model)
+        epoch, number = divmod(event.number, self.rounds_an_epoch)
         if number >= self.num_rounds[epoch]:
             self.idle.add(event.learner)
             return None

@@ -73,8 +73,8 @@ class StepPlan:
     def divisor(self, group: Sequence[VirtualStep]) -> float:
         """Return the divisor of the loss of each learner of a sync group."""
         numbers = (trained.number for trained in group)
-        of_group = sum(self.plan.planned(number.epoch, number).normaliser for number in numbers if number)
-        return max(of_group / self.rule.group_size, 1)
+        group_normaliser = sum(self.plan.planned(number.epoch, number).normaliser for number in numbers if number)
+        return max(group_normaliser / self.rule.group_size, 1)
 
     def read(self, trained: VirtualStep) -> None:
         """Read the batch of a step, with masks and dropout drawn by its place."""
@@ -190,8 +190,8 @@ class Mean:
     def add(self, values_P: Tensor, offset: int = 0) -> None:
         """Add a learner's weights, which begin at `offset` of it."""
         self.sum_P[offset : offset + len(values_P)] += values_P
-        of_weights = values_P[: max(0, self.num_weights - offset)]
-        self.squares += float(torch.linalg.vector_norm(of_weights, dtype=torch.float64)) ** 2
+        weights_W = values_P[: max(0, self.num_weights - offset)]
+        self.squares += float(torch.linalg.vector_norm(weights_W, dtype=torch.float64)) ** 2
 
     def add_pull(self, pull_P: Tensor, sign: int, offset: int) -> None:
         """Add the part of an exchange that is at one end alone."""

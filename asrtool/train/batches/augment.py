@@ -24,7 +24,7 @@ class BatchAugment:
     def __init__(self, settings: Train, masks: SpecAugment, directory: Path, cmvn: str, views: int = 1) -> None:
         self.fraction, self.weight = settings.sequence_noise, settings.sequence_noise_weight
         self.masks = masks
-        self.std_F = Cmvn(directory, cmvn).scale_of_all() if self.fraction else np.ones(1, np.float32)
+        self.std_F = Cmvn(directory, cmvn).global_std() if self.fraction else np.ones(1, np.float32)
         self.views = views
 
     def __call__(self, batch: TrainingBatch, random: np.random.Generator) -> None:

@@ -55,11 +55,11 @@ class FrameTargets:
             frames_TF, targets_U = batch.inputs_NT[n, at : at + length], batch.targets_NU[n, at // self.subsampling :]
             inputs_PTF[p, : len(frames_TF)] = frames_TF
             targets_PU[p, : len(targets_U)] = targets_U[:rows]
-        of_piece, at_P = np.array(utterances).T
-        input_lens_P = np.minimum(batch.input_lens_N[of_piece] - at_P, length)
+        utterance_P, at_P = np.array(utterances).T
+        input_lens_P = np.minimum(batch.input_lens_N[utterance_P] - at_P, length)
         return dataclasses.replace(
             batch,
-            ids=[batch.ids[n] for n in of_piece],
+            ids=[batch.ids[n] for n in utterance_P],
             inputs_NT=inputs_PTF,
             input_lens_N=input_lens_P,
             targets_NU=targets_PU,

@@ -127,14 +127,14 @@ class Plan:
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         """Return the batches of slots of `epoch`, which are then known."""
         with self._lock:
-            part = self._of_epoch(epoch)
+            part = self._find_epoch(epoch)
             self._extend(part, max(slots) + 1)
             return tuple(part.batch(slot) for slot in slots)
 
     def windows(self, epoch: int) -> Sequence[range]:
         """Return the slots of `epoch` by window; empty without windows."""
         with self._lock:
-            part = self._of_epoch(epoch)
+            part = self._find_epoch(epoch)
             if part.windows is None:
                 part.windows = list(self._windows(part))
             return part.windows
@@ -142,7 +142,7 @@ class Plan:
     def place(self, epoch: int, slot: int) -> Place:
         """Return the place before a known slot in the order of `epoch`."""
         with self._lock:
-            return self._of_epoch(epoch).place(slot)
+            return self._find_epoch(epoch).place(slot)
 
     def place_of_round(self, number: int) -> Place | None:
         """Return the place before a round; for a first round, the end of the epoch before."""
@@ -152,18 +152,18 @@ class Plan:
     def end_of(self, epoch: int) -> Place:
         """Return the place after the last batch of `epoch`, which is known."""
         with self._lock:
-            part = self._of_epoch(epoch)
+            part = self._find_epoch(epoch)
             return part.place(self._extend(part, UNLIMITED))
 
     def borders(self, first: int, last: int) -> list[Place]:
         """Return the starts of the epochs from `first` to `last`."""
         with self._lock:
-            return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
+            return [self._find_epoch(epoch).before for epoch in range(first, last + 1)]
 
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
         """Return the plan of a batch in the order of `epoch`, which is then known."""
         with self._lock:
-            part = self._of_epoch(epoch)
+            part = self._find_epoch(epoch)
             if batch.epoch == epoch:
                 self._extend(part, batch.position + 1)
             return part.planned(batch)
@@ -182,7 +182,7 @@ class Plan:
     def forget(self, epoch: int) -> None:
         """Free the plans before `epoch`; of these only lost batches are needed."""
         with self._lock:
-            for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
+            for part in self._parts[: self._parts.index(self._find_epoch(epoch))]:
                 part.forget()
 
     def number(self, batch: BatchNumber) -> int:
@@ -256,7 +256,7 @@ class Plan:
         """Return how many slots of a part are known, at least `end` unless it is shorter."""
         return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
 
-    def _of_epoch(self, epoch: int) -> _Part:
+    def _find_epoch(self, epoch: int) -> _Part:
         """Return the part of `epoch`, which another learner may have reached first."""
         while self._parts[-1].before.epoch < epoch:
             part = self._parts[-1]

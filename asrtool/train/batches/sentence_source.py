@@ -55,7 +55,7 @@ class Sentences(BatchSource):
         self._begins_N = np.concatenate([[0], np.cumsum(self._lengths_N)])
 
     def size(self) -> Size:
-        sentences_E = self._of_epoch()
+        sentences_E = self._sentences_of_epoch()
         return Size(len(sentences_E), int(self._lengths_N[sentences_E].sum()))
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
@@ -85,13 +85,13 @@ class Sentences(BatchSource):
         """Return file and line of a sentence."""
         return f"{self._texts[bisect_right(self._ends, i)].path.name}:{self._lines_N[i]}"
 
-    def _of_epoch(self) -> np.ndarray:
+    def _sentences_of_epoch(self) -> np.ndarray:
         """Return the sentence of each place in an epoch, (E,)."""
         spans = zip(self._texts, [0, *self._ends], self._ends, strict=False)
         return np.concatenate([np.tile(np.arange(begin, end), text.repeats) for text, begin, end in spans])
 
     def _planned(self, random: np.random.Generator | None) -> Iterator[Planned]:
-        sentences_E = self._of_epoch()
+        sentences_E = self._sentences_of_epoch()
         for batch in plan_batches(self._lengths_N[sentences_E], self.batch_words, random):
             sentences = sentences_E[batch]
             yield Planned(tuple(sentences.tolist()), len(batch), int(self._lengths_N[sentences].sum()))

@@ -182,10 +182,10 @@ class Shards(BatchSource):
                 begins.append(len(rows))
                 rows.extend(batch.indices)
             if self.audio and epoch is not None:
-                of_each = self.audio.normalisers(epoch, rows)
+                parts = self.audio.normalisers(epoch, rows)
             else:
-                of_each = self.columns.normalisers[rows]
-            normalisers = np.add.reduceat(of_each, begins, dtype=np.int64).tolist()
+                parts = self.columns.normalisers[rows]
+            normalisers = np.add.reduceat(parts, begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
                 yield Planned((epoch, batch.indices), len(batch.indices), normaliser, window=batch.window)
 

@@ -39,9 +39,9 @@ class Encoder:
         self._texts = texts
         self._encode = encode
         self._failed: list[int] = []  # words that have no tokens
-        self._of_words = Targets.of([self._of_word(number) for number in range(len(texts.vocabulary))])
+        self._word_tokens = Targets.of([self._encode_word(number) for number in range(len(texts.vocabulary))])
 
-    def _of_word(self, number: int) -> list[int]:
+    def _encode_word(self, number: int) -> list[int]:
         try:
             return self._encode(self._texts.vocabulary[number])
         except AsrtoolError:
@@ -58,17 +58,17 @@ class Encoder:
 
     def targets(self, lines_M: np.ndarray) -> Targets:
         """Return the tokens of the texts of some lines, in 16 bits if possible."""
-        texts, of_words = self._texts, self._of_words
-        kind = np.uint16 if of_words.values.max(initial=0) < 2**16 else np.uint32
-        values, lens_of_words = of_words.values.astype(kind), of_words.lens
+        texts, word_tokens = self._texts, self._word_tokens
+        kind = np.uint16 if word_tokens.values.max(initial=0) < 2**16 else np.uint32
+        values, word_lens = word_tokens.values.astype(kind), word_tokens.lens
         tokens, lens = [np.empty(0, kind)], [np.zeros(1, np.int64)]
         for begin in range(0, len(lines_M), PIECE):
             lines = lines_M[begin : begin + PIECE]
             begins = texts.ends[lines].astype(np.int64)
             num_words = texts.ends[lines + 1].astype(np.int64) - begins
             words = texts.words[spread(begins, num_words)]
-            tokens.append(values[spread(of_words.ends[words].astype(np.int64), lens_of_words[words])])
-            lens.append(np.add.reduceat(lens_of_words[words], np.cumsum(num_words) - num_words))
+            tokens.append(values[spread(word_tokens.ends[words].astype(np.int64), word_lens[words])])
+            lens.append(np.add.reduceat(word_lens[words], np.cumsum(num_words) - num_words))
         return Targets(np.concatenate(tokens), np.cumsum(np.concatenate(lens)).astype(np.uint64))
 
 

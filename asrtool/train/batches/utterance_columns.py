@@ -203,8 +203,8 @@ def _choose(
         # One after the other, as they always were added up: a pairwise sum has other last digits.
         duration_s = float(np.add.accumulate(np.append(duration_s, index.durations_s[kept]))[-1])
         normalisers = requirements.normalisers(num_rows[fits], texts[fits])
-        of_each = (kept, num_frames[fits], normalisers, texts[fits], index.corpora[kept])
-        for column, part in zip(columns, of_each, strict=True):
+        kept_values = (kept, num_frames[fits], normalisers, texts[fits], index.corpora[kept])
+        for column, part in zip(columns, kept_values, strict=True):
             column[num : num + len(kept)] = part
         num += len(kept)
     *arrays, corpora = (column[:num] for column in columns)

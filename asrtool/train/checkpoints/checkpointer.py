@@ -205,7 +205,7 @@ class Checkpointer:
             loaded = load()
         except AsrtoolError as found:
             error = (found.what, found.hint)
-        errors = [of_one for of_one in self.world.gather(error) if of_one]
+        errors = [text for text in self.world.gather(error) if text]
         if errors:
             raise AsrtoolError(*errors[0])
         return loaded

@@ -207,8 +207,8 @@ class CheckpointCoordinator:
         asked = self.queue.cuts_between(self.progress.num_cuts, num_cuts)
         if asked is None:
             return []
-        of_asked = zip(asked, map(self._by_steps, range(self.progress.num_cuts, num_cuts)), strict=True)
-        places = [(place, False, counts) for round, counts in of_asked if (place := self.plan.place_of_round(round))]
+        marked = zip(asked, map(self._by_steps, range(self.progress.num_cuts, num_cuts)), strict=True)
+        places = [(place, False, counts) for round, counts in marked if (place := self.plan.place_of_round(round))]
         places += [(place, True, True) for place in self.plan.borders(self.progress.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
@@ -272,11 +272,11 @@ class CheckpointCoordinator:
         """Finish after the last step; raises Stopped or EndsEarly."""
         self._lead()
         progress, losses = self.progress, self._regroup()
-        of_all = self.world.gather((progress.num_rounds, progress.cut, progress.epoch, progress.num_cuts))
-        num_rounds = max(*(number for number, *_ in of_all), *(loss.num_rounds for loss in losses), 0)
+        gathered = self.world.gather((progress.num_rounds, progress.cut, progress.epoch, progress.num_cuts))
+        num_rounds = max(*(number for number, *_ in gathered), *(loss.num_rounds for loss in losses), 0)
         last = self.plan.round(num_rounds - 1) if num_rounds else None
         if self.snapshots:
-            _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
+            _, _, epoch, num_cuts = max(gathered, key=lambda one: one[1])
             self.reach(epoch, 0, num_cuts)  # cuts after the last step of this learner
             self.snapshots.finish()
             merger = self.snapshots.merger
@@ -344,14 +344,14 @@ class CheckpointCoordinator:
     def _synchronise(self, place: Place) -> None:
         """Synchronise learners at `place`; raises Stopped if one was asked to stop."""
         own = dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes)
-        of_all, stops = zip(*self.world.gather((own, self.stop.requested)), strict=True)
-        everyone, self.lost = [*of_all, *self.lost], []
+        gathered, stops = zip(*self.world.gather((own, self.stop.requested)), strict=True)
+        everyone, self.lost = [*gathered, *self.lost], []
         spans = itertools.chain(*(one.trained for one in everyone))
         self._enter(place, sum(one.samples for one in everyone), spans)
         self.state.frames += sum(one.frames for one in everyone)
         self.state.padded_frames += sum(one.padded_frames for one in everyone)
         self.state.rounds = self.requests.first + self.progress.num_rounds
-        self._note_lengths(zip(self.state.learners, (one.record_bytes for one in of_all), strict=True))
+        self._note_lengths(zip(self.state.learners, (one.record_bytes for one in gathered), strict=True))
         self.progress.own = TrainedBatches(0)
         consensus = self.strategy.synchronise()
         if self.strategy.ema:
@@ -361,10 +361,10 @@ class CheckpointCoordinator:
         if any(stops):
             raise Stopped
 
-    def _note_lengths(self, of_learners: Iterable[tuple[int, int]]) -> None:
+    def _note_lengths(self, record_lengths: Iterable[tuple[int, int]]) -> None:
         """Store the lengths of these learners' records; lost learners' stay."""
         lengths = self.state.record_bytes
-        for rank, length in of_learners:
+        for rank, length in record_lengths:
             lengths += [0] * (rank + 1 - len(lengths))
             lengths[rank] = length
 

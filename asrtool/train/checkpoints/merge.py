@@ -173,14 +173,14 @@ class CheckpointMerger:
             )
         self.skipped = False
         add_lost(self.trained, self.world.members, self.out, cut.state.step, cut.number)
-        of_all = self.trained.values()
-        spans = itertools.chain(*(one.trained for one in of_all))
+        all_trained = self.trained.values()
+        spans = itertools.chain(*(one.trained for one in all_trained))
         lengths = [self.trained.get(rank, TrainedBatches(0)).record_bytes for rank in range(max(self.trained) + 1)]
         state = dataclasses.replace(
             self.ledger.reach(cut.state, spans),
-            samples=self.state.samples + sum(one.samples for one in of_all),
-            frames=self.state.frames + sum(one.frames for one in of_all),
-            padded_frames=self.state.padded_frames + sum(one.padded_frames for one in of_all),
+            samples=self.state.samples + sum(one.samples for one in all_trained),
+            frames=self.state.frames + sum(one.frames for one in all_trained),
+            padded_frames=self.state.padded_frames + sum(one.padded_frames for one in all_trained),
             record_bytes=lengths,
             learners=list(parts),
             mark=mark,
@@ -188,7 +188,7 @@ class CheckpointMerger:
             unevaluated=list(self.unevaluated),
             dev_losses=list(self.dev_losses.found),
         )
-        for one in of_all:
+        for one in all_trained:
             one.trained = []
         return state
 
@@ -244,9 +244,9 @@ class MeanOfParts:
                     square += weight * float((values[: here.stop - here.start] - mean_P[here]).double().square().sum())
             end = min(begin + CHUNK, num_weights)
             norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
-        of_all = list(zip(*(part["counters"] for part in parts), strict=True))
+        all_trained = list(zip(*(part["counters"] for part in parts), strict=True))
         for model in (self.model, self.ema.model) if self.ema else (self.model,):
-            for counter, numbers in zip(counters(model), of_all, strict=True):
+            for counter, numbers in zip(counters(model), all_trained, strict=True):
                 counter.tensor.copy_(torch.tensor(numbers).amax(0))
         self.flat.weights_P.copy_(mean_P)
         average_statistics(self.model, [part["learner"] for part in parts])

@@ -37,11 +37,11 @@ class Evaluation:
             own = sum_loss(model, self.dev_set, batches, self.precision, self._check)
         except Stopped:
             stopped = True
-        of_all = self.world.gather((own, stopped))
-        if any(stopped for _, stopped in of_all):
+        gathered = self.world.gather((own, stopped))
+        if any(stopped for _, stopped in gathered):
             raise Stopped
         total = Sums()
-        for sums, _ in of_all:
+        for sums, _ in gathered:
             total.add(sums.total, sums.normaliser, sums.figures)
         return total
 

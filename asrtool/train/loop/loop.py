@@ -259,9 +259,9 @@ class Training:
 
         # Learners that average gradients divide the loss by their share of the batches of all.
         group_size = self.strategy.assignment_rule.group_size
-        of_group = sum(self.plan.planned(epoch, number).normaliser for number in assignment.group)
+        group_normaliser = sum(self.plan.planned(epoch, number).normaliser for number in assignment.group)
         before_others = lambda: self.straggler.stretch(time.perf_counter() - begin)  # noqa: E731
-        computed = self.pieces.backward(self.strategy, batch, max(of_group / group_size, 1), before_others)
+        computed = self.pieces.backward(self.strategy, batch, max(group_normaliser / group_size, 1), before_others)
         nats = begin_copy(computed.nats)
         grad_norm, cost = self.strategy.step()  # of the optimizer, then mixing; waits for the GPU
         if self.strategy.ema:

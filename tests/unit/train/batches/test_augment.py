@@ -142,7 +142,7 @@ def test_an_utterance_that_is_alone_stays_as_it_is() -> None:
 def test_the_scale_is_that_of_the_training_set(tmp_path: Path, cmvn: str, expected: float) -> None:
     everyone = Moments.of(np.array([[1.0, 3.0], [5.0, 7.0]]))
     write_cmvn(tmp_path, {}, everyone)
-    np.testing.assert_allclose(Cmvn(tmp_path, cmvn).scale_of_all(), [expected, expected])
+    np.testing.assert_allclose(Cmvn(tmp_path, cmvn).global_std(), [expected, expected])
 
 
 @pytest.mark.parametrize("consistency", [0.0, 0.2])
