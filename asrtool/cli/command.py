@@ -39,7 +39,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does; a setting given without ``--set`` gets a hint."""
-        words = list(args)
+        argv = list(args)
         with contextlib.suppress(click.UsageError):  # raised below
             for name, value in self.make_parser(ctx).parse_args(list(args))[0].items():
                 for word in value if isinstance(value, list | tuple) else [value]:
@@ -48,7 +48,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            if "overrides" in [parameter.name for parameter in self.params] and (hint := _set_hint(error, words)):
+            if "overrides" in [parameter.name for parameter in self.params] and (hint := _set_hint(error, argv)):
                 raise click.UsageError(f"{error.format_message().rstrip('.')}. {hint}", ctx) from error
             raise
 
@@ -82,9 +82,9 @@ class Group(click.Group, Command):
     command_class = Command
 
 
-def _set_hint(error: click.UsageError, words: Sequence[str]) -> str:
-    """Return advice for a setting that click refuses among `words`, or ''."""
-    refused = [word for word in words if re.fullmatch(r"[a-z]\w*(\.[\w-]+){1,2}=.*", word) and word in error.message]
+def _set_hint(error: click.UsageError, argv: Sequence[str]) -> str:
+    """Return advice for a setting that click refuses among `argv`, or ''."""
+    refused = [word for word in argv if re.fullmatch(r"[a-z]\w*(\.[\w-]+){1,2}=.*", word) and word in error.message]
     if isinstance(error, click.NoSuchOption):
         option = error.option_name.lstrip("-")
         if "." not in option:

@@ -150,9 +150,9 @@ def main(is_stage: bool = False) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     # No command has these two, so that they may stand anywhere.
-    words = [QUIET] * (QUIET in sys.argv[1:]) + [word for word in sys.argv[1:] if word not in (DEBUG, QUIET)]
+    argv = [QUIET] * (QUIET in sys.argv[1:]) + [word for word in sys.argv[1:] if word not in (DEBUG, QUIET)]
     try:
-        code = cli.main(args=words, prog_name="asrtool", standalone_mode=False)
+        code = cli.main(args=argv, prog_name="asrtool", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
@@ -167,7 +167,7 @@ def main(is_stage: bool = False) -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt, _Terminated) as stop:
-        resume = "" if is_stage else f"; to resume: {shlex.join(['asrtool', *words])}"
+        resume = "" if is_stage else f"; to resume: {shlex.join(['asrtool', *argv])}"
         click.echo(f"stopped{resume}", err=True)
         code = 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
     finally:

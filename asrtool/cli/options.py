@@ -138,10 +138,10 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def submit_or_run(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
-        from asrtool.jobs.job import train_elsewhere
+        from asrtool.jobs.job import submit_and_follow
 
         check_parts([config.distributed], config)
-        if not train_elsewhere(config, kwargs["out"], dry_run):
+        if not submit_and_follow(config, kwargs["out"], dry_run):
             return command(*args, config=config, **kwargs)
         return None
 

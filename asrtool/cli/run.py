@@ -157,20 +157,20 @@ def _run(this_run: Run, chosen: range, force: bool) -> str:
     return format_outcome(this_run, chosen, run_stages(this_run, chosen, force))
 
 
-def find_entry(words: Sequence[str]) -> str:
-    """Return ``module:function`` of a command line `words`; files need not exist.
+def find_entry(argv: Sequence[str]) -> str:
+    """Return ``module:function`` of the command line `argv`; files need not exist.
 
     Raises AsrtoolError for an unknown command or option, or wrong arguments.
     """
     from asrtool.cli.main import cli
 
-    line = " ".join(words)
-    if words[0] != "asrtool":
+    line = " ".join(argv)
+    if argv[0] != "asrtool":
         raise AsrtoolError(
             f"{line}: a stage calls asrtool only", "call your own command as: asrtool package.module:command"
         )
     try:
-        command, arguments = _find_command(cli, list(words[1:]))
+        command, arguments = _find_command(cli, list(argv[1:]))
         _without_data(command).make_context(str(command.name), arguments)
     except click.ClickException as error:
         raise AsrtoolError(f"{line}: {error.format_message()}", "see asrtool --help") from error

@@ -122,8 +122,8 @@ def theory(
     if measure:
         from asrtool.predict.theory import measure as measuring
 
-        words = click.get_current_context().params
-        trained = measuring.read_config(measure, words["files"], words["overrides"])
+        params = click.get_current_context().params
+        trained = measuring.read_config(measure, params["files"], params["overrides"])
     else:
         trained = last_settings(config)
     rate = trained.train.peak_lr * distributed.lr_scale if rate is None else rate

@@ -21,9 +21,9 @@ NAME = "name"  # file that holds the name of the last job
 class TrainingJob:
     """A command line that trains in the folder `out`."""
 
-    words: Sequence[str]  # of the command, without `asrtool`
+    argv: Sequence[str]  # without `asrtool`
     out: Path
-    survives: bool  # whether its learners train on without lost ones
+    survives: bool  # True if its learners train on without lost ones
 
     @property
     def folder(self) -> Path:
@@ -31,9 +31,9 @@ class TrainingJob:
         return job_folder(self.out)
 
     @property
-    def words_there(self) -> list[str]:
-        """The command line of the job, which trains where it runs."""
-        return ["asrtool", *self.words, "--set", "launch.place=local"]
+    def job_argv(self) -> list[str]:
+        """Command line of the job, which trains where it runs."""
+        return ["asrtool", *self.argv, "--set", "launch.place=local"]
 
 
 class Cluster(Protocol):
@@ -63,7 +63,7 @@ def job_folder(out: Path) -> Path:
     return out.with_name(f"{out.name}.job")
 
 
-def train_elsewhere(config: Config, out: Path, dry_run: bool) -> bool:
+def submit_and_follow(config: Config, out: Path, dry_run: bool) -> bool:
     """Run this process's command line at launch.place; return False if that is here.
 
     A job of this training that runs is followed, instead of submitting another one. A `dry_run` prints what would be
@@ -73,7 +73,7 @@ def train_elsewhere(config: Config, out: Path, dry_run: bool) -> bool:
     place = config.launch.place
     if dry_run and place.name == "local":
         raise AsrtoolError("--dry-run: launch.place is local, where no job is submitted", "add --launch slurm")
-    job = TrainingJob(words_of(sys.argv[1:]), out, config.distributed.survives)
+    job = TrainingJob(without_launch_options(sys.argv[1:]), out, config.distributed.survives)
     cluster: Cluster | None = place.load()(place.settings, job)
     if cluster is None:
         return False
@@ -101,15 +101,15 @@ def train_elsewhere(config: Config, out: Path, dry_run: bool) -> bool:
 
 
 def no_cluster(settings: Any, job: TrainingJob) -> None:
-    """The place `local`, which leaves the training to the command."""
+    """Return no cluster, for the place `local`: the command itself trains."""
 
 
-def words_of(arguments: Sequence[str]) -> list[str]:
+def without_launch_options(argv: Sequence[str]) -> list[str]:
     """Return a command line without the options that choose the place."""
-    left, words = [], iter(arguments)
-    for word in words:
+    left, rest = [], iter(argv)
+    for word in rest:
         if word == "--launch":
-            next(words, None)
+            next(rest, None)
         elif not (word.startswith("--launch=") or word == "--dry-run"):
             left.append(word)
     return left

@@ -218,7 +218,7 @@ def make_manifest(settings: Kubernetes, job: TrainingJob) -> dict[str, Any]:
             "runtimeRef": {"name": settings.runtime},
             "trainer": {
                 "image": settings.image,
-                "command": ["bash", "-c", f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(job.words_there)}"],
+                "command": ["bash", "-c", f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(job.job_argv)}"],
                 "numNodes": settings.nodes,
                 "numProcPerNode": num_learners,
                 "resourcesPerNode": {"requests": resources, "limits": resources},

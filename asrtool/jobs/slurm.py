@@ -124,7 +124,7 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
         folder=shlex.quote(str(Path.cwd())),
         setup="\n".join(settings.setup),
         options=" ".join(keeps),
-        command=shlex.join([str(_executable()), *job.words_there[1:]]),
+        command=shlex.join([str(_executable()), *job.job_argv[1:]]),
         stopped=STOPPED,
         final=shlex.quote(str(job.out.absolute() / FINAL)),
     )
@@ -166,10 +166,10 @@ def state_of(number: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _slurm(*words: str) -> str:
+def _slurm(*argv: str) -> str:
     """Return the output of a command of Slurm; AsrtoolError if it fails."""
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         message = done.stderr.strip().replace("\n", "; ")
-        raise AsrtoolError(f"{words[0]} failed: {message}", "correct [launch.slurm], see docs/how-to/slurm.md")
+        raise AsrtoolError(f"{argv[0]} failed: {message}", "correct [launch.slurm], see docs/how-to/slurm.md")
     return done.stdout

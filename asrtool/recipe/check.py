@@ -90,6 +90,6 @@ def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[st
         if not any(lies_in(path, known) for known in (*stage.needs, *stage.makes)):
             yield f"{path} is neither in needs nor in makes, in: {line.text}"
     try:
-        code_digests([find_entry(line.words("/work", "/work/config.toml"))])
+        code_digests([find_entry(line.argv("/work", "/work/config.toml"))])
     except (AsrtoolError, ValueError) as error:  # ValueError: a quotation mark that is not closed
         yield str(error)

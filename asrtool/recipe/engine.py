@@ -43,8 +43,8 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
     stages = run.recipe.stages[chosen.start : chosen.stop]
     numbers = number_stages(run.recipe.stages)[chosen.start : chosen.stop]
     for stage in stages:
-        for words in run.commands(stage):  # a misspelled command is reported now, not after hours of training
-            run.find_entry(words)
+        for argv in run.commands(stage):  # a misspelled command is reported now, not after hours of training
+            run.find_entry(argv)
     with locked(run.work, "run", "choose another place with --work"):
         _write_settings(run)
         _warn_about_earlier(run, chosen)
@@ -101,10 +101,10 @@ def _write_settings(run: Run) -> None:
     """Write the settings of all stages, and the run's command for the report."""
     if not (run.work / STAGES).exists():
         (run.work / MARK).touch()
-    options = run.request.from_anywhere(run.recipe, run.config).words()
+    options = run.request.from_anywhere(run.recipe, run.config).argv()
     place = os.path.relpath(run.work) if run.work.is_relative_to(Path.cwd()) else str(run.work)
     work = [] if run.work == run.recipe.default_work else ["--work", place]
-    command = shlex.join(["asrtool", "run", *run.request.words(), *work])
+    command = shlex.join(["asrtool", "run", *run.request.argv(), *work])
     about = {"command": command, "recipe": run.recipe.name, "work": str(run.work), "options": options}
     texts = {run.config_file(stage): format_toml(run.config, stage.settings) for stage in run.recipe.stages}
     texts[run.work / RECORD] = json.dumps(about, indent=1)
@@ -144,13 +144,13 @@ def _run_commands(run: Run, number: str, stage: Stage) -> None:
     with open(path, "ab") as log:  # appended to: the log of a run that broke off is worth keeping
         _note(log, f"stage {number} {stage.name}: {stage.why}")
         _note(log, f"versions: {_versions()}")
-        for words in run.commands(stage):
-            logging.info("%s", shlex.join(words))
-            _note(log, f"command: {shlex.join(words)}")
+        for argv in run.commands(stage):
+            logging.info("%s", shlex.join(argv))
+            _note(log, f"command: {shlex.join(argv)}")
             _note(log, f"start: {_now()}")
             exit_code = None
             try:
-                exit_code = run_logged(words[1:], log)
+                exit_code = run_logged(argv[1:], log)
             finally:
                 _note(log, f"end: {_now()}, {'stopped' if exit_code is None else f'exit code {exit_code}'}")
             if exit_code != 0:

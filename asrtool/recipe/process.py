@@ -26,8 +26,8 @@ POLL_S = 0.2
 WARNING = re.compile(rb"\S+ \S+ (WARNING|ERROR|CRITICAL) |error: ")  # start of a warning or error line
 
 
-def run_logged(words: Sequence[str], log: BinaryIO) -> int:
-    """Run ``asrtool`` with `words`; copy its output to standard error and `log`.
+def run_logged(argv: Sequence[str], log: BinaryIO) -> int:
+    """Run ``asrtool`` with `argv`; copy its output to standard error and `log`.
 
     On a terminal the command gets a terminal and shows its bars; the log has finished lines only. With ``--quiet``
     standard error gets warnings and errors only. Returns the exit code, 128 + n if signal n ended it. Ctrl-C, SIGTERM
@@ -38,7 +38,7 @@ def run_logged(words: Sequence[str], log: BinaryIO) -> int:
         with os.fdopen(read_end, "rb", buffering=0):
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", START, *words],
+                    [sys.executable, "-c", START, *argv],
                     stdin=subprocess.DEVNULL,
                     stdout=write_end,
                     stderr=write_end,

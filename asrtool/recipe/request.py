@@ -27,13 +27,13 @@ class Request:
     overrides: Sequence[str]
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Request:
-        """Read what `words` makes; other options are left out."""
-        pairs = list(zip(words[::2], words[1::2], strict=False))
+    def of(cls, argv: Sequence[str]) -> Request:
+        """Parse `argv`; options other than OPTIONS are ignored."""
+        pairs = list(zip(argv[::2], argv[1::2], strict=False))
         recipe, configs, overrides = ([text for name, text in pairs if name == option] for option in OPTIONS)
         return cls(recipe[-1] if recipe else None, configs, overrides)
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         """Return the options and their values."""
         values = ([self.recipe] if self.recipe else [], self.configs, self.overrides)
         return [word for name, texts in zip(OPTIONS, values, strict=True) for text in texts for word in (name, text)]
@@ -70,13 +70,13 @@ def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Requ
         _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
     ):
         if dropped := [text for text in before.overrides if text not in asked.overrides]:
-            logging.info("%s: another --config drops %s", work, shlex.join(Request(None, [], dropped).words()))
+            logging.info("%s: another --config drops %s", work, shlex.join(Request(None, [], dropped).argv()))
         return replace(asked, recipe=recipe)
     kept = {key: text for key, text in recorded.items() if key not in unset}
     overrides = list((kept | {_key(text): text for text in asked.overrides}).values())
     merged = Request(recipe, asked.configs or before.configs, overrides)
-    if sorted(merged.words()) != sorted(replace(asked, recipe=recipe).words()):
-        logging.info("%s continues with %s (--set adds to it, --unset drops)", work, shlex.join(merged.words()))
+    if sorted(merged.argv()) != sorted(replace(asked, recipe=recipe).argv()):
+        logging.info("%s continues with %s (--set adds to it, --unset drops)", work, shlex.join(merged.argv()))
     return merged
 
 
@@ -94,8 +94,8 @@ def _read_record(work: Path) -> Request | None:
     """Read the request that made `work`; None if no run has written there."""
     try:
         about = json.loads((work / RECORD).read_text(encoding="utf-8"))
-        words = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool
-        before, name = Request.of(words), str(about["recipe"])
+        argv = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool
+        before, name = Request.of(argv), str(about["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_there = before.recipe and (Path(before.recipe) / "recipe.py").is_file()

@@ -14,7 +14,7 @@ class Line:
 
     text: str
 
-    def words(self, work: str, config: str) -> list[str]:
+    def argv(self, work: str, config: str) -> list[str]:
         """Return the arguments with placeholders filled in; other braces stay."""
         return [word.replace("{work}", work).replace("{config}", config) for word in shlex.split(self.text)]
 

@@ -36,7 +36,7 @@ class Run:
     recipe: Recipe
     config: Config
     work: Path
-    find_entry: Callable[[Sequence[str]], str]  # words of a command line -> module:function; AsrtoolError if none
+    find_entry: Callable[[Sequence[str]], str]  # command line -> module:function; AsrtoolError if none
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
     request: Request  # what this run is about
 
@@ -71,7 +71,7 @@ class Run:
 
     def commands(self, stage: Stage) -> list[list[str]]:
         """Return the argument lists of `stage`."""
-        return [line.words(str(self.work), str(self.config_file(stage))) for line in stage.run]
+        return [line.argv(str(self.work), str(self.config_file(stage))) for line in stage.run]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def fingerprint(run: Run, stage: Stage) -> dict[str, Any]:
 
 def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
     """Return digests of its commands and chosen components."""
-    entries = [run.find_entry(words) for words in run.commands(stage)]
+    entries = [run.find_entry(argv) for argv in run.commands(stage)]
     return code_digests(entries, chosen_modules(run.config, stage.settings))
 
 

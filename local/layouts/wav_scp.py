@@ -35,7 +35,7 @@ _PART = re.compile(
 
 
 def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> tuple[str, ...]:
-    """Return the words of `command` in a wav.scp of `directory`, without ``|``.
+    """Split `command` in a wav.scp of `directory`, without ``|``.
 
     Arguments that are files are found as `locate` does. Raises AsrtoolError, beginning with `where`, for a command
     that needs a shell unless `allow_shell`, and for a program that is not installed.
@@ -49,10 +49,10 @@ def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> t
             f"{where} is the command {command[:60]!r}, {what}",
             "add --allow-pipes (data.allow_pipes = true) to have sh run it, or run it once and name the file",
         )
-    program, *words = shlex.split(command)
+    program, *arguments = shlex.split(command)
     if not shutil.which(program):
         raise AsrtoolError(f"{where} runs {program}, which is not installed", "install it, or name the audio files")
-    return (program, *(_found(word, directory) for word in words))
+    return (program, *(_found(word, directory) for word in arguments))
 
 
 def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[Drop]) -> dict[str, Path]:
@@ -60,20 +60,20 @@ def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[D
 
     A file is named after its command and inputs, so a second run finds it.
     """
-    stems = {words: folder / _digest(words) for words in map(tuple, commands.values())}
-    todo = [words for words, stem in stems.items() if not kept(stem)]
+    stems = {argv: folder / _digest(argv) for argv in map(tuple, commands.values())}
+    todo = [argv for argv, stem in stems.items() if not kept(stem)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # the programs do the work
-        faults = pool.map(_run, todo, [stems[words] for words in todo])
+        faults = pool.map(_run, todo, [stems[argv] for argv in todo])
         found = dict(zip(todo, progress(faults, "run pipes", len(todo), "file"), strict=True))
-    failed = {id_: fault for id_, words in commands.items() if (fault := found.get(tuple(words), ""))}
+    failed = {id_: fault for id_, argv in commands.items() if (fault := found.get(tuple(argv), ""))}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in failed.items()]
-    files = {words: kept(stem) for words, stem in stems.items()}
-    return {id_: path for id_, words in commands.items() if (path := files[tuple(words)])}
+    files = {argv: kept(stem) for argv, stem in stems.items()}
+    return {id_: path for id_, argv in commands.items() if (path := files[tuple(argv)])}
 
 
-def command_line(words: Sequence[str]) -> str:
+def command_line(argv: Sequence[str]) -> str:
     """Return a command as it would be typed in a shell."""
-    return words[-1] if tuple(words[:2]) == BY_SHELL else shlex.join(words)
+    return argv[-1] if tuple(argv[:2]) == BY_SHELL else shlex.join(argv)
 
 
 def _needs_shell(command: str) -> str:
@@ -88,18 +88,18 @@ def _found(word: str, directory: Path) -> str:
     return str(path) if not word.startswith("-") and path.is_file() else word
 
 
-def _digest(words: Sequence[str]) -> str:
-    """Return a hash of the words, and of sizes and times of files among them."""
-    parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in words]
+def _digest(argv: Sequence[str]) -> str:
+    """Return a hash of `argv`, and of sizes and times of files in it."""
+    parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in argv]
     return hashlib.sha256("\0".join([KEEPS_FLOAT, *parts]).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def _run(words: Sequence[str], stem: Path) -> str:
+def _run(argv: Sequence[str], stem: Path) -> str:
     """Store the output of the command; return its fault, or an empty text."""
-    command = command_line(words)
+    command = command_line(argv)
     with tempfile.TemporaryFile() as output:
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, check=False)
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, check=False)
         except OSError as error:
             return f"{command}: {error.strerror}"
         lines = done.stderr.decode(errors="replace").split("\n")
@@ -135,13 +135,13 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
     Channels count from 1, None is all.
     """
     try:
-        program, *words = shlex.split(command.rstrip().removesuffix("|"))
+        program, *arguments = shlex.split(command.rstrip().removesuffix("|"))
     except ValueError:  # an open quote, or nothing
         return None
-    if PurePath(program).name != "sph2pipe" or set("".join(words)) & set("|&;<>()$`*?"):
+    if PurePath(program).name != "sph2pipe" or set("".join(arguments)) & set("|&;<>()$`*?"):
         return None
     channel, files = None, []
-    rest = iter(words)
+    rest = iter(arguments)
     for word in rest:
         if word in WITH_VALUE:
             value = next(rest, "")

@@ -20,7 +20,7 @@ from slurm_cluster import kill_node, needs_slurm, private_slurm
 from toy_task import TOY_CONFIG, assert_trained_once, write_toy
 
 from asrtool.cli.main import cli
-from asrtool.jobs.job import TrainingJob, words_of
+from asrtool.jobs.job import TrainingJob, without_launch_options
 from asrtool.jobs.slurm import format_script
 from asrtool.settings.launch import Slurm
 
@@ -55,7 +55,7 @@ def test_settings_become_options_of_sbatch_and_lines_before_the_command(tmp_path
 
 def test_the_job_gets_the_command_without_the_options_that_choose_the_place() -> None:
     words = ["train", "f", "--launch", "slurm", "--strategy", "bmuf", "--dry-run", "--launch=slurm"]
-    assert words_of(words) == ["train", "f", "--strategy", "bmuf"]
+    assert without_launch_options(words) == ["train", "f", "--strategy", "bmuf"]
 
 
 @pytest.mark.parametrize(
