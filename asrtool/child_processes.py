@@ -42,7 +42,7 @@ def ending_with_parent() -> Callable[[], None] | None:
     If the parent is already gone, the child ends there. None if the kernel cannot do so. Called before the fork,
     since a child must load nothing after it.
     """
-    ask, parent = _asking_the_kernel(), os.getpid()
+    ask, parent = _death_signal_setter(), os.getpid()
     if ask is None:
         return None
 
@@ -56,7 +56,7 @@ def ending_with_parent() -> Callable[[], None] | None:
 
 def end_with(parent: int) -> None:
     """End this process with `parent`, which started it; exits if it is already gone."""
-    if ask := _asking_the_kernel():
+    if ask := _death_signal_setter():
         ask()
     if os.getppid() != parent:
         sys.exit(128 + signal.SIGTERM)
@@ -68,7 +68,7 @@ def name_process(name: str) -> None:
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
-def _asking_the_kernel() -> Callable[[], object] | None:
+def _death_signal_setter() -> Callable[[], object] | None:
     """Return a function that requests SIGTERM when the parent is killed, or None."""
     if not sys.platform.startswith("linux"):
         return None

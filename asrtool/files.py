@@ -135,7 +135,7 @@ def check_own(path: Path, signs: Sequence[str]) -> None:
             f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
             "choose another folder",
         )
-    if other := next(not_own(path), None):
+    if other := next(foreign_files(path), None):
         what = f"{path}: would be replaced, and asrtool did not write {other.relative_to(os.path.abspath(path))} in it"
         raise AsrtoolError(what, "choose another folder, or move that file")
 
@@ -144,7 +144,7 @@ def check_files(*paths: Path) -> None:
     """Raise AsrtoolError if one of `paths` exists and asrtool did not write it."""
     for path in paths:
         check_file_name(path)
-        if next(not_own(path), None):
+        if next(foreign_files(path), None):
             what = f"{path}: exists, and would be replaced although asrtool did not write it"
             raise AsrtoolError(what, "choose another place, or move that file")
 
@@ -161,15 +161,15 @@ def mark_files(*paths: Path) -> None:
     """Note that asrtool writes `paths`, each in the file MARK of its folder."""
     for folder in {path.parent for path in paths}:
         names = sorted({path.name for path in paths if path.parent == folder} - _marked(folder))
-        if names and not _is_of_before(folder):
+        if names and not _predates_mark(folder):
             with open(folder / MARK, "a", encoding="ascii") as file:
                 file.write("".join(json.dumps(name) + "\n" for name in names))
 
 
-def not_own(path: Path) -> Iterator[Path]:
+def foreign_files(path: Path) -> Iterator[Path]:
     """Yield absolute paths of files at or below `path` that asrtool did not write."""
     path = Path(os.path.abspath(path))
-    if any(_is_of_before(folder) for folder in path.parents):
+    if any(_predates_mark(folder) for folder in path.parents):
         return
     known = {folder / name for folder in path.parents for name in _marked(folder)}
     if not path.is_dir():
@@ -194,7 +194,7 @@ def _marked(folder: Path) -> set[str]:
         return set()
 
 
-def _is_of_before(folder: Path) -> bool:
+def _predates_mark(folder: Path) -> bool:
     """Return whether `folder` is a work folder older than MARK."""
     return (folder / STAGES).is_dir() and not (folder / MARK).exists()
 
@@ -278,7 +278,7 @@ def _hold(file: TextIO) -> str:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file `path`; other processes and threads wait.
 
     A file system without locks holds none. The system frees the lock when this process ends.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.data.audio.joined import kind_of, parts_of, why_not_whole
+from asrtool.data.audio.joined import describe_faults, parts_of, read_format
 from asrtool.data.audio.sphere import check_sphere, count_channels, read_header
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry
@@ -102,7 +102,7 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
     """
     if is_sphere(path):
         check_sphere(path)
-    sound = look_at(path)
+    sound = read_audio_header(path)
     if sampling_rate_hz not in (None, sound.sampling_rate_hz):
         raise AsrtoolError(
             f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz",
@@ -118,7 +118,7 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
     return sound
 
 
-def look_at(path: Path) -> Sound:
+def read_audio_header(path: Path) -> Sound:
     """Read the headers of an audio file; AsrtoolError if none or cut off."""
     if not path.is_file():
         raise AsrtoolError(f"{path}: no such file", "correct the path")
@@ -133,9 +133,9 @@ def look_at(path: Path) -> Sound:
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read: {error.strerror}", "check its permissions") from error
     if any(part.fault for part in parts):
-        raise AsrtoolError(f"{path}: {why_not_whole(parts)}", "replace the file")
+        raise AsrtoolError(f"{path}: {describe_faults(parts)}", "replace the file")
     if parts[1:]:
-        return Sound(path, *kind_of(path, parts), len(parts))
+        return Sound(path, *read_format(path, parts), len(parts))
     try:
         info = soundfile.info(path)
     except soundfile.LibsndfileError as error:
@@ -148,15 +148,15 @@ def locate(directory: Path, name: str) -> Path:
 
     Defaults to `directory`.
     """
-    path = next((path for path in map(Path, forms(name)) if path.is_file()), Path(name))
+    path = next((path for path in map(Path, name_forms(name)) if path.is_file()), Path(name))
     if path.is_file() or path.is_absolute():
         return path
     real = directory.resolve()
-    tried = (place / form for form in forms(name) for place in (directory, real, *real.parents))
+    tried = (place / form for form in name_forms(name) for place in (directory, real, *real.parents))
     return next((path for path in tried if path.is_file()), directory / path)
 
 
-def forms(name: str) -> dict[str, None]:
+def name_forms(name: str) -> dict[str, None]:
     """Return `name` and its two Unicode forms: macOS decomposes file names."""
     return dict.fromkeys((name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)))
 
@@ -166,7 +166,7 @@ def is_sphere(path: Path) -> bool:
     return path.suffix.lower() == ".sph"
 
 
-def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:
+def check_times(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:
     """Return whether a segment's times fit its recording, else add a drop."""
     fault = ""
     if not (0 <= float(start_s) < float(end_s) and math.isfinite(float(end_s))):
@@ -201,12 +201,12 @@ def read_transcript(path: Path, id_: str, drops: list[Drop]) -> str | None:
         return None
 
 
-def one_word(name: str) -> str:
+def clean_id(name: str) -> str:
     """Replace blanks and controls in an id by -."""
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", "-", printable(name).strip())
 
 
-def within(start_s: float, length_s: float, duration_s: float) -> float:
+def cut_to_recording(start_s: float, length_s: float, duration_s: float) -> float:
     """Return the length, cut to the recording's end, as lhotse's fix_manifests."""
     end_s = round(start_s + length_s, 8)
     if end_s <= duration_s:

@@ -50,7 +50,7 @@ def evaluate(
                 error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
             raise
         (folder / "features").mkdir()
-        drops = write_separate_set(folder / "features" / name, trained.sums, manifests, features)
+        drops = write_separate_set(folder / "features" / name, trained.cmvn_folder, manifests, features)
         if drops:
             logging.warning(
                 "%d utterances have no usable audio, the first is %s: %s", len(drops), drops[0].id, drops[0].detail

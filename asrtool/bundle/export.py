@@ -99,7 +99,7 @@ def _converted(trained: TrainedRecogniser, config: Config, folder: Path) -> dict
     files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", CMVN_FILE: folder / CMVN}
     write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
     files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
-    write_everyone(folder, trained.sums)
+    write_everyone(folder, trained.cmvn_folder)
     neural = trained.folder / NEURAL_LM
     if config.nnlm.enabled and any("nnlm.enabled" in getattr(m.settings, "uses", ()) for m in config.decode.methods):
         files[str(Path(NEURAL_LM).with_suffix(SUFFIX))] = folder / "nnlm.safetensors"

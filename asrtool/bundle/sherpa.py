@@ -113,7 +113,7 @@ def export_for_sherpa(work: Path, out: Path) -> str:
         is_ctc = acoustic.objective.name != "transducer"
         with write_folder(out, TOKENS_FILE) as folder:
             shutil.copyfile(tokenizer / TOKENS_FILE, folder / TOKENS_FILE)
-            mean_std = Cmvn(trained.sums, "global").global_mean_std()
+            mean_std = Cmvn(trained.cmvn_folder, "global").global_mean_std()
             whole = Normalised(acoustic.model, features.cmvn, mean_std).eval()
             about = {
                 "sample_rate": features.sampling_rate_hz,

@@ -47,8 +47,8 @@ class TrainedRecogniser:
         return self.folder / TUNING
 
     @property
-    def sums(self) -> Path:
-        """The folder with the normalisation of the training set."""
+    def cmvn_folder(self) -> Path:
+        """Folder with the normalisation of the training set."""
         return (self.folder / CMVN_FILE).parent
 
     @property

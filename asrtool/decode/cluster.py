@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from asrtool.data.batches import Batch, Lengths, plan_eval
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.workers.executor import hold
+from asrtool.data.workers.executor import keep_open
 from asrtool.data.workers.processes import MapPieces
 from asrtool.decode.decoder import Decoded, Hypothesis, ParameterList, Searches
 from asrtool.decode.forward import (
@@ -127,7 +127,7 @@ def decode_part(
     """
     acoustic: AcousticModel
     searches: Searches
-    acoustic, searches = hold("decode", task.digest, task.open)
+    acoustic, searches = keep_open("decode", task.digest, task.open)
     passes = searches.passes(parameters)
     searches.prepare(list(passes))
     rows = []
@@ -147,7 +147,7 @@ def _scores(part: Part, acoustic: AcousticModel, digest: str) -> Iterator[Scored
         yield from pickle.loads(path.read_bytes())
         return
     open_set = functools.partial(open_features, part.features, acoustic, on_worker=True)
-    reader: FeatureReader = hold("features", f"{part.features} {part.digest} {digest}", open_set)
+    reader: FeatureReader = keep_open("features", f"{part.features} {part.digest} {digest}", open_set)
     scored = list(score_batch(acoustic.model, reader, *load_batch(reader, part.batch)))
     if path:
         with write_beside(path) as temporary:

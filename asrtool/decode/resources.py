@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from asrtool.decode.forward import AcousticModel, load_tokenizer
-from asrtool.decode.words import WordParser, WordPieces, WordReader, opens_word
+from asrtool.decode.words import WordParser, WordPieces, WordReader, starts_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph_file import GraphArrays, read_graph
 from asrtool.lang.lexicon import read_lexicon
@@ -58,7 +58,7 @@ class Resources:
     @property
     def mark_words(self) -> bool:
         """True if tokens show where a word begins."""
-        return any(map(opens_word, self.pieces))
+        return any(map(starts_word, self.pieces))
 
     @cached_property
     def words(self) -> list[str]:

@@ -33,7 +33,7 @@ class Word(NamedTuple):
 _BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece
 
 
-def opens_word(piece: str) -> bool:
+def starts_word(piece: str) -> bool:
     """Return whether `piece` is the first one of a word."""
     return piece.startswith(WORD_MARK)
 
@@ -43,7 +43,7 @@ def is_spoken(piece: str) -> bool:
     return piece[:1] not in ("[", "<")
 
 
-def written(piece: str) -> bytes:
+def piece_text(piece: str) -> bytes:
     """Return the text of `piece` in UTF-8 without word marks, or a byte token's byte."""
     byte = _BYTE.fullmatch(piece)
     return bytes.fromhex(byte[1]) if byte else piece.replace(WORD_MARK, "").encode()
@@ -59,10 +59,10 @@ class WordPieces:
     """Reads tokens as words by `pieces`, which mark where a word begins."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
-        self._opens = [opens_word(piece) for piece in pieces]
+        self._opens = [starts_word(piece) for piece in pieces]
         in_bytes = [bool(_BYTE.fullmatch(piece)) for piece in pieces]
         spoken = zip(pieces, in_bytes, strict=True)
-        self._texts = [written(piece) if is_spoken(piece) or is_byte else b"" for piece, is_byte in spoken]
+        self._texts = [piece_text(piece) if is_spoken(piece) or is_byte else b"" for piece, is_byte in spoken]
         self._read = read_bytes if any(in_bytes) else bytes.decode
 
     def group(

@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from asrtool.distributed.launch import addresses
-from asrtool.distributed.launch.environment import SERVED, is_learner, is_met, joined_generation, serves_store
+from asrtool.distributed.launch.environment import SERVED, agents_met, is_learner, joined_generation, serves_store
 from asrtool.distributed.launch.generation import generation_store, host_key, join_generation
 from asrtool.distributed.members.members import Members, TakenForLost
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
@@ -164,7 +164,7 @@ def join_learners(interface: str = "", timeout_s: float = ANSWER_TIMEOUT_S) -> W
         return World()
     if generation := joined_generation():
         return _join_running(generation, interface, timeout_s)
-    patience_s = timeout_s if is_met() else RENDEZVOUS_TIMEOUT.total_seconds()
+    patience_s = timeout_s if agents_met() else RENDEZVOUS_TIMEOUT.total_seconds()
     reached = None if serves_store() else addresses.reach_rendezvous(patience_s)
     if SERVED in os.environ:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

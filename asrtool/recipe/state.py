@@ -95,11 +95,11 @@ def stage_state(run: Run, stage: Stage) -> State:
         return State("to do")
     if not marker["finished"]:
         return State("to do", "failed" if marker.get("failed") else "was interrupted")
-    why = _what_changed(run, stage, marker)
+    why = _describe_change(run, stage, marker)
     return State("stale", why) if why else DONE
 
 
-def _what_changed(run: Run, stage: Stage, marker: Marker) -> str:
+def _describe_change(run: Run, stage: Stage, marker: Marker) -> str:
     for path in stage.makes:
         if not (run.work / path).exists():
             return f"{path} missing"

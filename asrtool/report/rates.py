@@ -69,7 +69,7 @@ def describe_interval(score: Result) -> str:
     return f"{scored} Intervals hold {100 * CONFIDENCE:g} % of {drawn} (Bisani and Ney 2004)."
 
 
-def caution(score: Result) -> str:
+def small_set_warning(score: Result) -> str:
     """Return why the rate of a small set says little; empty for a large one."""
     words, segments, speakers = score.overall.num_words, len(score.segments), len(score.speakers)
     reasons = []

@@ -10,7 +10,7 @@ from asrtool.decode.words import is_spoken
 from asrtool.report.experiment import PIECES, Experiment
 from asrtool.report.figures.training_figures import describe_training
 from asrtool.report.markdown import format_table
-from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
+from asrtool.report.rates import describe_interval, format_interval, format_wer, small_set_warning
 from asrtool.report.statistics import read_statistics
 from asrtool.score.tables import format_rate
 from asrtool.settings.config import Config, format_toml
@@ -77,7 +77,7 @@ def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
     counted = ["sub", "del", "ins", "words", "segments"]
     yield format_table(["method", "LM weight", *names, "Overall", "95 % interval", "CER", *counted], rows)
     first = next(iter(scores.values()))
-    yield " ".join(filter(None, [describe_interval(first), caution(first)]))
+    yield " ".join(filter(None, [describe_interval(first), small_set_warning(first)]))
 
 
 def format_weight(experiment: Experiment, method: str) -> str:

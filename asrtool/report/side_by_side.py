@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import BLUE, add_legend, short
 from asrtool.report.markdown import Table
-from asrtool.report.rates import caution, describe_interval, format_interval, format_wer, interval_of
+from asrtool.report.rates import describe_interval, format_interval, format_wer, interval_of, small_set_warning
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.score.result import Pair, Result, Segment
 from asrtool.score.significance import CONFIDENCE, FEW_STRETCHES, Comparison, compare_segments
@@ -217,7 +217,7 @@ def format_comparison(experiments: Sequence[Experiment]) -> str:
         systems = systems_on(name, experiments)
         sections += [f"Word error rate in percent on {systems[0].experiment.title(name)}:"]
         sections += [rate_table(systems).to_markdown()]
-        sections += [" ".join(filter(None, [describe_interval(systems[0].score), caution(systems[0].score)]))]
+        sections += [" ".join(filter(None, [describe_interval(systems[0].score), small_set_warning(systems[0].score)]))]
         if table := comparison_table(systems):
             sections += [table.to_markdown(), CHANCE]
     sections += ["## Settings that differ", setting_table(experiments).to_markdown()]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_own, not_own, write_folder, write_text, writing
+from asrtool.files import check_own, foreign_files, write_folder, write_text, writing
 from asrtool.log import progress
 from asrtool.score import segments
 from asrtool.score.html import format_html
@@ -107,5 +107,5 @@ def score_all(
 def _remove_others(out: Path, names: Collection[str]) -> None:
     """Remove scores of sets that are no longer tested."""
     for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
-        if not any(not_own(out / name)):
+        if not any(foreign_files(out / name)):
             shutil.rmtree(out / name)

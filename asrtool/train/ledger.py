@@ -164,7 +164,7 @@ class TrainedBatches:
 
     def add(self, batch: tuple[int, int], samples: int, frames: int, padded_frames: int) -> None:
         """Count `batch` as trained."""
-        note(self.trained, batch)
+        add_to_spans(self.trained, batch)
         self.samples += samples
         self.frames += frames
         self.padded_frames += padded_frames
@@ -191,7 +191,7 @@ def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[
     if not members.losses:
         return []
     batches = set()
-    for rank in members.ever:
+    for rank in members.all_ranks:
         loss = members.losses.get(rank)
         first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
         for line, _ in _lines(out, rank, first, loss.record_bytes if loss else None):
@@ -237,9 +237,9 @@ class Ledger:
             ended, following = self._origins[self._epoch], self._origins[self._epoch + 1]
             self._extend(ended.batch + following.number - ended.number)
             self._epoch, self._end = self._epoch + 1, 0
-        for span in joined(trained):
+        for span in merge_spans(trained):
             self._add(span)
-        self._untrained = joined(self._untrained)
+        self._untrained = merge_spans(self._untrained)
         kept = {epoch for epoch, _, _ in self._untrained}
         self._origins = {epoch: self._origins[epoch] for epoch in sorted(kept | {self._epoch})}
         origins = [origin for epoch, origin in self._origins.items() if epoch in kept]
@@ -250,7 +250,7 @@ class Ledger:
         if epoch == self._epoch:
             self._extend(end)
         before = _num_batches(self._untrained)
-        self._untrained = [left for one in self._untrained for left in _without(one, span)]
+        self._untrained = [left for one in self._untrained for left in _subtract(one, span)]
         assert before - _num_batches(self._untrained) == end - first, f"{span}: trained before, or not yet there"
 
     def _extend(self, end: int) -> None:
@@ -259,7 +259,7 @@ class Ledger:
             self._end = end
 
 
-def note(spans: list[Span], batch: tuple[int, int]) -> None:
+def add_to_spans(spans: list[Span], batch: tuple[int, int]) -> None:
     """Add `batch` to `spans`; extend the last span if it is the next."""
     epoch, position = batch
     if spans and spans[-1][0] == epoch and spans[-1][2] == position:
@@ -268,7 +268,7 @@ def note(spans: list[Span], batch: tuple[int, int]) -> None:
         spans.append((epoch, position, position + 1))
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Return the same batches as few sorted spans, which do not overlap."""
     found: list[Span] = []
     for epoch, first, end in sorted(spans):
@@ -279,7 +279,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _without(span: Span, other: Span) -> Iterator[Span]:
+def _subtract(span: Span, other: Span) -> Iterator[Span]:
     """Yield the parts of `span` outside `other`."""
     epoch, first, end = span
     if epoch != other[0]:

@@ -26,7 +26,7 @@ from asrtool.distributed.members.supervisor import (
     end_joined,
     forget_lost,
     holding_lock,
-    serve_aside,
+    serve_rendezvous,
     supervise,
     supervise_joining,
 )
@@ -131,12 +131,12 @@ def _launch(job: Job, num_learners: int, pod: Pod | None) -> bool:
 
     describe_untrained = functools.partial(describe_assigned, job.out)
     if pod:
-        return launch_in_pod(pod, describe_untrained, _comes_back(job, pod))
+        return launch_in_pod(pod, describe_untrained, _replaces_pod(job, pod))
     forget_assigned(job.out)
     return launch_learners(num_learners, describe_untrained)
 
 
-def _comes_back(job: Job, pod: Pod) -> bool:
+def _replaces_pod(job: Job, pod: Pod) -> bool:
     """Return whether a pod is in the place of another, and its learners can join.
 
     If they cannot, the others are asked to stop, and all resume. The first pod serves the store.
@@ -144,7 +144,7 @@ def _comes_back(job: Job, pod: Pod) -> bool:
     if SERVED in os.environ:  # it starts again, and so do the others
         return False
     if not pod.index:
-        serve_aside(int(os.environ["PET_MASTER_PORT"]))
+        serve_rendezvous(int(os.environ["PET_MASTER_PORT"]))
     os.environ[SERVED] = "1"
     store = find_store(job.out) if pod.index and job.distributed.survives else None
     if store and not job.distributed.joinable:

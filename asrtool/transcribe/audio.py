@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import soundfile
 
-from asrtool.data.audio.joined import Part, kind_of, open_parts, parts_of, why_not_whole
+from asrtool.data.audio.joined import Part, describe_faults, open_parts, parts_of, read_format
 from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.url import refuse_address
@@ -161,7 +161,7 @@ def _open_path(source: _Source, block_s: float) -> Iterator[Sound]:
         yield _open_samples(source, block_s)
         return
     parts = parts_of(source.path)
-    if why_not_whole(parts):
+    if describe_faults(parts):
         yield _open_joined(source, parts, block_s)
     elif (file := _known(source.path)) is not None:
         with file:
@@ -249,7 +249,7 @@ def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
 
 def _open_joined(source: _Source, parts: list[Part], block_s: float) -> Sound:
     """Read joined files one after the other, or the rest of a cut-off file."""
-    num_samples, rate_hz, num_channels = kind_of(source.path, parts)
+    num_samples, rate_hz, num_channels = read_format(source.path, parts)
     is_whole = not any(part.fault for part in parts)
     num_heard = 0
 
@@ -265,7 +265,7 @@ def _open_joined(source: _Source, parts: list[Part], block_s: float) -> Sound:
                     raise
         if not is_whole:
             what = "%s: %s; its first %.1f s were heard; copy it again"
-            logging.warning(what, source.title, why_not_whole(parts), num_heard / rate_hz)
+            logging.warning(what, source.title, describe_faults(parts), num_heard / rate_hz)
 
     return Sound(source.name, rate_hz, num_channels, num_samples / rate_hz if is_whole else None, blocks())
 

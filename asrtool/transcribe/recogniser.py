@@ -40,7 +40,7 @@ PIECE_S = 5.0  # mean length of a piece, to estimate their number
 class SpeakerNormaliser:
     """Normalisation by all pieces of each speaker so far."""
 
-    sums: Cmvn
+    cmvn: Cmvn
     moments: dict[str, Moments] = field(default_factory=dict)
 
     def update(self, pieces: Iterable[Piece]) -> None:
@@ -48,7 +48,7 @@ class SpeakerNormaliser:
         for piece in pieces:
             add_moments(self.moments, {piece.speaker: Moments.of(piece.feats_TF)})
         for speaker, moments in self.moments.items():
-            self.sums.learn(speaker, moments)
+            self.cmvn.learn(speaker, moments)
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Recogniser:
 
     def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
         """Yield the scores of pieces in order; AsrtoolError for one with NaN."""
-        normaliser = SpeakerNormaliser(Cmvn(self.origin.sums, self.features.cmvn))
+        normaliser = SpeakerNormaliser(Cmvn(self.origin.cmvn_folder, self.features.cmvn))
         number = 0
         for group in _groups(pieces, GROUP_S):
             normaliser.update(group)
-            inputs = [normaliser.sums.normalise(piece.speaker, piece.feats_TF) for piece in group]
+            inputs = [normaliser.cmvn.normalise(piece.speaker, piece.feats_TF) for piece in group]
             for piece, scores_TV in zip(group, self.compute_scores(inputs), strict=True):
                 check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
                 fields = piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)

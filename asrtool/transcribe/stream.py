@@ -65,7 +65,7 @@ class Stream:
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, MAX_SEGMENT_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
-        self._normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.sums, cmvn))
+        self._normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.cmvn_folder, cmvn))
         self._model = recogniser.acoustic.model.cpu().eval()
         self._open: OpenPiece | None = None
         self._held: Recognised | None = None  # piece that the next one overlaps
@@ -124,7 +124,7 @@ class Stream:
             piece.rows, piece.num_frames, piece.state = [], 0, None
         if num_frames <= piece.num_frames:
             return
-        new_TF = self._normaliser.sums.normalise(self._name, feats_TF[piece.num_frames : num_frames])
+        new_TF = self._normaliser.cmvn.normalise(self._name, feats_TF[piece.num_frames : num_frames])
         with torch.inference_mode():
             scores_1TV, piece.state = self._model.stream(torch.from_numpy(new_TF)[None], piece.state)
         piece.rows.append(scores_1TV[0].float().numpy())

@@ -253,9 +253,9 @@ def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Pi
 def features_of(recogniser: Recogniser, audio: AudioInput, channel: int) -> np.ndarray:
     """Return frames (T, F) of a channel, from 1 on, normalised as its only speaker."""
     piece = whole_channel(recogniser, audio, channel)
-    normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.sums, recogniser.features.cmvn))
+    normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.cmvn_folder, recogniser.features.cmvn))
     normaliser.update([piece])
-    return normaliser.sums.normalise(piece.speaker, piece.feats_TF)
+    return normaliser.cmvn.normalise(piece.speaker, piece.feats_TF)
 
 
 def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) -> Transcript:

@@ -6,7 +6,7 @@ import functools
 import re
 from pathlib import Path
 
-from asrtool.data.audio.joined import keep
+from asrtool.data.audio.joined import write_lossless
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
@@ -114,5 +114,5 @@ def _find_audio(place: Path, converted: Path) -> Path | None:
     import numpy as np
 
     with writing(target):
-        keep(np.fromfile(raw, "<i2")[:, None], SAMPLING_RATE_HZ, converted / place.name)
+        write_lossless(np.fromfile(raw, "<i2")[:, None], SAMPLING_RATE_HZ, converted / place.name)
     return target

@@ -14,7 +14,7 @@ from pathlib import Path
 from asrtool.data.manifests.manifest import Drop, format_line, write_sorted
 from asrtool.data.manifests.validator import Entry
 from asrtool.local.corpus import UNCERTAIN
-from asrtool.local.utterances import Sound, normalised, recording_entry, warn_of_unknown, within
+from asrtool.local.utterances import Sound, cut_to_recording, normalised, recording_entry, warn_of_unknown
 from asrtool.settings.data import Data
 
 SAMPLING_RATE_HZ = 8000
@@ -72,7 +72,7 @@ class Calls:
             "id": line.id,
             "recording_id": id_,
             "start": line.start_s,
-            "duration": within(line.start_s, line.duration_s, sound.duration_s),
+            "duration": cut_to_recording(line.start_s, line.duration_s, sound.duration_s),
             "channel": "AB".index(line.side),
             "text": text,
             "language": "English",

@@ -20,7 +20,7 @@ from asrtool.local.corpus import Corpus as Base
 from asrtool.local.releases.releases import by_stem, find_files
 from asrtool.local.text.numbers import verbalise
 from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
-from asrtool.local.utterances import Sound, read_lines, times_run, usable_audio
+from asrtool.local.utterances import Sound, check_times, read_lines, usable_audio
 from asrtool.settings.data import Data
 
 TURNS = "data/trans/*/fe_03_*.txt"
@@ -141,7 +141,7 @@ def _turns(id_: str, path: Path, drops: list[Drop]) -> Iterator[tuple[str, re.Ma
 def _read_call(turns: Mapping[str, Path], id_: str, sound: Sound, drops: list[Drop]) -> list[Line]:
     """Return the turns of a call, numbered as transcribed."""
     found = _turns(id_, turns[id_], drops)
-    matches = [match for name, match in found if times_run(name, match[1], match[2], sound, drops)]
+    matches = [match for name, match in found if check_times(name, match[1], match[2], sound, drops)]
     width, lines = len(str(len(matches))), []
     for number, match in enumerate(matches):
         start_s, end_s, side, text = float(match[1]), float(match[2]), match[3], " ".join(match[4].split())

@@ -19,7 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Corpus, Release
 from asrtool.local.releases.releases import by_stem, find_file, find_files
 from asrtool.local.text.text_rules import Rules, Unusable, normalise
-from asrtool.local.utterances import Sound, make_recording, times_run, usable_audio
+from asrtool.local.utterances import Sound, check_times, make_recording, usable_audio
 from asrtool.settings.data import Data
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Evaluation(Corpus):
             for line in lines
             if line.recording in sounds
             and line.is_scored
-            and times_run(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
+            and check_times(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
         ]
         if not scored:
             check_fraction(out / "test", drops, 0, 0, data.bad_fraction)

@@ -19,7 +19,7 @@ from asrtool.local.corpus import Release
 from asrtool.local.releases.releases import find_files
 from asrtool.local.text.numbers import verbalise
 from asrtool.local.text.text_rules import DATE, DOCTORATE, Rules, normalise
-from asrtool.local.utterances import Sound, read_lines, times_run, usable_audio
+from asrtool.local.utterances import Sound, check_times, read_lines, usable_audio
 from asrtool.settings.data import Data
 
 AUDIO = Release("LDC97S62", "Switchboard-1 Release 2 audio", ("sw[0-9]*.sph",))
@@ -108,7 +108,7 @@ class Corpus(Base):
         for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
             drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
         dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
-        rule = functools.partial(normalise, rules=RULES.spelling(read_acronyms(dictionary)))
+        rule = functools.partial(normalise, rules=RULES.with_acronyms(read_acronyms(dictionary)))
         read = functools.partial(_read_call, sides)
         callers = read_callers(documentation) or read_callers(audio)
         Calls(self.name, sounds, read, rule, callers, ADVICE).write(out / "train", drops, data)
@@ -166,7 +166,7 @@ def _read_call(sides: Mapping[str, Path], id_: str, sound: Sound, drops: list[Dr
     for side, side_lines in lines.items():
         for line in side_lines:
             if match := LINE.match(line):
-                if times_run(match[1], match[2], match[3], sound, drops):
+                if check_times(match[1], match[2], match[3], sound, drops):
                     start_s, length_s = float(match[2]), round(float(match[3]) - float(match[2]), 8)
                     found.append(Line(match[1], start_s, length_s, side, " ".join(match[4].split())))
             elif line.strip():

@@ -16,7 +16,7 @@ from asrtool.data.manifests.speed_copies import COPY, refuse_copy
 from asrtool.data.manifests.validator import DURATION_TOLERANCE_S, Entry, ManifestCounts, channels
 from asrtool.local.text.own_text import Rule, text_rule
 from asrtool.local.text.references import NO_RULES_GLM, Reference
-from asrtool.local.utterances import normalised, one_word, warn_of_unknown, within
+from asrtool.local.utterances import clean_id, cut_to_recording, normalised, warn_of_unknown
 from asrtool.settings.data import Data
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def write_utterances(
                 continue
             good = [entry for entry in entries if usable(entry, recording)]
             for entry in good:
-                speaker = one_word(entry.get("speaker") or "")
+                speaker = clean_id(entry.get("speaker") or "")
                 side = id_ if len(channels(recording)) == 1 else f"{id_}-{entry['channel']}"
                 sides.add(side)
                 known.update([side] if speaker else [])
@@ -198,7 +198,7 @@ def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bo
         return False
     if start_s < 0:
         entry["start"], length_s = 0.0, end_s
-    entry["duration"] = within(entry["start"], length_s, duration_s) if is_near else 0
+    entry["duration"] = cut_to_recording(entry["start"], length_s, duration_s) if is_near else 0
     if entry["duration"] * recording["sampling_rate"] < 1 / 2:  # not a sample
         detail = f"from {start_s:g} s to {end_s:g} s of a recording of {duration_s:g} s"
         drops.append(Drop(entry["id"], "bad times", detail))

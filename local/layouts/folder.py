@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.layouts.manifest import Row, write_rows
 from asrtool.local.releases.releases import find_files
-from asrtool.local.utterances import entries_of, one_word, read_transcript, usable_audio
+from asrtool.local.utterances import clean_id, entries_of, read_transcript, usable_audio
 from asrtool.settings.data import Data
 
 # Of what libsndfile reads and speech is kept in.
@@ -96,7 +96,7 @@ def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:
 
 
 def _name(path: Path) -> str:
-    return one_word("-".join(path.parts))
+    return clean_id("-".join(path.parts))
 
 
 TRANSCRIPTS = "*-*.trans.txt"

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
 
-from asrtool.data.audio.remote import look_at_address
+from asrtool.data.audio.remote import read_remote_header
 from asrtool.data.batches import load_ahead
 from asrtool.data.manifests.manifest import Drop, read_lines
 from asrtool.data.manifests.validator import Entry
@@ -25,7 +25,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import LATE_S, Names, write_set
 from asrtool.local.releases.releases import find_files
 from asrtool.local.releases.shortened import decode_shortened
-from asrtool.local.utterances import Sound, is_sphere, locate, look_at, one_word, staging
+from asrtool.local.utterances import Sound, clean_id, is_sphere, locate, read_audio_header, staging
 from asrtool.log import progress
 from asrtool.settings.data import Data
 from asrtool.url import as_url, below, join
@@ -225,7 +225,7 @@ def _recording(entry: Entry) -> Recording:
     if entry.get("channel_ids") is not None:
         check(entry, {"channel_ids": "a list of the numbers of channels"})
     try:
-        return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
+        return Recording.from_dict({**entry, "id": clean_id(str(entry["id"]))})
     except AssertionError as error:  # of a transform that lhotse does not know
         raise ValueError(str(error)) from error
 
@@ -233,7 +233,7 @@ def _recording(entry: Entry) -> Recording:
 def read_supervision(entry: Entry) -> SupervisionSegment:
     """Parse a supervision; ids and speaker have no blanks. Raises as `_recording`."""
     check({**OPTIONAL, **entry}, SUPERVISION)
-    names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
+    names = {key: clean_id(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
     return SupervisionSegment.from_dict({**entry, **names, "speaker": names.get("speaker") or None})
 
 
@@ -277,10 +277,10 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
         )
         try:
             if address:
-                num_samples, rate_hz, _ = look_at_address(address)
+                num_samples, rate_hz, _ = read_remote_header(address)
                 lengths.append((num_samples, rate_hz, address))
                 continue
-            sound = look_at(Path(source.source))
+            sound = read_audio_header(Path(source.source))
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
         except OSError as error:

@@ -23,7 +23,7 @@ from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.releases.releases import MANIFESTS
-from asrtool.local.utterances import Sound, entries_of, forms, locate, one_word, read_transcript, usable_audio
+from asrtool.local.utterances import Sound, clean_id, entries_of, locate, name_forms, read_transcript, usable_audio
 from asrtool.settings.data import Data
 
 TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
@@ -247,7 +247,7 @@ def _bases(manifest: Path) -> list[Path]:
 
 
 def _find(name: str, bases: Sequence[Path]) -> Path:
-    candidates = [place / form for form in forms(name) for base in bases for place in (base, base / CLIPS)]
+    candidates = [place / form for form in name_forms(name) for base in bases for place in (base, base / CLIPS)]
     candidates += [base / CLIPS / f"{name}.mp3" for base in bases]  # early Common Voice has no suffix
     return next((path for path in candidates if path.is_file()), None) or locate(next(iter(bases), Path()), name)
 
@@ -258,7 +258,7 @@ def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Pat
     for path, (row, *_) in by_file.items():
         tops = (top for base in bases for top in (base / CLIPS, base))
         base = next((top for top in tops if path.is_relative_to(top)), path.parent)
-        id_ = one_word("-".join(path.relative_to(base).with_suffix("").parts))
+        id_ = clean_id("-".join(path.relative_to(base).with_suffix("").parts))
         other = names.setdefault(id_, path)
         if other != path:
             what = f"{path} and {other}, of {by_file[other][0].where}, would both be recording {id_}"

@@ -16,10 +16,10 @@ from typing import Any
 import soundfile
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_files, mark_files, not_own, write_beside
+from asrtool.files import check_files, foreign_files, mark_files, write_beside
 from asrtool.local.layouts.manifest import COLUMN_NAMES, COLUMNS, Row, row_of, write_rows
 from asrtool.local.releases.releases import IN_COLUMNS, find_files
-from asrtool.local.utterances import one_word
+from asrtool.local.utterances import clean_id
 from asrtool.log import progress
 from asrtool.settings.data import Data
 
@@ -68,7 +68,7 @@ def prepare_columns(files: Sequence[Path], out: Path, data: Data, label: str) ->
 
 
 def _rows(path: Path, folder: Path, taken: set[str]) -> Iterator[Row]:
-    others = set(not_own(folder))
+    others = set(foreign_files(folder))
     written: list[Path] = []
     for number, entry in enumerate(_entries(path), start=1):
         where = f"{path}:{number}"
@@ -128,10 +128,10 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], o
     """
     data = _bytes_of(value) or b""
     original = (value.get("path") or "") if isinstance(value, dict) else ""
-    name = one_word(PurePosixPath(original).stem).lstrip(".")
+    name = clean_id(PurePosixPath(original).stem).lstrip(".")
     if not name or name in taken:
-        own = f"{one_word(path.stem)}-{number:06d}"
-        longer = f"{one_word(path.parent.name)}-{own}"  # of two that are both called 0000.parquet
+        own = f"{clean_id(path.stem)}-{number:06d}"
+        longer = f"{clean_id(path.parent.name)}-{own}"  # of two that are both called 0000.parquet
         names = itertools.chain((own, longer), (f"{longer}-{again}" for again in itertools.count(2)))
         name = next(name for name in names if name not in taken)
     taken.add(name)

@@ -18,13 +18,13 @@ from typing import Any, BinaryIO, TypeAlias
 
 from lhotse import AudioSource, Recording
 
-from asrtool.data.audio.joined import kind_of, parts_in, why_not_whole
+from asrtool.data.audio.joined import describe_faults, parts_in, read_format
 from asrtool.data.remote import transfer
 from asrtool.data.remote.transfer import RemoteFile
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.layouts.lhotse import Cuts, check, not_mono, read_supervision, settle_length
-from asrtool.local.utterances import one_word
+from asrtool.local.utterances import clean_id
 from asrtool.log import progress
 from asrtool.settings.data import Data
 from asrtool.url import Part, as_url, join
@@ -119,9 +119,9 @@ def _open(tar: str) -> BinaryIO:
 def _look(part: Part, data: bytes) -> Audio:
     parts = parts_in(data)
     if any(each.fault for each in parts):
-        return f"{part}: {why_not_whole(parts)}"
+        return f"{part}: {describe_faults(parts)}"
     try:
-        num_samples, rate_hz, _ = kind_of(data, parts)
+        num_samples, rate_hz, _ = read_format(data, parts)
     except AsrtoolError as error:
         return f"{part}: {error.what}"
     return part, num_samples, rate_hz, len(parts) > 1
@@ -141,5 +141,5 @@ def _recording(cut: Entry, audio: dict[str, list[Audio]], tar: str) -> Recording
     channels = declared.get("channel_ids") or [0]
     source = AudioSource(type="url", channels=channels, source=str(part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
-    recording = Recording(one_word(str(cut["id"])), [source], *sizes, channel_ids=channels)
+    recording = Recording(clean_id(str(cut["id"])), [source], *sizes, channel_ids=channels)
     return settle_length(recording, num_samples, rate_hz, str(part), is_joined) or recording

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from asrtool.data.audio.joined import keep, kept, read_parts
+from asrtool.data.audio.joined import find_lossless, read_parts, write_lossless
 from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.files import size_and_time
@@ -61,13 +61,13 @@ def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[D
     A file is named after its command and inputs, so a second run finds it.
     """
     stems = {argv: folder / _digest(argv) for argv in map(tuple, commands.values())}
-    todo = [argv for argv, stem in stems.items() if not kept(stem)]
+    todo = [argv for argv, stem in stems.items() if not find_lossless(stem)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # the programs do the work
         faults = pool.map(_run, todo, [stems[argv] for argv in todo])
         found = dict(zip(todo, progress(faults, "run pipes", len(todo), "file"), strict=True))
     failed = {id_: fault for id_, argv in commands.items() if (fault := found.get(tuple(argv), ""))}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in failed.items()]
-    files = {argv: kept(stem) for argv, stem in stems.items()}
+    files = {argv: find_lossless(stem) for argv, stem in stems.items()}
     return {id_: path for id_, argv in commands.items() if (path := files[tuple(argv)])}
 
 
@@ -108,7 +108,7 @@ def _run(argv: Sequence[str], stem: Path) -> str:
             return f"{command}: exit code {done.returncode}: {last}"
         output.seek(0)
         try:
-            keep(*read_parts(output.read()), stem)
+            write_lossless(*read_parts(output.read()), stem)
         except AsrtoolError as error:
             return f"{command}: {error.what} {last}"  # of several in a shell, one may have failed
         return ""

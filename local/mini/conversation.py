@@ -61,7 +61,7 @@ class Conversation:
         return self.call.name
 
 
-def hold_conversation(call: Call) -> tuple[Conversation, np.ndarray]:
+def make_conversation(call: Call) -> tuple[Conversation, np.ndarray]:
     """Return the conversation of `call` and int16 audio (num_samples, 2) at 8 kHz.
 
     The same call gives the same bytes.

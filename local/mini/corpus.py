@@ -15,7 +15,7 @@ from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.nist import Hub5, Rt03
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.mini import evaluations, training
-from asrtool.local.mini.conversation import Conversation, hold_conversation, with_whole_turns
+from asrtool.local.mini.conversation import Conversation, make_conversation, with_whole_turns
 from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from asrtool.local.mini.plan import Call
 from asrtool.log import progress
@@ -43,9 +43,9 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
     calls = [call for plan in plans.values() for call in plan]
     num_jobs = max(1, min(num_jobs or num_cores(), len(calls) // CALLS_PER_PROCESS))
     with write_folder(out, *RELEASES) as root, process_map(__name__, num_jobs) as map_:
-        coming = map_(_hold, [(root, call) for call in calls])
-        held = iter(list(progress(coming, "mini corpus", len(calls), "call")))
-        parts = {name: [next(held) for _ in plan] for name, plan in plans.items()}
+        coming = map_(_make_call, [(root, call) for call in calls])
+        conversations = iter(list(progress(coming, "mini corpus", len(calls), "call")))
+        parts = {name: [next(conversations) for _ in plan] for name, plan in plans.items()}
         if mini.whole_turns:
             parts |= {name: list(map(with_whole_turns, parts[name])) for name in ("swbd", "fisher")}
         training.write_swbd(root, parts["swbd"], _pronounce(parts["swbd"]))
@@ -55,19 +55,19 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
             evaluations.write_rt03(root, parts["rt03"])
 
 
-def _hold(place: tuple[Path, Call]) -> Conversation:
+def _make_call(place: tuple[Path, Call]) -> Conversation:
     """Hold a call, and write its audio below a folder."""
     root, call = place
-    conversation, audio = hold_conversation(call)
+    conversation, audio = make_conversation(call)
     path = root / call.audio
     path.parent.mkdir(parents=True, exist_ok=True)
     write_sphere(path, audio, SAMPLING_RATE_HZ)
     return conversation
 
 
-def _pronounce(held: Iterable[Conversation]) -> dict[str, str]:
+def _pronounce(conversations: Iterable[Conversation]) -> dict[str, str]:
     """Return the phonemes of every word that was said."""
-    segments = (segment for item in held for side in item.sides for segment in side)
+    segments = (segment for item in conversations for side in item.sides for segment in side)
     words = {token.word for segment in segments for token in segment.tokens} - {""}
     with Espeak(seed=0) as espeak:
         return {word: espeak.phonemes(word) for word in sorted(words)}

@@ -128,13 +128,13 @@ def plan_calls(parts: Sequence[Part], speech_s: float, seed: int) -> list[Call]:
     return calls
 
 
-def write_hub5(root: Path, held: Sequence[Conversation]) -> None:
+def write_hub5(root: Path, conversations: Sequence[Conversation]) -> None:
     """Write the reference (.stm), rules (.glm), and partition (.pem)."""
     folder = root / HUB5_REFERENCE
     folder.mkdir(parents=True, exist_ok=True)
     stm: list[str] = []
     pem: list[str] = []
-    for item in held:
+    for item in conversations:
         name = item.name
         for side, letter in enumerate("AB"):
             corpus, sex = name[:2], item.call.voices[side].sex
@@ -145,11 +145,11 @@ def write_hub5(root: Path, held: Sequence[Conversation]) -> None:
     (root / HUB5_AUDIO / "hub5e_00.pem").write_text("".join(pem))
 
 
-def write_rt03(root: Path, held: Sequence[Conversation]) -> None:
+def write_rt03(root: Path, conversations: Sequence[Conversation]) -> None:
     """Write a reference (.stm) for each call, and the text rules (.glm)."""
     for folder in (RT03_REFERENCES, RT03_RULES):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    for item in held:
+    for item in conversations:
         lines = [line for side in range(2) for line in _with_gaps(item, side)]
         (root / RT03_REFERENCES / f"{item.name}.stm").write_text(RT03_HEADER + "".join(lines))
     (root / RT03_RULES / RT03_GLM).write_text(format_glm(RT03_GLM))

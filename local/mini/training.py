@@ -48,10 +48,10 @@ def plan_fisher(speech_s: float, seed: int) -> list[Call]:
     return plan_training(audio, call_s, FISHER_QUALITY, (seed, 2), FIRST_PIN)
 
 
-def write_swbd(root: Path, held: Sequence[Conversation], pronunciations: dict[str, str]) -> None:
+def write_swbd(root: Path, conversations: Sequence[Conversation], pronunciations: dict[str, str]) -> None:
     """Write transcripts of both sides, the dictionary, and the table of callers."""
     callers = []
-    for index, item in enumerate(held):
+    for index, item in enumerate(conversations):
         number, minutes, topic = item.name[3:], max(1, round(item.duration_s / 60)), 301 + index % 67
         folder = root / SWBD_TRANSCRIPTS / number[:2] / number
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,10 @@ def _ms98_token(token: Token) -> str:
     return {"laughed": f"[laughter-{word}]", "coined": f"{{{word}}}"}.get(token.kind, word)
 
 
-def write_fisher(root: Path, held: Sequence[Conversation]) -> None:
+def write_fisher(root: Path, conversations: Sequence[Conversation]) -> None:
     """Write one .txt per call and one table of calls per part."""
     for audio, transcripts, _ in FISHER_PARTS:
-        part = [item for item in held if item.call.audio.is_relative_to(audio)]
+        part = [item for item in conversations if item.call.audio.is_relative_to(audio)]
         for item in part:
             folder = root / transcripts / "data" / "trans" / item.name[6:9]
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.data.audio.joined import keep, kept, read_parts
+from asrtool.data.audio.joined import find_lossless, read_parts, write_lossless
 from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.workers.processes import num_cores, process_map
@@ -39,7 +39,7 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
     ids = [id_ for id_, h in headers.items() if h.is_shortened]
     ids += [id_ for id_, sound in sounds.items() if sound.num_parts > 1]
     stems = {id_: _stem(folder, id_, sounds[id_].path) for id_ in ids}
-    todo = [id_ for id_ in ids if not kept(stems[id_])]
+    todo = [id_ for id_ in ids if not find_lossless(stems[id_])]
     faults: dict[str, str] = {}
     if todo:
         _check_disk_space(folder, [sounds[id_] for id_ in todo])
@@ -48,7 +48,7 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
             results = progress(map_(decode, files), "decode audio", len(todo), "file")
             faults = {id_: fault for id_, fault in zip(todo, results, strict=True) if fault}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in faults.items()]
-    decoded = {id_: kept(stem) for id_, stem in stems.items()}
+    decoded = {id_: find_lossless(stem) for id_, stem in stems.items()}
     return {
         id_: dataclasses.replace(sound, path=decoded.get(id_) or sound.path)
         for id_, sound in sounds.items()
@@ -88,7 +88,7 @@ def decode(file: tuple[Path, Path]) -> str:
         return error.what
     except (OSError, soundfile.SoundFileError) as error:
         return f"{source}: {error}"
-    keep(samples, rate, stem)
+    write_lossless(samples, rate, stem)
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 Speaker = str | None
 
 
-class Option(NamedTuple):
+class Candidate(NamedTuple):
     """Consequences of holding out a conversation."""
 
     gain_s: float  # of speech
@@ -70,14 +70,14 @@ def _choose(speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Sp
         """Return the conversations in which one of `some` speaks."""
         return {id_ for speaker in some for id_ in recordings[speaker]}
 
-    def option(id_: str) -> Option:
+    def option(id_: str) -> Candidate:
         """Return the consequences of holding out `id_` as well."""
         new = speakers[id_] - held_out
         touched = of(new) - chosen | {id_}
         joining = {other for other in touched if speakers[other] <= held_out | new}
         gain_s = sum(speech_s[other] for other in sorted(joining))
         loss = sum(num_utterances[other, speaker] for other in touched - joining for speaker in new)
-        return Option(gain_s, loss / gain_s, _key(id_), new, joining)
+        return Candidate(gain_s, loss / gain_s, _key(id_), new, joining)
 
     options = {id_: option(id_) for id_ in speech_s}
     while (missing_s := target_s - sum(speech_s[id_] for id_ in sorted(chosen))) > 0 and options:

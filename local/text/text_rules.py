@@ -62,7 +62,7 @@ class Rules:
     verbalise: Callable[[str], str] | None = None  # word with digits or symbols -> words
     acronyms: Mapping[str, str] = field(default_factory=dict)  # word that is spelled out -> letters: ibm -> i b m
 
-    def spelling(self, acronyms: Mapping[str, str]) -> Rules:
+    def with_acronyms(self, acronyms: Mapping[str, str]) -> Rules:
         """Return these rules with the acronyms of a dictionary."""
         return replace(self, acronyms=acronyms)
 

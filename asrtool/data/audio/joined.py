@@ -61,7 +61,7 @@ def parts_in(data: Bytes) -> list[Part]:
     return parts or [Part(0, len(data))]
 
 
-def why_not_whole(parts: list[Part]) -> str:
+def describe_faults(parts: list[Part]) -> str:
     """Return why a reader of one part misses audio, or ''."""
     fault = next((f"cut off: {part.fault}" for part in parts if part.fault), "")
     return fault or (f"{len(parts)} audio files joined in one, of which the first alone is read" if parts[1:] else "")
@@ -79,7 +79,7 @@ def open_parts(source: Path | bytes, parts: list[Part]) -> Iterator[Any]:
             yield sound
 
 
-def kind_of(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]:
+def read_format(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]:
     """Return samples of a channel, rate and channels; AsrtoolError if parts differ."""
     import soundfile
 
@@ -108,7 +108,7 @@ def read_parts(source: Path | bytes) -> tuple[Any, int]:
     parts = parts_of(source) if isinstance(source, Path) else parts_in(source)
     if fault := next((part.fault for part in parts if part.fault), ""):
         raise AsrtoolError(f"cut off: {fault}", "replace the file")
-    _, rate_hz, num_channels = kind_of(source, parts)
+    _, rate_hz, num_channels = read_format(source, parts)
     is_small = all(sound.subtype in SMALL for sound in open_parts(source, parts))
     # Not int16 of float: libsndfile does not scale it, and full scale would be 1.
     dtype = "int16" if is_small else "float32"
@@ -126,20 +126,20 @@ def encode(samples_SC: Any, rate_hz: int) -> bytes:
     return file.getvalue()
 
 
-def keep(samples_SC: Any, rate_hz: int, stem: Path) -> None:
+def write_lossless(samples_SC: Any, rate_hz: int, stem: Path) -> None:
     """Write what `encode` makes of samples to `stem` with the suffix of its format."""
     # Through memory, because libsndfile reports a full disk as success.
     content = encode(samples_SC, rate_hz)
-    with write_beside(_kept_as(stem)[samples_SC.dtype != "int16"]) as temporary:
+    with write_beside(_lossless_paths(stem)[samples_SC.dtype != "int16"]) as temporary:
         temporary.write_bytes(content)
 
 
-def kept(stem: Path) -> Path | None:
-    """Return the file that `keep` wrote to `stem`, None if it did not."""
-    return next((path for path in _kept_as(stem) if path.is_file()), None)
+def find_lossless(stem: Path) -> Path | None:
+    """Return the file that `write_lossless` wrote to `stem`, None if it did not."""
+    return next((path for path in _lossless_paths(stem) if path.is_file()), None)
 
 
-def _kept_as(stem: Path) -> tuple[Path, Path]:
+def _lossless_paths(stem: Path) -> tuple[Path, Path]:
     return stem.with_name(f"{stem.name}.flac"), stem.with_name(f"{stem.name}.wav")
 
 

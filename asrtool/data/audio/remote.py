@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import soundfile
 
-from asrtool.data.audio.joined import encode, parts_in, read_parts, why_not_whole
+from asrtool.data.audio.joined import describe_faults, encode, parts_in, read_parts
 from asrtool.data.batches import load_ahead
 from asrtool.data.remote import transfer
 from asrtool.data.remote.transfer import CutShort, RemoteFile
@@ -57,7 +57,7 @@ def _or_error(recording: Recording) -> Recording | OSError:
         return error
 
 
-def look_at_address(url: str) -> tuple[int, int, int]:
+def read_remote_header(url: str) -> tuple[int, int, int]:
     """Read only the header at a URL; return samples, rate in Hz and channels.
 
     Raises as `fetched`, and soundfile.LibsndfileError if it is no audio.
@@ -76,7 +76,7 @@ def _read(part: Part) -> bytes:
     if part.end is not None and len(data) < part.end - part.begin:
         raise CutShort(f"{part}: {len(data)} bytes, expected {part.end - part.begin}")
     parts = parts_in(data)
-    fault = why_not_whole(parts)
+    fault = describe_faults(parts)
     if not fault:
         return data
     if part.end is None or any(each.fault for each in parts):  # no length of all parts is in the manifest

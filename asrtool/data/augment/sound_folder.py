@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from asrtool.data.audio.joined import parts_of, why_not_whole
+from asrtool.data.audio.joined import describe_faults, parts_of
 from asrtool.errors import AsrtoolError
 
 SUFFIXES = (".wav", ".flac", ".sph", ".ogg", ".aiff")
@@ -75,7 +75,7 @@ def open_sounds(directory: Path, key: str, rate_hz: int) -> list[Sound]:
 
 def _open(path: Path, key: str, rate_hz: int) -> Sound:
     try:
-        if fault := why_not_whole(parts_of(path)):
+        if fault := describe_faults(parts_of(path)):
             raise AsrtoolError(f"{key}: {path}: {fault}", "remove or repair it")
         with soundfile.SoundFile(path) as file:
             if file.samplerate != rate_hz:

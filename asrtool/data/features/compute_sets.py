@@ -58,8 +58,8 @@ from asrtool.files import (
     LOCK,
     check_files,
     check_own,
+    foreign_files,
     mark_files,
-    not_own,
     parts_of,
     remove,
     remove_leftovers,
@@ -137,7 +137,7 @@ def _remove_others(out: Path, sets: Sets) -> None:
     if out.is_dir():
         remove_leftovers(out)  # of all sets; writing removes only leftovers of `sets`
     kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
-    finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(not_own(path.parent)))
+    finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(foreign_files(path.parent)))
     for folder in [*finished, *out.glob(parts_of(out / "*").name)]:
         if folder.name not in kept:
             remove(folder)

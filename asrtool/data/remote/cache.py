@@ -22,7 +22,7 @@ from typing import BinaryIO
 from asrtool.data.remote import transfer
 from asrtool.data.remote.transfer import Changed, CutShort, Missing, Version
 from asrtool.errors import AsrtoolError
-from asrtool.files import alone, write_beside, write_text
+from asrtool.files import exclusive, write_beside, write_text
 from asrtool.url import join
 
 ABOUT = "remote.json"
@@ -57,7 +57,7 @@ class CachedSet:
         place = self.path / FETCHED / part
         with contextlib.suppress(FileNotFoundError):
             return _used(place)
-        with alone(place.with_name(f".lock.{part}")):
+        with exclusive(place.with_name(f".lock.{part}")):
             with contextlib.suppress(FileNotFoundError):  # another process has fetched it meanwhile
                 return _used(place)
             return self._fetch(name, place, begin, end)

@@ -27,7 +27,7 @@ from asrtool.data.storage.shard_offsets import CUTS, DATA, SAMPLES, TABLE, Shard
 from asrtool.data.storage.transcripts import FILES as WORDS
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import alone, write_beside, write_text
+from asrtool.files import exclusive, write_beside, write_text
 from asrtool.settings.data import Remote
 from asrtool.url import as_url, join
 
@@ -88,7 +88,7 @@ def _open_set(path: Path, url: str, versions: Versions, cache: Path, cache_gib: 
 def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
     """Fetch the files of `versions` that the folder lacks."""
     for name, version in versions.items():
-        with alone(folder / f".lock.{name.replace('/', '.')}"):
+        with exclusive(folder / f".lock.{name.replace('/', '.')}"):
             if (folder / name).exists():
                 continue
             try:

@@ -2,7 +2,7 @@
 
 Both take a function of a module and items, read a little ahead, and yield results in order. A worker that is killed
 costs its piece, which is computed again. If a cluster has no worker left, this is logged, and others are waited for.
-A worker holds what it reads for many pieces, see `hold`.
+A worker holds what it reads for many pieces, see `keep_open`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_executor(features: Features, module: str) -> AbstractContextManager[Map
     return process_map(module, features.num_jobs or num_cores())
 
 
-def hold(kind: str, key: str, open_it: Callable[[], Any]) -> Any:
+def keep_open(kind: str, key: str, open_it: Callable[[], Any]) -> Any:
     """Return the result of `open_it` for a key, held until another key of its `kind`.
 
     The previous one is dropped first. The key covers all that the result depends on.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from asrtool.decode.parameters import Weights
-from asrtool.decode.words import opens_word, written
+from asrtool.decode.words import piece_text, starts_word
 from asrtool.lang.ngram.model import NgramLm, NgramTables, find_key, score_word
 from asrtool.lang.text import EOS
 from asrtool.models.objectives.topology import Span
@@ -114,13 +114,13 @@ class PrefixTree:
 
     def __init__(self, pieces: Sequence[str], lm: NgramLm, words: Iterable[str]) -> None:
         self.start: Known = lm.start(), 0, 0
-        opens = np.array([opens_word(piece) for piece in pieces])
+        opens = np.array([starts_word(piece) for piece in pieces])
         encoded = {word.encode() for word in words}
         prefixes = sorted({b"", *(word[:length] for word in encoded for length in range(len(word) + 1))})
         number = {text: i for i, text in enumerate(prefixes)}
         tokens_of = defaultdict(list)
         for token, piece in enumerate(pieces):
-            tokens_of[written(piece)].append(token)
+            tokens_of[piece_text(piece)].append(token)
         longest = max(map(len, tokens_of))
         longer = {
             number[text[:cut]] * len(pieces) + token: i

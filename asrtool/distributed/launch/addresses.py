@@ -150,7 +150,7 @@ def connect_learners(
         publish("reached", json.dumps(try_hosts(endpoints, own, timeout_s / 2)))
         for other, text in enumerate(read_all("reached")):
             if fault := json.loads(text):
-                raise unreached(other, endpoints[other], *fault)
+                raise unreachable(other, endpoints[other], *fault)
     return endpoints
 
 
@@ -173,7 +173,7 @@ def try_hosts(endpoints: Sequence[Endpoint], own: Endpoint, timeout_s: float) ->
     return None
 
 
-def unreached(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
+def unreachable(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
     """Make the error of learner `rank`, which does not reach another at `other`."""
     return AsrtoolError(
         f"learner {rank} on {own.host} cannot reach a learner at {other} from {own.address}: {why}",

@@ -32,7 +32,7 @@ def joined_generation() -> str:
     return os.environ.get(JOINED, "")
 
 
-def is_met() -> bool:
+def agents_met() -> bool:
     """Return whether torchrun's agents met on all hosts before the first start."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
 

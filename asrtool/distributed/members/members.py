@@ -97,7 +97,7 @@ class Members:
         return tuple(rank for rank in self.live if self.joined.get(rank, 0) < cut)
 
     @property
-    def ever(self) -> Sequence[int]:
+    def all_ranks(self) -> Sequence[int]:
         """All learners that there have been."""
         return (*range(self.size), *self.joined)
 

@@ -115,7 +115,7 @@ def supervise(
         supervise_joining(out, draw_number, final, stays=True)
         return
     has_left = store is not None and why_lost(out, rank) == LEFT  # the others need its store
-    if why := LEFT if has_left else _how_survived(out, rank, code, len(node) > 1):
+    if why := LEFT if has_left else _survivable_end(out, rank, code, len(node) > 1):
         on_stop(signal.SIG_DFL)
         report_lost(out, rank, why)
         if code < 0:
@@ -124,7 +124,7 @@ def supervise(
     _exit(code)
 
 
-def serve_aside(port: int) -> None:
+def serve_rendezvous(port: int) -> None:
     """Serve the rendezvous store in a child, until this process ends.
 
     That is to be its only child so far. AsrtoolError in the child if the port is taken.
@@ -186,7 +186,7 @@ def supervise_joining(
     if num_returns and not stopped and _can_return(out, rank, code, final):
         supervise_joining(out, draw_number, final, stays, num_returns - 1)
         return
-    why = _how_survived(out, rank, code, in_node=False)
+    why = _survivable_end(out, rank, code, in_node=False)
     if stopped and _lock_path(out, rank).exists():  # the child may have got the signal as well
         why = LEFT
     if why:
@@ -242,7 +242,7 @@ def _wait(out: Path, rank: int, child: int) -> int:
         time.sleep(WATCH_S)
 
 
-def _how_survived(out: Path, rank: int, code: int, in_node: bool) -> str:
+def _survivable_end(out: Path, rank: int, code: int, in_node: bool) -> str:
     """Return how the child ended with `code`, if others may train on; else ''.
 
     They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as

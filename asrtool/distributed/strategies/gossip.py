@@ -29,7 +29,7 @@ from typing import Any
 
 from torch import Tensor
 
-from asrtool.distributed.launch.addresses import Endpoint, unreached
+from asrtool.distributed.launch.addresses import Endpoint, unreachable
 from asrtool.distributed.members.members import TrainingEnded
 from asrtool.distributed.strategies import topology
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
@@ -153,13 +153,13 @@ class Gossip(MixingRule):
         """Copy the weights of a random learner; if that one is lost, of another."""
         assert self.exchanger
         for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
-            num_steps = fetch_weights(address, self.weights_P, lambda num: self._is_there(learner, address, num))  # noqa: B023
+            num_steps = fetch_weights(address, self.weights_P, lambda num: self._is_live(learner, address, num))  # noqa: B023
             if num_steps is not None:
                 self.num_steps = num_steps
                 return learner
         raise TrainingEnded
 
-    def _is_there(self, learner: int, address: Address, num_polls: int) -> bool:
+    def _is_live(self, learner: int, address: Address, num_polls: int) -> bool:
         """Return whether it still trains; AsrtoolError if it is silent for too long."""
         members = self.world.members
         assert members
@@ -168,7 +168,7 @@ class Gossip(MixingRule):
             return False
         if num_polls * POLL_MS > 1000 * ANSWER_TIMEOUT_S:
             own = Endpoint(socket.gethostname(), self.world.address)
-            raise unreached(self.world.rank, own, address.remote, f"no answer for {ANSWER_TIMEOUT_S:g} s")
+            raise unreachable(self.world.rank, own, address.remote, f"no answer for {ANSWER_TIMEOUT_S:g} s")
         return True
 
     def _find(self, learner: int) -> Address:
@@ -212,7 +212,7 @@ def adpsgd(context: StrategyContext) -> Strategy:
     """Exchange on the ring of the settings; AsrtoolError if it gives no order."""
     ring = registry.load("ring", context.settings.ring)
     topology.check_ring(context.settings.ring, ring, context.world.size, context.seed)
-    return _replica(context, Gossip, topology.on_ring(ring))
+    return _replica(context, Gossip, topology.ring_partner(ring))
 
 
 def adpsgd_pairs(context: StrategyContext) -> Strategy:

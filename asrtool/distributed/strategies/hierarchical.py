@@ -16,7 +16,7 @@ from asrtool.distributed.strategies.delay_by_one import DelayByOne
 from asrtool.distributed.strategies.gossip import Gossip
 from asrtool.distributed.strategies.replica import LocalReplica, MixingRule
 from asrtool.distributed.strategies.strategy import Snapshot, StepCost, Strategy, StrategyContext
-from asrtool.distributed.strategies.topology import on_ring
+from asrtool.distributed.strategies.topology import ring_partner
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
@@ -137,4 +137,4 @@ def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, o
         num_weights = min(max(flat.num_weights - int(slice_P.storage_offset()), 0), len(slice_P))
         return DelayByOne(slice_P, num_weights, others, settings.message_type)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
-    return Gossip(slice_P, others, on_ring(ring), settings.message_type, context.seed, context.note)
+    return Gossip(slice_P, others, ring_partner(ring), settings.message_type, context.seed, context.note)

@@ -51,7 +51,7 @@ def check_ring(name: str, ring: Ring, num_learners: int, seed: int) -> None:
             raise AsrtoolError(f"{what}, {expected}", "return one, see docs/guide/extending.md")
 
 
-def on_ring(ring: Ring) -> Partner:
+def ring_partner(ring: Ring) -> Partner:
     """Make the rule that a learner's partner is its right neighbour in the ring."""
     return lambda num_learners, step, seed, learner: right_neighbour(ring(num_learners, step, seed), learner)
 

@@ -200,9 +200,9 @@ class Exchanger:
                 elif (order := self.orders.recv()) == STOP:
                     return
                 else:
-                    self._ask(int(order))
+                    self._request(int(order))
 
-    def _ask(self, partner: int) -> None:
+    def _request(self, partner: int) -> None:
         address = self.addresses[partner]
         is_here = bool(address.machine) and address.machine == self.address.machine
         if partner not in self.requests:

@@ -97,7 +97,7 @@ class Cuts(NamedTuple):
     """Cuts before a step: at the ends of earlier epochs, and requested ones."""
 
     epoch: int
-    num_asked: int
+    num_requested: int
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class WorkQueue:
         self._drawn: list[int] = []  # the last two tickets
         self._is_done = False  # whether this sync group left the last rounds to the others
         self.stopped = True  # whether `assign` ended before the last round for all
-        self._is_asked = False  # whether one of this sync group was asked to leave before its last ticket
+        self._was_asked = False  # whether one of this sync group was asked to leave before its last ticket
         self.leaves = False  # whether this sync group leaves
         self._epoch = -1  # of the last round
         self._last_cuts: Cuts | None = None  # of the training, once its end is drawn
@@ -199,7 +199,7 @@ class WorkQueue:
         """Return requested `cuts` by number; None if a lost learner published none."""
         if not self.lost_batches:
             return self.cuts[first:last]
-        keys = [_asked(number) for number in range(first, last)]
+        keys = [_request_key(number) for number in range(first, last)]
         if keys and not self.world.store.check(keys):
             return None
         return [int(self.world.store.get(key)) for key in keys]
@@ -253,7 +253,7 @@ class WorkQueue:
 
     def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield rounds 0, 1, 2, ... with the same cuts for all learners."""
-        num_asked = 0  # requests of any learner that were met
+        num_requested = 0  # requests of any learner that were met
         for number in itertools.count():
             if self.world.store is None:
                 if self.requests.stop():
@@ -263,15 +263,15 @@ class WorkQueue:
             else:
                 if self.requests.every(number):
                     self.cuts.append(number)
-                self._ask(number, num_asked)
-                while what := self._asked_before(number, num_asked):
-                    num_asked += 1
+                self._publish_round(number, num_requested)
+                while what := self._request_before(number, num_requested):
+                    num_requested += 1
                     if what == "stop":
                         return
                     self.cuts.append(number)
             yield number, len(self.cuts), ()
 
-    def _ask(self, number: int, num_asked: int) -> None:
+    def _publish_round(self, number: int, num_requested: int) -> None:
         """Publish the round, and then the request of this learner, if any.
 
         Each learner publishes its round before it looks for requests. One with a request publishes
@@ -283,13 +283,13 @@ class WorkQueue:
         saves = self.world.rank == 0 and self._is_to_save(number, number)
         what = "stop" if self.requests.stop() else "save" if saves else ""
         if what:
-            store.compare_set(f"asked/{num_asked}", "", what)
+            store.compare_set(f"asked/{num_requested}", "", what)
             seen = [int(store.get(name)) for name in rounds if store.check([name])]
-            store.compare_set(f"asked/{num_asked}/before", "", str(max(seen) + 1))
+            store.compare_set(f"asked/{num_requested}/before", "", str(max(seen) + 1))
 
-    def _asked_before(self, number: int, num_asked: int) -> str:
+    def _request_before(self, number: int, num_requested: int) -> str:
         """Return the request that counts before round `number`, if any."""
-        store, key = self.world.store, f"asked/{num_asked}"
+        store, key = self.world.store, f"asked/{num_requested}"
         if not store.check([key]) or number < int(store.get(f"{key}/before")):
             return ""
         what: bytes = store.get(key)
@@ -307,7 +307,7 @@ class WorkQueue:
                 num_cuts, number = divmod(store.add(COUNTER, CUT), CUT)
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
-                store.set(_asked(num_cuts - 1), str(number))
+                store.set(_request_key(num_cuts - 1), str(number))
             value, slots = self._sync_group.share(self._take_ticket)
             self._is_done, self.leaves = value == DONE, value == LEAVE
             if value < 0 or value >= END:
@@ -339,7 +339,7 @@ class WorkQueue:
 
         Others may be asked at the same time, as by a cluster that ends a job: if all are, all stop.
         """
-        is_asked, self._is_asked = self._is_asked, self.requests.may_leave and self._are_leaving(any, self._group())
+        is_asked, self._was_asked = self._was_asked, self.requests.may_leave and self._are_leaving(any, self._group())
         if not is_asked:
             return False
         if not self._are_leaving(all, self.world.live):
@@ -388,6 +388,6 @@ def _recorded(rank: int) -> str:
     return f"recorded/{rank}"
 
 
-def _asked(number: int) -> str:
+def _request_key(number: int) -> str:
     """Return the key of the round before a requested cut."""
     return f"cut/{number}/before"

@@ -25,7 +25,7 @@ from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Place
 from asrtool.train.checkpoints.checkpoint import State
 from asrtool.train.job import Components, Job
-from asrtool.train.loop.build import fix_arithmetic
+from asrtool.train.loop.build import fix_threads_and_precision
 from asrtool.train.loop.gradient_accumulation import GradientAccumulation
 from asrtool.train.loop.loss import LossModule, Sums, sum_loss
 from asrtool.train.optimisation.learning_rate import LearningRates
@@ -97,7 +97,7 @@ class VirtualLearners:
         self.job = job
         settings = job.optimisation
         self.state = State(learners=list(range(num_learners)))
-        self.precision = fix_arithmetic(settings, self.state, World())
+        self.precision = fix_threads_and_precision(settings, self.state, World())
         self.model = components.model.to(self.precision.device)
         self.dev_set = components.dev_set
         task = LossModule(self.model, self.precision)

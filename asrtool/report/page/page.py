@@ -21,7 +21,6 @@ from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
 from asrtool.report.page.worst_utterances import describe_pairs, read_clip, worst_utterances
 from asrtool.report.rates import (
     PUBLISHED,
-    caution,
     describe_interval,
     describe_weights,
     draw_weights,
@@ -29,6 +28,7 @@ from asrtool.report.rates import (
     format_wer,
     plural,
     read_weights,
+    small_set_warning,
 )
 from asrtool.report.results import DATA_COLUMNS, data_rows, explain_words, format_settings, list_facts
 from asrtool.report.side_by_side import (
@@ -135,7 +135,7 @@ def _describe_set(name: str, number: int, experiments: Sequence[Experiment]) -> 
         "systems": [system.name for system in systems],
         "rates": rate_table(systems),
         "interval": describe_interval(first.score),
-        "caution": _inline(caution(first.score)),
+        "caution": _inline(small_set_warning(first.score)),
         "comparison": comparison_table(systems),
         "labels": label_table(systems, first.experiment.evaluation(name).labels),
         "speakers": speaker_table(systems),

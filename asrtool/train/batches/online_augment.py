@@ -23,7 +23,7 @@ from asrtool.train.batches.utterance_columns import Columns, ObjectiveRequiremen
 RNG_STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
 
 
-class ChangedAudio:
+class AugmentedSet:
     """Augmented training set, read by at least one process.
 
     Its methods take an epoch and rows of the columns.

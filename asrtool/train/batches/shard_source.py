@@ -25,7 +25,7 @@ from asrtool.data.storage.reader import FeatureReader, reads_audio
 from asrtool.data.workers.loader import Decoders
 from asrtool.errors import AsrtoolError
 from asrtool.train.batches.batch import TrainingBatch, pinned_NTF
-from asrtool.train.batches.online_augment import ChangedAudio
+from asrtool.train.batches.online_augment import AugmentedSet
 from asrtool.train.batches.source import BatchSource, Planned, Portion, Size, SourceContext
 from asrtool.train.batches.utterance_columns import open_columns
 
@@ -73,7 +73,7 @@ class Shards(BatchSource):
         self.lengths = Lengths(self.columns.num_frames, first[first < self.about["num_samples"]], self._name)
         self.num_windows = -(-len(self.lengths.first) // WINDOW_SHARDS)
         self.mixture = self._open_mixture(context)
-        self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
+        self.audio = AugmentedSet(context, self.columns, self.index, self.lengths) if context.augment else None
 
         self.prefetcher = None
         if cached_set(context.directory):

@@ -24,7 +24,7 @@ from asrtool.data.storage.index import ShardIndex
 from asrtool.data.storage.index_columns import IndexColumns, open_index_columns
 from asrtool.data.storage.transcripts import open_text_columns
 from asrtool.errors import AsrtoolError
-from asrtool.files import LOCK, alone, write_folder
+from asrtool.files import LOCK, exclusive, write_folder
 from asrtool.models.acoustic import AcousticModel, Objective
 from asrtool.models.objectives.targets import Targets
 from asrtool.train.batches.batch import NUM_NAMED
@@ -125,7 +125,7 @@ def open_columns(
     found = _read(path, key)
     if found:
         return found
-    with alone(folder.path / LOCK):
+    with exclusive(folder.path / LOCK):
         if not (found := _read(path, key)):  # no other learner has built them meanwhile
             _write(path, key, build_columns(directory, encode, model, missing_N, needs_all))
             found = _read(path, key)

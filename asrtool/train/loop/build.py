@@ -29,7 +29,7 @@ from asrtool.train.loop.pipeline import Pipeline, choose_devices
 from asrtool.train.optimisation.optimizer import build_optimizer
 
 
-def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:
+def fix_threads_and_precision(settings: Optimisation, state: State, world: World) -> Precision:
     """Fix threads and precision, which decide the last bits, as training began."""
     part = max(1, (os.cpu_count() or 1) // world.local_size)
     free = torch.get_num_threads() if world.size == 1 else part

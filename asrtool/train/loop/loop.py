@@ -34,7 +34,7 @@ from asrtool.train.checkpoints.merge import CheckpointMerger
 from asrtool.train.checkpoints.snapshots import Snapshots
 from asrtool.train.job import Components, Job
 from asrtool.train.ledger import Ledger, find_missing
-from asrtool.train.loop.build import fix_arithmetic, make_event_log, make_strategy, make_task, resume
+from asrtool.train.loop.build import fix_threads_and_precision, make_event_log, make_strategy, make_task, resume
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.gradient_accumulation import GradientAccumulation
 from asrtool.train.loop.joining import begin_of, join, publish_rendezvous
@@ -71,7 +71,7 @@ class Training:
             found, state = loaded
         self.state, self.num_samples = state, state.samples  # of all learners after the last step, for the bar
 
-        self.precision = fix_arithmetic(settings, state, world)
+        self.precision = fix_threads_and_precision(settings, state, world)
         model = components.model.to(self.precision.device)
         if found:
             model.load_state_dict(found["weights"])
@@ -199,7 +199,7 @@ class Training:
             for assignment, batch in shown:
                 epoch, slots = assignment.round.epoch, assignment.round.slots
                 if assignment.cuts:  # checkpoints and evaluations that are due before this round
-                    self.cuts.reach(assignment.cuts.epoch, slots.start, assignment.cuts.num_asked)
+                    self.cuts.reach(assignment.cuts.epoch, slots.start, assignment.cuts.num_requested)
                 first_step = self.plan.place(epoch, slots.start).step
                 self.reports.begin_epoch(epoch, first_step, self.components.train_set.portions)
                 step = self.step(assignment, batch)

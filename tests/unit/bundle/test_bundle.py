@@ -67,7 +67,7 @@ def test_a_bundle_has_what_the_work_folder_has(work: Path, bundle: Path) -> None
 
 
 def test_nothing_of_the_training_speakers_is_in_it(bundle: Path) -> None:
-    with open_trained(bundle) as trained, np.load(trained.sums / "cmvn.npz") as arrays:
+    with open_trained(bundle) as trained, np.load(trained.cmvn_folder / "cmvn.npz") as arrays:
         assert arrays["names"].tolist() == ["*"]
         assert len(arrays["means"]) == len(arrays["stds"]) == 1
 

@@ -27,7 +27,13 @@ from asrtool.distributed.strategies import hierarchical
 from asrtool.distributed.strategies.delay_by_one import DelayByOne
 from asrtool.distributed.strategies.gossip import Gossip
 from asrtool.distributed.strategies.strategy import StrategyContext
-from asrtool.distributed.strategies.topology import fixed_ring, mixing_matrix, on_ring, passive_partner, random_ring
+from asrtool.distributed.strategies.topology import (
+    fixed_ring,
+    mixing_matrix,
+    passive_partner,
+    random_ring,
+    ring_partner,
+)
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -132,7 +138,7 @@ def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
     """The last one left exchanges with nobody."""
     store, world, begun = HashStore(), World(2, 5, members=Members(5)), []
     assert world.members
-    gossip: Any = Gossip(torch.zeros(3), world, on_ring(fixed_ring), "fp32", 1)
+    gossip: Any = Gossip(torch.zeros(3), world, ring_partner(fixed_ring), "fp32", 1)
     gossip.exchanger = SimpleNamespace(addresses=dict.fromkeys(range(5)))
     gossip.staging = SimpleNamespace(begin=lambda partner: begun.append(partner) or True)
     for rank in (3, 4, 0, 1):

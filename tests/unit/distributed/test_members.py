@@ -79,7 +79,7 @@ class Changes(RuleBasedStateMachine):
         assert newest.live == tuple(self.live)
         assert {rank: lost.why for rank, lost in newest.losses.items()} == self.whys
         assert newest.lost_batches == self.left
-        assert sorted(newest.ever) == sorted([*range(SIZE), *self.joined])
+        assert sorted(newest.all_ranks) == sorted([*range(SIZE), *self.joined])
         assert newest.closed == self.closed
         for cut in range(4):
             assert newest.at(cut) == tuple(rank for rank in self.live if self.joined.get(rank, 0) < cut)

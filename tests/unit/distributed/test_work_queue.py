@@ -254,7 +254,7 @@ def test_a_learner_alone_is_assigned_all_in_order() -> None:
     found = list(queue.assign())
     assert [one.batch for one in found] == all_of([3, 2])
     assert [one.round for one in found] == [(epoch, range(i, i + 1)) for epoch, i in all_of([3, 2])]
-    assert [one.cuts and one.cuts.num_asked for one in found] == [0, 0, 1, 1, 2]
+    assert [one.cuts and one.cuts.num_requested for one in found] == [0, 0, 1, 1, 2]
 
 
 def windows_of(lengths: list[int]) -> list[range]:

@@ -16,7 +16,7 @@ from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.plan import Place, Plan
 from asrtool.train.batches.source import BatchSource, Planned, Size
 from asrtool.train.checkpoints.checkpoint import Origin, Span, State
-from asrtool.train.ledger import Ledger, joined, note
+from asrtool.train.ledger import Ledger, add_to_spans, merge_spans
 
 
 class Lengths(BatchSource):
@@ -235,11 +235,11 @@ def test_checkpoints_have_what_learners_say_that_they_trained(
             trained |= new
             learners: list[list[Span]] = [[] for _ in range(num_learners)]
             for batch in sorted(new):
-                note(random.choice(learners), batch)
+                add_to_spans(random.choice(learners), batch)
             found = State(epoch=epoch, origins=origins(lengths, epoch), step=len(trained))
             state = ledger.reach(found, [span for spans in learners for span in spans])
             assert trained_by(state, lengths) == trained
-            assert state.untrained == joined(state.untrained)
+            assert state.untrained == merge_spans(state.untrained)
             of_this = [batch.position for batch in trained if batch.epoch == epoch]
             assert state.batch == max(of_this, default=-1) + 1
             assert {one.epoch for one in state.origins} == {one for one, _, _ in state.untrained}

@@ -12,7 +12,7 @@ from asrtool.models import precision
 from asrtool.models.precision import Precision, choose_precision
 from asrtool.settings.train import Train
 from asrtool.train.checkpoints.checkpoint import State
-from asrtool.train.loop.build import fix_arithmetic
+from asrtool.train.loop.build import fix_threads_and_precision
 
 REFUSAL = "could not create a primitive descriptor for the LSTM forward propagation primitive"
 
@@ -105,6 +105,6 @@ def test_what_auto_chose_when_training_began_stays(tmp_path, monkeypatch: pytest
     monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     state, begun = State(), State(precision="fp32", num_threads=1)
-    assert fix_arithmetic(Train(num_threads=1), begun, World()).name == "fp32"
-    assert fix_arithmetic(Train(num_threads=1), state, World()).name == state.precision == "bf16"
-    assert fix_arithmetic(Train(num_threads=1, precision="fp32"), state, World()).name == "fp32"
+    assert fix_threads_and_precision(Train(num_threads=1), begun, World()).name == "fp32"
+    assert fix_threads_and_precision(Train(num_threads=1), state, World()).name == state.precision == "bf16"
+    assert fix_threads_and_precision(Train(num_threads=1, precision="fp32"), state, World()).name == "fp32"
