@@ -18,11 +18,11 @@ from typing import TextIO
 
 from asrtool.errors import AsrtoolError
 
-LOCK = ".lock"  # of a folder that one process holds
+LOCK = ".lock"  # lock file of a folder that one process holds
 MARK = ".asrtool"  # in a folder: the files there that asrtool has written, a name as JSON a line
 STAGES = ".stages"  # in the work folder of `asrtool run`: what was done
 UNMARKED = frozenset({LOCK, MARK, ".DS_Store"})  # files that nobody misses
-ENDING_S = 10.0  # for which the children of a process that was killed may outlive it
+ENDING_S = 10.0  # longest time that children outlive a killed process
 ENDING_POLL_S = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room
 _LEFTOVER = re.compile(r"\.(?P<process>\d+)\.(tmp|old)\.(?P<name>.*)", re.DOTALL)
@@ -273,7 +273,7 @@ def _hold(file: TextIO) -> str:
             if not holder.isdecimal() or _is_alive(int(holder)) or time.monotonic() > until:
                 return holder or "unknown"
             time.sleep(ENDING_POLL_S)
-        except OSError:  # as of a cluster that was mounted without
+        except OSError:  # a cluster's file system may be mounted without locks
             return ""
 
 

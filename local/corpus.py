@@ -28,10 +28,10 @@ UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts
 class Release:
     """Published data, in the folders or tar files of paths.KEY."""
 
-    name: str  # of its folder below the corpus folder
+    name: str  # name of its folder below the corpus folder
     title: str
     holds: tuple[str, ...] = ()  # patterns, each matching a file below the release
-    roles: tuple[str, ...] = ROLES  # of its corpus, for which it is read
+    roles: tuple[str, ...] = ROLES  # roles of its corpus for which it is read
     is_optional: bool = False
     is_one_folder: bool = False  # whose layout begins at its top: not several, no tar file, but perhaps an address
 
@@ -44,11 +44,11 @@ class Release:
 class Corpus(ABC):
     """Recordings with transcripts, to train on, to tune on, or to test on."""
 
-    in_mini: ClassVar[bool] = False  # whether the mini corpus has a substitute for it
-    train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
-    licence: ClassVar[str] = ""  # of its data, for the card of a model that is trained on it
-    shortened_samples: ClassVar[int] = 0  # of all channels, about, that its releases compress with shorten
-    labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
+    in_mini: ClassVar[bool] = False  # the mini corpus has a substitute for it
+    train_hours: ClassVar[float] = 0.0  # approximate hours of speech in its training set; 0 if unknown
+    licence: ClassVar[str] = ""  # licence of its data, for model cards
+    shortened_samples: ClassVar[int] = 0  # approximate samples of all channels compressed with shorten
+    labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # labels of its reference, with headings of RESULTS.md
 
     @property
     @abstractmethod

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # By their number; that of all recordings is one object.
 CHANNELS = {1: [0], 2: [0, 1]}
-MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
+MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # for mono
 
 
 class OtherChannels(AsrtoolError):
@@ -41,7 +41,7 @@ class Sound:
     """Audio file with a readable header and a usable format."""
 
     path: Path
-    num_samples: int  # of one channel
+    num_samples: int  # samples of one channel
     sampling_rate_hz: int
     num_channels: int = 1
     num_parts: int = 1  # audio files that are joined in it

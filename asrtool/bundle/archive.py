@@ -35,7 +35,7 @@ BROKEN = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
     lzma.LZMAError, OverflowError, MemoryError,
 )  # fmt: skip
-_DATE = (1980, 1, 1, 0, 0, 0)  # of every member: the bytes do not depend on when they are written
+_DATE = (1980, 1, 1, 0, 0, 0)  # fixed date of every member: the bytes do not depend on the time of writing
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ OPSET = 17  # the first that has layer normalisation
 FRAME_SHIFT_MS, FRAME_LENGTH_MS = 10.0, 25.0  # of sherpa-onnx
 # Frames of two utterances: the graph is made with the first, and checked with the others
 MADE_WITH, CHECKED_WITH = (150, 120), (40, 61)
-TOLERANCE = 1e-3  # of scores, natural logarithms
+TOLERANCE = 1e-3  # natural logarithms of scores
 MIN_SCORE = -50.0  # scores below are the same
 HINT = "leave out --onnx"
 
@@ -248,7 +248,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
 
     graph: Any = ReferenceEvaluator(str(path))
     try:
-        with np.errstate(all="ignore"):  # of probabilities that are too small for a float
+        with np.errstate(all="ignore"):  # logarithms of probabilities that underflow
             found, found_lens = graph.run(None, {name: each.numpy() for name, each in inputs.items()})
     except Exception as error:  # operators raise anything for wrong shapes
         return str(error).strip().partition("\n")[0]

@@ -145,7 +145,7 @@ def main(is_stage: bool = False) -> None:
     resuming to that.
     """
     signal.signal(signal.SIGTERM, _stop)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # by which batch systems announce a time limit
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # batch systems announce a time limit by them
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
@@ -157,7 +157,7 @@ def main(is_stage: bool = False) -> None:
     except BrokenPipeError:
         # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1  # as click does in this case
+        code = 1  # click exits so too
     except (AsrtoolError, OSError) as error:
         if DEBUG in sys.argv[1:]:
             raise

@@ -34,8 +34,8 @@ class Lengths:
     """Lengths and shards of utterances in storage order, for a plan."""
 
     num_frames: np.ndarray  # of each utterance
-    first: np.ndarray  # of each shard, the position of its first utterance
-    name: Callable[[int], str] = str  # of an utterance, by its position
+    first: np.ndarray  # position of the first utterance of each shard
+    name: Callable[[int], str] = str  # position -> name of an utterance
 
     @classmethod
     def of(cls, index: Sequence[Utterance]) -> Lengths:

@@ -13,7 +13,7 @@ import numpy as np
 
 from asrtool.settings.data import Mix
 
-RNG_STREAM = 3  # of random numbers, apart from others that are drawn from the seed
+RNG_STREAM = 3  # keeps these random numbers apart from others of the seed
 
 
 def fractions_of(mix: Mix, num_utterances: Mapping[str, int], num_frames: Mapping[str, int]) -> dict[str, float]:
@@ -30,7 +30,7 @@ def fractions_of(mix: Mix, num_utterances: Mapping[str, int], num_frames: Mappin
     elif mix.rule == "hours":
         weights = num_frames
     else:
-        largest = max(num_utterances.values())  # so that no power is too large for a number
+        largest = max(num_utterances.values())  # keeps powers within the range of floats
         weights = {name: (num / largest) ** (1 / mix.temperature) for name, num in num_utterances.items()}
     total = sum(weights.values())
     return {name: weights[name] / total for name in num_utterances}

@@ -29,7 +29,7 @@ from asrtool.score.utterances import SUFFIX, file_of
 from asrtool.settings.config import Config
 from asrtool.settings.schema import DASK
 
-INDEX = "index.jsonl"  # by which the folder of a set is known
+INDEX = "index.jsonl"  # file that marks the folder of a set
 TRAIN = "train"  # the set that is not decoded
 
 
@@ -99,7 +99,7 @@ def start_decoder(
 def find_sets(features: Path) -> list[Path]:
     """Return `features` if it is a set, else its sets but train; AsrtoolError if none."""
     if (features / INDEX).exists():
-        return [Path(os.path.abspath(features))]  # which has a name where `features` is a dot
+        return [Path(os.path.abspath(features))]  # `features` may be a dot, which has no name
     found = sorted(path.parent for path in features.glob(f"*/{INDEX}") if path.parent.name != TRAIN)
     if not found:
         raise AsrtoolError(

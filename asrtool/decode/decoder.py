@@ -35,7 +35,7 @@ class Hypothesis(NamedTuple):
     cpu_s: float
 
 
-Results = Iterator[list[SearchResult]]  # of each utterance, by parameters
+Results = Iterator[list[SearchResult]]  # results of each utterance by parameters
 Progress = Callable[[Results], Results]  # results passed through while their number is shown
 
 

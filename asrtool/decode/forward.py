@@ -125,7 +125,7 @@ class Scored:
     utterance: Utterance
     scores_TV: np.ndarray
     cpu_s: float
-    position: int = 0  # of the utterance, in the index of its set
+    position: int = 0  # position of the utterance in the index of its set
 
 
 @contextlib.contextmanager
@@ -229,7 +229,7 @@ class ScoreFile:
     """Scores of a set in an open file: recorded as they arrive, then read again."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.is_whole = False  # whether all are recorded
+        self.is_whole = False  # True once all are recorded
         self._file = file
 
     def record(self, scored: Iterable[Scored]) -> Iterator[Scored]:

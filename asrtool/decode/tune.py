@@ -24,7 +24,7 @@ from asrtool.score.align import align_words
 from asrtool.score.result import Counts, total
 from asrtool.settings.config import Config
 
-COLUMNS = ("lm_weight", "word_penalty", "beam", "nnlm_weight")  # of every table, so that tables can be compared
+COLUMNS = ("lm_weight", "word_penalty", "beam", "nnlm_weight")  # columns of every table, for comparisons
 Axes = Mapping[str, Sequence[Axis]]
 Results = dict[DecodingParameters, Counts]  # word errors on the development set, in the order of the trials
 

@@ -49,11 +49,11 @@ class World:
     store: Any = None  # torch.distributed.Store of this generation, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
     generation: str = ""  # token, before each key of the store
-    address: str = addresses.LOOPBACK  # of this learner, at which all its sockets listen
+    address: str = addresses.LOOPBACK  # address at which all sockets of this learner listen
     members: Members | None = None  # if the others train on without a lost learner
-    joins: bool = False  # whether this learner joins others that train, of which `size` began
+    joins: bool = False  # True if this learner joins a running training, which began with `size` learners
     ranks: Sequence[int] = ()  # in a collective, in order, if not 0 to size - 1
-    parent: World | None = None  # of which this is a part
+    parent: World | None = None  # world that this is a part of
     parent_ranks: Sequence[int] = ()  # the ranks there of the learners of this part
     subgroups: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
 

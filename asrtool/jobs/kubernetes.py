@@ -31,7 +31,7 @@ FIRST_POD += "batch.kubernetes.io/job-completion-index=0"
 SAVING_S = 120  # for a checkpoint, before a pod that is asked to stop is killed
 POLL_S = 2.0
 MANIFEST = "job.yaml"
-KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")  # of launch.kubernetes.s3_secret
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")  # keys of launch.kubernetes.s3_secret
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 

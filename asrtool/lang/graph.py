@@ -32,7 +32,7 @@ from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, read_symbols
 from asrtool.lang.tokenizer import NO_TOKEN
 
 EPSILON_LABEL = 0
-FINAL_LABEL = -1  # of k2's arcs into its one final state
+FINAL_LABEL = -1  # label of k2's arcs into its one final state
 CHUNK_LINES = 2**16
 DELTA = 1e-5  # weights closer than this are equal; the default 1/1024 changes scores and saves 0.2 % of the states
 Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H, as text
@@ -87,7 +87,7 @@ class Automata:
     topology: str
     lexicon: str
     grammar: str
-    tokens: tuple[int, ...]  # of the words
+    tokens: tuple[int, ...]  # tokens of the words
     disambig: tuple[int, ...]  # disambiguation symbols
 
 
@@ -149,7 +149,7 @@ def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
     bos, eos = model.words.index(BOS), model.words.index(EOS)
     label[[bos, eos]] = -1
     start = model.history[model.find(np.zeros(1, np.int64), np.array([bos]))][0]
-    state = np.arange(len(model.history))  # of a node that is a history
+    state = np.arange(len(model.history))  # state of each node that is a history
     state[[0, start]] = start, 0
     cost = -math.log(10) * model.log10_prob
     nodes = np.flatnonzero((label[model.word] >= 0) & np.isfinite(cost))

@@ -20,7 +20,7 @@ from asrtool.errors import AsrtoolError
 HEADER = struct.Struct("<ii5si8siiQqqq")  # ..., flags, properties, start, number of states, number of arcs
 KIND = (2125659606, 5, b"const", 8, b"standard", 2, 0)  # magic number, types, version, flags
 STATE = np.dtype([("final", "<f4"), ("begin", "<u4"), ("num_arcs", "<u4"), ("epsilons", "<u4", 2)])
-PROPERTIES = 1  # of a graph with other costs: that its states can be counted, and nothing about its weights
+PROPERTIES = 1  # properties of a graph with other costs: countable states, unknown weights
 CHUNK_ARCS = 2**20  # 16 MiB
 ARC = np.dtype([("input", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("to", "<i4")])
 

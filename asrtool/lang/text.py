@@ -14,7 +14,7 @@ BOS = "<s>"
 EOS = "</s>"
 BACKOFF = "#0"  # the disambiguation symbol on back-off arcs
 RESERVED = (EPSILON, UNK, BOS, EOS, BACKOFF)
-BLOCK_BYTES = 2**20  # of text read at a time
+BLOCK_BYTES = 2**20  # text is read in blocks of this size
 
 
 def read_sentences(path: Path) -> Iterator[list[str]]:

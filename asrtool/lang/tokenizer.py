@@ -25,10 +25,10 @@ from asrtool.settings.lang import Tokenizer as TokenizerSettings
 
 NO_TOKEN = "<blk>"
 UNK = "<unk>"
-ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # of normalised text
+ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # characters of normalised text
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
 HASH = "#"  # a token of its own, since #1, #2, ... are the disambiguation symbols of a graph
-WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
+WORD_MARK = "\u2581"  # SentencePiece's character for the space before a word
 BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
 TOKENS_FILE = "tokens.txt"

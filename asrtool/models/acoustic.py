@@ -46,7 +46,7 @@ class Encoder(nn.Module, ABC):
 
     subsampling: int  # feature frames a row
     output_size: int  # C, channels of a row
-    streams: bool = False  # whether `stream` gives what `forward` does, while an utterance is spoken
+    streams: bool = False  # `stream` gives the rows of `forward` while an utterance is spoken
 
     @abstractmethod
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +87,7 @@ class Objective(nn.Module, ABC):
 
     targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what a custom source has
     views: int = 1  # or 2: copies of each utterance, masked differently, that a step of training compares
-    spellings: Sequence[str] = ()  # of tokens, with a blank before a word; none if tokens do not spell words
+    spellings: Sequence[str] = ()  # text of each token, with a blank before a word; none if tokens do not spell words
 
     @abstractmethod
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -142,7 +142,7 @@ class AcousticModel(nn.Module):
         self.deltas = deltas
         self.encoder = encoder
         self.objective = objective
-        self.is_checked = False  # whether a batch has shown what both parts return
+        self.is_checked = False  # True once both parts were checked on a batch
 
     def loss(
         self,

@@ -15,7 +15,7 @@ from asrtool.models.files.torch_file import IS_TORCH_1
 
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
-MAJOR_WITH_BF16 = 8  # of the compute capability of a GPU: Ampere
+MAJOR_WITH_BF16 = 8  # major compute capability of a GPU: Ampere
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ CACHE = ".stages/contents.npy"
 ROW = [("key", "u8"), ("digest", "V32")]
 YOUNG_NS = 2 * 10**9  # a file this young may change again within one clock tick of its file system
 LOOKUP_BATCH = 1024  # files that are looked up at once
-SILENT_S = 5.0  # of reading without progress
+SILENT_S = 5.0  # seconds of reading without a log line
 NOTHING = "nothing"  # digest of a link to nowhere, and of a file that is gone or cannot be read
 
 

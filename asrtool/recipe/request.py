@@ -14,7 +14,7 @@ from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
 from asrtool.settings.config import Config
 from asrtool.settings.values import format_override, parse_override
 
-RECORD = "config/run.json"  # of a work folder
+RECORD = "config/run.json"  # record of a work folder
 OPTIONS = ("--recipe", "--config", "--set")
 
 
@@ -94,7 +94,7 @@ def _read_record(work: Path) -> Request | None:
     """Read the request that made `work`; None if no run has written there."""
     try:
         about = json.loads((work / RECORD).read_text(encoding="utf-8"))
-        argv = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool
+        argv = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # by an older asrtool
         before, name = Request.of(argv), str(about["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

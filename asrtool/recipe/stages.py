@@ -33,7 +33,7 @@ PREPARE = Stage(
         Line("asrtool prepare same-audio {work}/manifests --config {config}"),
     ),
     audio_of=("manifests",),
-    settings=(*PREPARED, "features.num_jobs", "features.executor"),  # of same-audio
+    settings=(*PREPARED, "features.num_jobs", "features.executor"),  # settings of same-audio
 )
 
 TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "train", "distributed", "launch")

@@ -38,7 +38,7 @@ class Run:
     work: Path
     find_entry: Callable[[Sequence[str]], str]  # command line -> module:function; AsrtoolError if none
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
-    request: Request  # what this run is about
+    request: Request  # recipe, configurations and settings of this run
 
     def is_off(self, stage: Stage) -> bool:
         """Return whether the settings turn `stage` off."""
@@ -60,7 +60,7 @@ class Run:
         values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
         corpora = registry.names("corpus")  # settings name these corpora instead of a folder
         files = [str(Path(path).absolute()) for path in _listed(values) if path not in corpora]
-        if "paths" in stage.settings:  # of releases the tar files; links of the corpus folder lead to the others
+        if "paths" in stage.settings:  # tar files of releases; links of the corpus folder lead to the others
             keys = used_paths(self.config.data, self.config.lm.extra_text)
             releases = [Path(path).expanduser() for path in _listed(self.config.paths.get(key, "") for key in keys)]
             files += [str(path.absolute()) for path in releases if path.is_file()]
@@ -163,7 +163,7 @@ def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     """Return its settings without unused releases, executors and places."""
     no_part = {f"{name}.{key}" for name in SECTIONS for key in getattr(getattr(config, name), "no_part", ())}
-    names = [name for name in stage.settings if name != "launch"]  # where something is made
+    names = [name for name in stage.settings if name != "launch"]  # the place of a job has no influence
     settings = {key: value for key, value in flatten(select(config, names)).items() if key not in no_part}
     if "paths" not in stage.settings:
         return settings

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FEW_WORDS = 1000  # with fewer, a word is more than the tenth of a point that is shown
-FEW_UNITS = 20  # of fewer, intervals hold the true rate too seldom (docs/guide/report.md)
+FEW_UNITS = 20  # with fewer, intervals hold the true rate too seldom (docs/guide/report.md)
 
 _HEAD = ("hours of training", "system", "WER %", "source")
 PUBLISHED = {  # test set -> a few rates on all of it

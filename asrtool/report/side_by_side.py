@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_SPEAKERS = 100  # in a table: those with most errors
 MAX_CONFUSIONS = 50  # in the page, the most frequent ones
-MAX_POINTS = 200  # of a curve
+MAX_POINTS = 200  # points of a curve
 KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 CHANCE = (
     "p is that of one test: where many systems are compared, some differ by chance. The interval of A - B is by"

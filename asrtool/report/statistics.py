@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NUM_BINS = 30
-SHOWN_FRACTION = 0.99  # of the values; the last bin has the rest as well
+SHOWN_FRACTION = 0.99  # fraction of the values; the last bin has the rest as well
 
 
 @dataclass(frozen=True)

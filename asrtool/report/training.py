@@ -21,7 +21,7 @@ STEP = np.dtype(
     + [(name, "f8") for name in ("loss", "begin", "compute_s", "comm_s", "wait_s", "data_s")]
 )
 Floats = NDArray[np.float64]
-OR_TRAIN = ", or name the OUT of asrtool train"  # what else to do if a file of a training is missing
+OR_TRAIN = ", or name the OUT of asrtool train"  # advice if a file of a training is missing
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class TrainingRun:
     """
 
     folder: Path
-    settings: dict[str, Any]  # of inputs.json
+    settings: dict[str, Any]  # settings of inputs.json
     summary: dict[str, Any]  # train.json; nothing before the end
     strategy: str
-    emulated: bool  # whether computation was emulated or simulated, without losses
-    simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.predict.simulate)
+    emulated: bool  # computation was emulated or simulated, without losses
+    simulated: bool  # the training was in virtual time (asrtool.predict.simulate)
     finished: bool
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
@@ -47,7 +47,7 @@ class TrainingRun:
     host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 4): samples, loss, fractions of targets and of words that are wrong (NaN where not known)
-    dev_epochs: list[int]  # of these: epochs that had ended
+    dev_epochs: list[int]  # number of ended epochs of each row of `dev`
     stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
     corpora: dict[int, dict[str, dict[str, float]]]  # epoch -> corpus -> utterances, fraction, hours

@@ -12,7 +12,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.loop.host_rates import HOST
 
-TAIL_BYTES = 1 << 18  # of metrics.jsonl, which hold the newest lines of every kind
+TAIL_BYTES = 1 << 18  # end of metrics.jsonl with the newest lines of every kind
 COLUMNS = ("learners", "steps_per_s", "wait_fraction", "staleness", "skipped", "lost", "joined")
 
 

@@ -30,7 +30,7 @@ class _Filtered(NamedTuple):
     """Words of each alternative that a ctm word became."""
 
     alternatives: list[list[str]]
-    untouched: bool  # whether csrfilt leaves the line, with its times
+    untouched: bool  # csrfilt leaves the line, with its times
 
 
 def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from asrtool.score.lines import Location, read_lines, upper
 
-REFERENCE = ("stm", "ref")  # what sections of a GLM call the two inputs
+REFERENCE = ("stm", "ref")  # names of the two inputs in sections of a GLM
 HYPOTHESIS = ("ctm", "hyp")
 _SECTION = re.compile(r';;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
 NUM_LETTERS = 3
-MAX_BYTES = 131  # of a line; the rest NIST's filter reads as another line, be it of a comment
+MAX_BYTES = 131  # bytes of a line; NIST's filter reads the rest as another line, even of a comment
 _GAP = re.compile(r"[ \t]+")
 _QUOTED = re.compile(r"""["']([^"']*)["']""")
 
@@ -125,7 +125,7 @@ def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
     Raises AsrtoolError for a malformed file.
     """
     options, rules = _Options(), []
-    flag = None  # what begins a comment: the first word of the first line
+    flag = None  # start of a comment: the first word of the first line
     location = Location(Path(path), 1)
     for location, line in _applying(path, inputs):
         if flag is None:

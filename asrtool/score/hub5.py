@@ -37,7 +37,7 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
     num_segments: Counter[str] = Counter()
     for segment, text, alignment in _align_channels(ref, hyp, ref_rules, hyp_rules):
         speaker = lower(segment.speaker)
-        name = f"{speaker}-{num_segments[speaker]:03d}"  # as sclite has it
+        name = f"{speaker}-{num_segments[speaker]:03d}"  # id as sclite writes it
         num_segments[speaker] += 1
         names, (file, _, channel) = labels.read(segment), segment.side
         times_s = segment.start_s, segment.end_s

@@ -27,7 +27,7 @@ def format_json(result: Result) -> str:
     return json.dumps(result.to_dict(), indent=1) + "\n"
 
 
-FILES: dict[str, Callable[[Result, str], str]] = {  # of a score: what each holds, by the result and a title
+FILES: dict[str, Callable[[Result, str], str]] = {  # file of a score -> its content, by the result and a title
     SCORE: lambda result, name: format_json(result),
     "table.txt": format_table,
     segments.FILE: lambda result, name: segments.format_segments(result),

@@ -25,7 +25,7 @@ NUM_SAMPLES = 10_000
 MAX_DRAWS = 1 << 20  # held at a time
 CONFIDENCE = 0.95
 SEED = 1
-FEW_STRETCHES = 50  # of fewer, the mean of MAPSSWE is not near enough to normal for a p-value
+FEW_STRETCHES = 50  # with fewer, the mean of MAPSSWE is too far from normal for a p-value
 MIN_P = 0.001  # smaller p-values are printed as "< 0.001"
 NUM_GOOD = 2  # words in a row that are correct in both scores end a stretch of errors of MAPSSWE
 
@@ -35,7 +35,7 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    unit: str  # what was drawn, speaker or segment
+    unit: str  # drawn unit: speaker or segment
     num_units: int
 
 
@@ -176,7 +176,7 @@ class Comparison:
     wer_b: float
     difference: float
     interval: tuple[float, float]  # holds CONFIDENCE of the differences of the samples
-    fraction_b_better: float  # of the samples
+    fraction_b_better: float  # fraction of the samples
     mapsswe: Mapsswe
 
     def to_dict(self) -> dict[str, object]:

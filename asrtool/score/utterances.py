@@ -13,7 +13,7 @@ from pathlib import Path
 from asrtool.score.result import BY_UTTERANCE, Result
 
 MARK = ";; SCORED UTTERANCE BY UTTERANCE\n"
-SUFFIX = ".utterances"  # of the hypothesis, beside the ctm of the recordings
+SUFFIX = ".utterances"  # suffix of the hypothesis, beside the ctm of the recordings
 
 _UNSAFE = re.compile(rb"[^a-z0-9_.-]")
 _ESCAPED = re.compile(b"=([0-9a-f]{2}|)")  # an empty name is a lone sign

@@ -19,7 +19,7 @@ LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # (hours, layers): as m
 MAX_LAYERS = 6
 STEPS_AN_EPOCH = 120  # if the resulting batch is within BATCH_S
 BATCH_S = (20.0, 200.0)  # seconds of speech
-STEPS = 2000  # of a training, if the resulting number of epochs is within EPOCHS
+STEPS = 2000  # steps of a training, if the resulting number of epochs is within EPOCHS
 EPOCHS = (15, 40)
 
 

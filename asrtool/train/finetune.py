@@ -27,7 +27,7 @@ NO_EFFECT = (
     "bad_fraction",
     "num_jobs",
     "executor",
-)  # that define frames
+)  # settings that define frames
 
 
 def init_from(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:

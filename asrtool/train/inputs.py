@@ -50,7 +50,7 @@ NO_EFFECT = {
     "distributed": ("num_learners", "interface", "timeout_s", "on_stop"),
 }
 IF_THERE = tuple(f"{name}/{TRANSCRIPTS}" for name in ("train", "dev"))
-FEATURES = ("features.json", "dev/index.jsonl")  # of every training; the source names more files of the training set
+FEATURES = ("features.json", "dev/index.jsonl")  # files of every training; the source names more
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ColumnsFolder:
     """Folder of columns, and digests of their inputs."""
 
     path: Path
-    sha256: Mapping[str, str]  # of files of the features and the tokenizer, as in inputs.json
+    sha256: Mapping[str, str]  # digests of files of the features and the tokenizer, as in inputs.json
     others: Mapping[str, Any]  # settings, and the digest of the code
 
     def key(self, name: str) -> str:

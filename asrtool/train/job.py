@@ -28,7 +28,7 @@ class Components:
     train_set: BatchSource
     dev_set: DevSet
     augment: Augment | None = None
-    max_frames: int = 0  # of a batch, with padding, that are computed at once; 0 is no limit
+    max_frames: int = 0  # frames computed at once, padding included; 0 is no limit
     frame_ms: float = 10.0
 
 
@@ -44,7 +44,7 @@ class Job:
     finish: Callable[[State], dict[str, Any]] = lambda _: {}  # at the end, before train.json, which gets the result
     injection: InjectionOptions = field(default_factory=InjectionOptions)
     code: str = ""  # digest of the code that trains
-    profiles: bool = False  # whether torch's profiler watches some steps
-    logs_events: bool = False  # whether in `out` there is to be in which order weights changed
+    profiles: bool = False  # torch's profiler records some steps
+    logs_events: bool = False  # log the order of changes to weights in `out`
     num_stages: int = 1  # devices of a learner
-    num_micro_batches: int = 1  # of a batch, if there are several stages
+    num_micro_batches: int = 1  # micro-batches of a batch, if there are several stages

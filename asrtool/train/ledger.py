@@ -142,7 +142,7 @@ def examine_lost(out: Path, rank: int, why: str) -> LostLearner:
 class TrainedBatches:
     """Batches that a learner has trained since training began or resumed."""
 
-    record_bytes: int  # of its records
+    record_bytes: int  # length of its records
     samples: int = 0
     frames: int = 0
     padded_frames: int = 0

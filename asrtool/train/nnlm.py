@@ -44,7 +44,7 @@ def start_neural_lm(
         out=out,
         inputs=inputs_of(config, NEURAL_LM, files, InjectionOptions()),
         optimisation=config.nnlm,
-        distributed=dataclasses.replace(config.distributed, global_batch_s=0.0, reference_batch_s=0.0),  # of speech
+        distributed=dataclasses.replace(config.distributed, global_batch_s=0.0, reference_batch_s=0.0),  # for speech
         build=lambda num_learners: build_components(text, dev_text, words, config, extra),
         finish=functools.partial(write_best, out),
         code=code,

@@ -59,8 +59,8 @@ def join(job: Job) -> None:
     if (job.out / FINAL).exists():
         logging.info(FINISHED, job.out)
         return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as `start`
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the launcher does so too
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # `start` does so too
     supervise_joining(job.out, functools.partial(join_training, job.out), job.out / FINAL)
     train(job)
 
@@ -227,7 +227,7 @@ def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
     """Lock the folder by learner 0; return whether the training is finished."""
     finished = False
     if world.rank == 0 and not (finished := stack.enter_context(open_training(job.out, job.inputs, world.size))):
-        rendezvous_path(job.out).unlink(missing_ok=True)  # of an earlier attempt
+        rendezvous_path(job.out).unlink(missing_ok=True)  # file of an earlier attempt
         end_joined(job.out, world.size)
     return world.gather(finished)[0]
 

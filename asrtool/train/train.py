@@ -153,7 +153,7 @@ def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[Batch
     from asrtool.train.batches.source import build_source
 
     train_set = build_source(source, context)
-    whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as in decoding
+    whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # utterances are whole in decoding
     dev_context = dataclasses.replace(
         context, directory=dev, loader_processes=0, targets=whole, mix=Mix(), augment=None, needs_all=False
     )

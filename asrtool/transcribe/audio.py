@@ -35,7 +35,7 @@ STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
 MAX_HEADER_BYTES = 4096  # bytes of a file without audio, at most
 LOUDEST = 1e6  # samples that are larger, where full scale is 1, are no sound
-START_BYTES = 12  # of a pipe, which show whether it is WAV
+START_BYTES = 12  # first bytes of a pipe, which show if it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
 TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -, or name the file itself"
 FFMPEG = ("ffmpeg", "-nostdin", "-v", "error", "-i")
@@ -72,7 +72,7 @@ class Sound:
     num_channels: int
     duration_s: float | None  # None where only the end shows it, as of a pipe
     blocks: Iterator[np.ndarray]
-    path: str = ""  # as it was given; empty for samples
+    path: str = ""  # path as given; empty for samples
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section
 from asrtool.transcribe.segments import Piece
 
-GROUP_S = 600.0  # of speech that is normalised at once, and sorted by length into batches
+GROUP_S = 600.0  # seconds of speech normalised at once, and sorted by length into batches
 PIECE_S = 5.0  # mean length of a piece, to estimate their number
 
 

@@ -25,7 +25,7 @@ EACH, MIX = "each", "mix"  # values of --channels
 FRAME_S = 0.01
 MAX_SEGMENT_S = 20.0  # of a piece
 MARGIN_DB = 8.0
-SILENCE_DB, LOUD_DB = -70.0, -45.0  # of full scale: always silence below the first, always speech above the second
+SILENCE_DB, LOUD_DB = -70.0, -45.0  # dB of full scale: always silence below the first, always speech above the second
 FLOOR_S = 30.0
 CHUNK_S = 0.25  # steps of the noise floor
 PAUSE_S = 0.8
@@ -44,7 +44,7 @@ class Segment:
     begin_s: float
     samples_S: np.ndarray  # float32
     overlap_s: float = 0.0
-    is_cut: bool = False  # whether its last seconds are also the first ones of the next
+    is_cut: bool = False  # its last seconds are also the first ones of the next
 
 
 class Segmenter:

@@ -44,7 +44,7 @@ class OpenPiece:
 
     begin_s: float
     rows: list[np.ndarray] = field(default_factory=list)
-    num_frames: int = 0  # of these rows
+    num_frames: int = 0  # frames of these rows
     state: object = None
 
 

@@ -150,7 +150,7 @@ def transcribe_all(
             logging.info(
                 "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, found.num_channels, num_words
             )
-            if nums[Path(each.name).name] > 1:  # as x.wav in two folders, which a ctm must distinguish
+            if nums[Path(each.name).name] > 1:  # x.wav in two folders, which a ctm must distinguish
                 found = replace(found, name=readable(each.name))
             for form in forms:
                 text = FORMATS[form][1](found)

@@ -10,7 +10,7 @@ from typing import Any
 from asrtool.decode.ctm import MIN_CS, ctm_name
 from asrtool.decode.words import Word
 
-LINE_S, LINE_WORDS = 6.0, 14  # of a subtitle, at most
+LINE_S, LINE_WORDS = 6.0, 14  # maximum of a subtitle
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Transcript:
 
     name: str
     duration_s: float
-    num_channels: int  # that were listened to
+    num_channels: int  # transcribed channels
     lines: tuple[Line, ...]
-    path: str = ""  # of its file
+    path: str = ""  # path of its file
 
     @property
     def text(self) -> str:

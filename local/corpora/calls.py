@@ -42,7 +42,7 @@ class Calls:
     sounds: Mapping[str, Sound]
     read: Callable[[str, Sound, list[Drop]], Sequence[Line]]  # lines of a call, faults are added to the drops
     rule: Callable[[str], str]
-    speakers: Mapping[str, str]  # of CALL-SIDE
+    speakers: Mapping[str, str]  # CALL-SIDE -> speaker
     advice: str  # for sides without speaker
 
     def write(self, out: Path, drops: list[Drop], data: Data) -> None:

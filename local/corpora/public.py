@@ -97,7 +97,7 @@ class LibriSpeech(_ReadByLhotse):
     title = "LibriSpeech"
     licence = "CC BY 4.0"
     releases = (LIBRISPEECH,)
-    train_hours = 961.0  # of its three training parts
+    train_hours = 961.0  # hours of its three training parts
     labels = (("test-clean", "clean"), ("test-other", "other"))
 
     def read(self, corpus: Path, stage: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:

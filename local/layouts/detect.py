@@ -20,7 +20,7 @@ from asrtool.settings.data import Data
 from asrtool.url import as_url
 
 METADATA = [f"metadata{suffix}" for suffix in (*TABLES, *LINES)]  # in each folder of HuggingFace's audiofolder
-ABOUT = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # of HuggingFace, beside columns
+ABOUT = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # HuggingFace's, beside columns
 # Names of a set's folder or table, by the role that it is read for; of several the first one found.
 NAMES = {"train": ("train", "validated"), "dev": ("dev", "validation", "valid"), "test": ("test",)}
 

@@ -51,8 +51,8 @@ def log_left_out(where: object, copies: Collection[str], num_all: int, drops: li
 
 
 DENSE = 30  # characters a second, impossible for speech: fast speech has 20 to 25
-EARLY_S = 0.01  # by which an utterance may begin before its recording: times are rounded
-LATE_S = DURATION_TOLERANCE_S  # by which it may end after its recording, as Kaldi's extract-segments has it
+EARLY_S = 0.01  # tolerance for a begin before the recording: times are rounded
+LATE_S = DURATION_TOLERANCE_S  # tolerance for an end after the recording, as in Kaldi's extract-segments
 ADVICE = "Name them: a column speaker, utt2spk, or a folder for each speaker."
 
 

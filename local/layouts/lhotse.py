@@ -226,7 +226,7 @@ def _recording(entry: Entry) -> Recording:
         check(entry, {"channel_ids": "a list of the numbers of channels"})
     try:
         return Recording.from_dict({**entry, "id": clean_id(str(entry["id"]))})
-    except AssertionError as error:  # of a transform that lhotse does not know
+    except AssertionError as error:  # unknown transform
         raise ValueError(str(error)) from error
 
 

@@ -40,7 +40,7 @@ def column_files(source: Path, role_names: Mapping[str, Sequence[str]], role: st
     If none belongs to any role, all files are returned. Raises AsrtoolError if only other roles have files.
     """
     found = [path for suffix in IN_COLUMNS for path in find_files(source, f"*{suffix}")]
-    files = sorted(path for path in found if not path.name.startswith("cache-"))  # what `map` of datasets leaves there
+    files = sorted(path for path in found if not path.name.startswith("cache-"))  # `map` of datasets leaves these there
     parts = {path: [part.lower() for part in path.relative_to(source).parts] for path in files}
     role_files = {
         name: [path for path in files if any(re.match(rf"{name}(?![a-z])", part) for part in parts[path])]
@@ -131,7 +131,7 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], o
     name = clean_id(PurePosixPath(original).stem).lstrip(".")
     if not name or name in taken:
         own = f"{clean_id(path.stem)}-{number:06d}"
-        longer = f"{clean_id(path.parent.name)}-{own}"  # of two that are both called 0000.parquet
+        longer = f"{clean_id(path.parent.name)}-{own}"  # several folders may have a 0000.parquet
         names = itertools.chain((own, longer), (f"{longer}-{again}" for again in itertools.count(2)))
         name = next(name for name in names if name not in taken)
     taken.add(name)

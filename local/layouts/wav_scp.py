@@ -26,7 +26,7 @@ from asrtool.local.utterances import locate
 from asrtool.log import progress
 
 BY_SHELL = ("sh", "-c")
-KEEPS_FLOAT = "2"  # what was kept before had float audio in 16 bits, and is not used
+KEEPS_FLOAT = "2"  # earlier files had float audio in 16 bits, and are not used
 # Parts of a command: a quoted text, an escaped character, and any other character.
 _PART = re.compile(
     r"""'[^']*'|"(?:[^"\\$`]|\\[^$`\n])*"|\\[^\n]|(?P<sign>["'\\|&;<>()$`*?\[{\n])|(?P<first>(?<!\S)[~#])|.""",
@@ -110,7 +110,7 @@ def _run(argv: Sequence[str], stem: Path) -> str:
         try:
             write_lossless(*read_parts(output.read()), stem)
         except AsrtoolError as error:
-            return f"{command}: {error.what} {last}"  # of several in a shell, one may have failed
+            return f"{command}: {error.what} {last}"  # one of several commands in a shell may have failed
         return ""
 
 
@@ -122,7 +122,7 @@ WITH_VALUE, ALONE = ("-f", "-c"), "-p"  # options of sph2pipe that change no sam
 class Entry:
     """Entry of wav.scp: a file, one channel of a file, or a command."""
 
-    path: Path  # of a command: where wav.scp is
+    path: Path  # for a command: folder of wav.scp
     recording: str  # id of the whole file
     channel: int = 0
     num_channels: int = 1

@@ -13,8 +13,8 @@ from asrtool.local.mini.grammar import Token, add_mark, draw_sentence, spoken_fo
 from asrtool.local.mini.plan import Call
 from asrtool.local.mini.telephone import ALONE, draw_line, make_sound, through_lines
 
-MARK_SHARE = 0.25  # of utterances
-BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
+MARK_SHARE = 0.25  # fraction of utterances
+BACKCHANNEL_SHARE = 0.3  # fraction of utterances of two seconds and more
 SOUND_ONLY_SHARE = 0.03  # a sound alone between two utterances
 QUIET = 0.5  # gain of asides and of words no one is sure of
 PAUSE_S = 0.6  # between two utterances of a turn, at most
@@ -107,7 +107,7 @@ class _Talk:
         self.espeak, self.rng = espeak, rng
         self.sides = (Side(call.voices[0]), Side(call.voices[1]))
         self.speech_s, self.aim_s = 0.0, call.speech_s
-        self.floor_s = 0.3  # when the turn before ended
+        self.floor_s = 0.3  # end of the previous turn
         self._turn = int(rng.integers(2))
         self._marks = rng.permutation(call.marks).tolist()  # the mark used longest ago comes first
 

@@ -22,7 +22,7 @@ from asrtool.log import progress
 from asrtool.settings.data import Mini
 from asrtool.utils.sphere import write_sphere
 
-SWBD_FRACTION = 0.6  # of training speech; the rest is Fisher
+SWBD_FRACTION = 0.6  # fraction of training speech; the rest is Fisher
 RELEASES = tuple(release.name for corpus in (Swbd, Fisher, Hub5, Rt03) for release in corpus.releases)
 CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one starts
 

@@ -23,7 +23,7 @@ UTF8 = 1
 WORD_EVENT = 1
 RATE, PITCH = 1, 3
 SEPARATED = ord("_") << 8  # phonemes with _ between
-AUDIBLE = 0.01  # of full scale; quieter ends of a phrase are cut off
+AUDIBLE = 0.01  # fraction of full scale; quieter ends of a phrase are cut off
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from asrtool.local.mini.plan import CALLHOME, SWITCHBOARD, Call, Pool, draw_voic
 from asrtool.local.mini.telephone import LineQuality
 
 CALL_SPEECH_S = 40.0
-GREETING_S = 5.5  # of speech before the scored part, approximately
+GREETING_S = 5.5  # approximate speech before the scored part
 TEST_MARKS = tuple(mark for mark in MARKS if mark != "coined")  # a word of no training text would measure nothing
 HUB5_AUDIO = "LDC2002S09/hub5e_00/english"
 HUB5_REFERENCE = "LDC2002T43/2000_hub5_eng_eval_tr/reference"
@@ -31,7 +31,7 @@ class Part:
 
     number: int
     audio: str  # folder
-    prefix: str  # of its calls' names
+    prefix: str  # prefix of its calls' names
     first_call: int
     pool: Pool
     quality: LineQuality

@@ -95,7 +95,7 @@ HUM_HZ = (60.0, 120.0, 180.0)
 class LineQuality:
     """Ranges from which the line of one side is drawn."""
 
-    level_db: tuple[float, float]  # of speech, below full scale
+    level_db: tuple[float, float]  # level of speech, below full scale
     snr_db: tuple[float, float]  # speech to noise
     crosstalk_db: tuple[float, float]  # the far side, relative to its own level
     hum_db: tuple[float, float]  # below full scale

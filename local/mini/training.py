@@ -15,7 +15,7 @@ SWBD_QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-
 SWBD_TRANSCRIPTS = "swb_ms98_transcriptions"
 FIRST_NUMBER, FIRST_CALLER = 2001, 1001
 CALLS_PER_DISC = 110
-CALL_S = 75.0  # of speech, approximately
+CALL_S = 75.0  # approximate speech of a call
 FISHER_QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
 FISHER_PARTS = (  # audio package and its folder, transcript package and its folder, first call
     ("LDC2004S13/fisher_eng_tr_sp_d1", "LDC2004T19/fe_03_p1_tran", 1),

@@ -25,7 +25,7 @@ from asrtool.url import as_url
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that replace a folder of data
 IN_COLUMNS = (".parquet", ".arrow")  # with audio in them
-CUTS = ".jsonl.gz"  # of lhotse
+CUTS = ".jsonl.gz"  # suffix of lhotse's manifests
 PLACE = "place.url"  # a file in a folder of corpora: the address of what would be linked there
 MakeMini = Callable[[Path, list[str]], None]
 UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
@@ -172,7 +172,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        names = [name for name in names if not name.startswith(".")]  # as macOS leaves ._NAME on the disks of others
+        names = [name for name in names if not name.startswith(".")]  # macOS leaves ._NAME on the disks of others
         yield from (Path(here, name) for name in sorted(names) if PurePath(here.lower(), name.lower()).match(pattern))
 
 

@@ -21,10 +21,10 @@ from asrtool.log import progress
 if TYPE_CHECKING:
     from asrtool.local.utterances import Sound
 
-BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take about 107 GB
+BYTES_A_SAMPLE = 0.95  # bytes of FLAC: Fisher's 113 thousand million samples take about 107 GB
 # Samples that become FLAC in a second of CPU (docs/decisions/manifests.md).
 RATES_HZ = {"sph2pipe": 5e7, "desphere": 1.2e6}
-FLOAT_BYTES = 4  # of a sample; joined files may need them
+FLOAT_BYTES = 4  # bytes of a sample; joined files may need them
 GB = 1e9
 PIECE_BYTES = 2**16
 
@@ -64,7 +64,7 @@ def _stem(folder: Path, id_: str, source: Path) -> Path:
         file.seek(max(0, size_bytes - PIECE_BYTES))
         digest.update(b"%d" % size_bytes + file.read())
     if source.suffix.lower() != ".sph":
-        digest.update(b"2")  # what was kept before had float audio in 16 bits, and is not used
+        digest.update(b"2")  # earlier files had float audio in 16 bits, and are not used
     return folder / f"{id_}-{digest.hexdigest()[:16]}"
 
 

@@ -13,9 +13,9 @@ Speaker = str | None
 class Candidate(NamedTuple):
     """Consequences of holding out a conversation."""
 
-    gain_s: float  # of speech
+    gain_s: float  # speech of the conversation
     loss: float  # utterances of its speakers in conversations that are not held out, for each second
-    key: str  # by which equal ones are ordered
+    key: str  # breaks ties
     new: set[Speaker]
     joining: set[str]  # conversations all of whose speakers are held out then
 

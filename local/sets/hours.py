@@ -19,7 +19,7 @@ from asrtool.recipe.state import read_marker
 from asrtool.settings.config import Config, select
 from asrtool.settings.values import flatten
 
-BYTES_A_WORD = 5  # of text, with the blank
+BYTES_A_WORD = 5  # bytes of text, with the blank
 
 
 def data_amount(config: Config, work: Path) -> DataAmount:

@@ -31,7 +31,7 @@ from asrtool.local.sets.split_part import Decision, Part, decide, unfit, with_co
 from asrtool.local.text.references import format_reference, reference_rules
 from asrtool.settings.data import Data
 
-MAX_DEV_FRACTION = 0.1  # of the speech, limits data.dev_minutes
+MAX_DEV_FRACTION = 0.1  # fraction of the speech, limits data.dev_minutes
 
 
 class Dev(NamedTuple):
@@ -138,7 +138,7 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     decide(parts, data)
     if not any(part.is_trained.any() for part in parts):
         raise _nothing_to_train_on(out.parent, parts, data)
-    for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
+    for old in out.glob("sentences.*.txt"):  # files of corpora that may no longer be trained on
         old.unlink()
     _check_apart(parts)
     counts = ManifestCounts((entry for part in parts for entry in part.recordings), out)

@@ -27,7 +27,7 @@ ROW = np.dtype(
         ("id", "i8"),  # a hash
         ("text", "i8"),  # a hash: two of two million texts share one with a chance below 1 in a million
         ("num_words", "i4"),
-        ("num_bytes", "i4"),  # of its line in Part.lines
+        ("num_bytes", "i4"),  # bytes of its line in Part.lines
         ("is_doubted", "?"),  # by its transcriber
         ("is_plain", "?"),  # without custom fields
     ]
@@ -53,7 +53,7 @@ class Part:
     def __init__(self, folder: Path, name: str, data: Data) -> None:
         self.name, self.folder = name, folder
         self.recordings, batches = read_batches(folder)
-        self.lines = bytearray()  # of text, one for each utterance with text
+        self.lines = bytearray()  # lines of text, one for each utterance with text
         ids: dict[str, int] = {}
         speakers: dict[str | None, int] = {}
         rows = [np.empty(0, ROW)]
@@ -145,7 +145,7 @@ class Part:
     def _trained(self, rows: slice, lines: Iterable[str], data: Data) -> Iterator[str]:
         custom = f', "custom": {{"corpus": "{self.name}"}}}}\n'
         for line, decision, number in zip(lines, self.decision[rows].tolist(), self.number[rows].tolist(), strict=True):
-            if decision == Decision.PLAIN:  # as format_line has it, in a tenth of the time
+            if decision == Decision.PLAIN:  # format_line takes ten times as long
                 yield line.rstrip()[:-1] + custom
                 continue
             entry = parse_line(line)

@@ -30,7 +30,7 @@ from asrtool.settings.lang import NOT_IN_WORDS
 
 Rule = Callable[[str], str]
 
-JOINERS = "\u200c\u200d"  # which join letters of Persian and Indian scripts
+JOINERS = "\u200c\u200d"  # they join letters of Persian and Indian scripts
 ZERO_WIDTH_SPACE = "\u200b"  # between words of Khmer or Thai
 
 

@@ -32,11 +32,11 @@ class Clips:
         from asrtool.data.features.extract import UNREADABLE
         from asrtool.url import Part
 
-        found = Recording.from_dict(dict(entry))  # which takes keys out
+        found = Recording.from_dict(dict(entry))  # from_dict removes keys
         if any(source.type == "url" and Part.parse(source.source).path is None for source in found.sources):
             return None
         try:
-            with audio_backend("LibsndfileBackend"):  # which reads SPHERE, too
+            with audio_backend("LibsndfileBackend"):  # this backend reads SPHERE, too
                 audio_CS = fetched(found).load_audio(offset=begin_s, duration=min(end_s, found.duration) - begin_s)
             samples_S = audio_CS[found.channel_ids.index("AB".index(channel.upper()))]
         except UNREADABLE:

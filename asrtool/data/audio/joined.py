@@ -22,7 +22,7 @@ STREAMED = 0x7FFF0000  # bytes: sizes from here on mean unknown; sox and ffmpeg 
 KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
-}  # of layer III, of MPEG 1 or not
+}  # bit rates of layer III: MPEG 1, or a later MPEG
 SMALL = {"PCM_16", "PCM_S8", "PCM_U8", "ULAW", "ALAW"}  # codings whose samples fit into 16 bits
 Bytes: TypeAlias = mmap.mmap | bytes
 
@@ -217,7 +217,7 @@ def _ogg(data: Bytes) -> Iterator[Part]:
             part = Part(place, place)
         heading, flags = bool(head[5] & 2), head[5]
         if part:
-            part.end = place + size  # of whole pages, without which libsndfile reads nothing
+            part.end = place + size  # whole pages: libsndfile reads no part of a page
             part.fault = "" if flags & 4 else "the last page of its stream is not there"
         place += size
     if part:

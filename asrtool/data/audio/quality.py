@@ -22,10 +22,10 @@ from asrtool.data.workers.processes import num_cores, process_map
 from asrtool.log import progress
 
 WINDOW_S = 0.02
-FLOOR_DB = -120.0  # of digital silence
+FLOOR_DB = -120.0  # level of digital silence
 QUIET, LOUD = 10, 95  # percentiles of the levels of windows: pauses, and speech
 CLIP_RUN = 3  # equal samples in a row at the peak; unclipped sounds have one or two
-CLIP_LEVEL = 0.1  # of full scale; clipping at a lower peak is not detected
+CLIP_LEVEL = 0.1  # fraction of full scale; clipping at a lower peak is not detected
 BANDS = 64  # from 0 Hz to half the sampling rate
 BAND_DB = 50.0  # below the strongest band: empty
 
@@ -39,7 +39,7 @@ class Measures:
     speaker: str
     duration_s: float
     sampling_rate_hz: int
-    characters: int  # of the text, without spaces
+    characters: int  # characters of the text without spaces
     peak_db: float
     speech_db: float  # level of its loud parts
     noise_db: float  # level of its quiet parts

@@ -26,7 +26,7 @@ from asrtool.settings.data import Augment, Features
 
 WINDOW_S = 0.03
 SHIFT_S = 0.008  # either way: together more than a period of a low voice
-RNG_STREAM = 1  # of random numbers, apart from others that are drawn from seed and epoch
+RNG_STREAM = 1  # keeps these random numbers apart from others of the seed and epoch
 
 
 def change_tempo(samples_S: np.ndarray, num_samples: int, rate_hz: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def _best_begin(padded: np.ndarray, wanted: int, natural: int, size: int, shift:
 
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 FILTER_ORDER = 4
-MAX_EDGE = 0.499  # of the sampling rate: a filter has its edge below half of it
+MAX_EDGE = 0.499  # highest edge, as a fraction of the sampling rate: the Nyquist rate is 0.5
 
 
 class Augmentation:

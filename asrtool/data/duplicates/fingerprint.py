@@ -19,7 +19,7 @@ import numpy as np
 from scipy import fft
 from scipy.ndimage import maximum_filter
 
-RATE_HZ = 8000  # of samples, or a multiple of it; only the telephone band is used
+RATE_HZ = 8000  # sampling rate, or a multiple of it; only the telephone band is used
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
@@ -27,7 +27,7 @@ PEAK_FLOOR = 9.0  # peaks lie at most so far below the highest of the utterance,
 PEAK_RADIUS = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
-NEAREST_S, FARTHEST_S = 0.08, 1.2  # of the other two peaks of a triplet from its first one
+NEAREST_S, FARTHEST_S = 0.08, 1.2  # distance of the other two peaks of a triplet from its first one
 FAN_OUT = 3  # peaks after the first one that are paired: the highest, which survive codecs
 NUM_FOLLOWING = 64  # peaks after the first one that are candidates
 
@@ -156,7 +156,7 @@ def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndar
     Each peak is joined with two of the FAN_OUT highest after it in its utterance.
     """
     num = len(seconds_P)
-    line_P = seconds_P + owners_P * 2.0**20  # of all utterances in a row, far apart
+    line_P = seconds_P + owners_P * 2.0**20  # times of all utterances in a row, far apart
     behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(NUM_FOLLOWING)
     clipped_PK = np.minimum(behind_PK, max(0, num - 1))
     near_PK = (behind_PK < num) & (line_P[clipped_PK] - line_P[:, None] < FARTHEST_S)
@@ -288,7 +288,7 @@ FRAME_STRIDE = 2  # frames that are compared
 LOWEST_HZ, HIGHEST_HZ = 260.0, 2700.0  # with room for a change of a third of an octave within the fingerprint's band
 DYNAMIC_RANGE = 9.0  # nats of power below the highest value, under which there is no more than noise of a codec
 MIN_OVERLAP_S = 0.5
-PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
+PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # tolerances of matching peaks
 
 
 def similarity(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:

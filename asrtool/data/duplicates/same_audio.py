@@ -50,7 +50,7 @@ from asrtool.settings.data import Features
 
 MIN_S = 1.0  # shorter utterances have too few peaks
 SAME = 0.75  # correlation from which on two utterances are one sound
-WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 5 MB an hour
+WHOLE_INDEX_HOURS = 100.0  # a longer training set is thinned: its index takes some 5 MB an hour
 SEARCHED, SEARCHED_S = 64, 192.0  # utterances and seconds in one search; memory grows with their matches
 PAIRS = 200  # compared at once by a process
 SHARED_PEAKS = 0.4  # fraction from which on a candidate is read again and compared
@@ -76,7 +76,7 @@ class SameAudio:
     one: UtteranceText
     other: UtteranceText
     similarity: float  # correlation of their spectrograms
-    speed: float  # of `one`, where that of `other` is 1
+    speed: float  # speed of `one` relative to `other`
 
 
 def find_same_audio(
@@ -172,7 +172,7 @@ class Utterances:
     manifests: Path
     sets: Sequence[str]
     begins: list[int]  # number of the first utterance of each set, and of all utterances
-    recordings: list[Entry]  # of all sets
+    recordings: list[Entry]  # recordings of all sets
     recording: np.ndarray  # int32, index in `recordings`
     channel: np.ndarray  # int32
     start_s: np.ndarray  # float64
@@ -255,7 +255,7 @@ class Fingerprinted:
     """Files that `_write` wrote; peaks are read on demand, the index is mapped."""
 
     path: Path
-    begins: np.ndarray  # of the peaks of each utterance, and the end of the last
+    begins: np.ndarray  # first peak of each utterance, and the end of the last
     index: Triplets
 
     def peaks(self, number: int) -> np.ndarray:

@@ -20,9 +20,9 @@ from asrtool.errors import AsrtoolError
 CMVN = "cmvn.npz"
 EVERYONE = "*"
 MIN_SPEAKER_FRAMES = 500  # a speaker with less (5 s at 10 ms) is normalised like the whole training set
-STD_FLOOR = 0.1  # of a log energy; keeps the rounding noise of a constant bin small
+STD_FLOOR = 0.1  # least deviation of a log energy; keeps the rounding noise of a constant bin small
 
-MeanStd = tuple[np.ndarray, np.ndarray]  # of each bin (F,), float32
+MeanStd = tuple[np.ndarray, np.ndarray]  # mean and deviation of each bin, (F,) float32
 
 
 @dataclass(frozen=True)

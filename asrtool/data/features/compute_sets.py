@@ -68,8 +68,8 @@ from asrtool.files import (
 from asrtool.log import progress
 from asrtool.settings.data import Features
 
-FILE_BYTES = 256 * 2**20  # of data, at least; the last file of a set has the rest
-KEPT_FILES = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
+FILE_BYTES = 256 * 2**20  # minimum size of a file; the last one of a set has the rest
+KEPT_FILES = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # files of an unfinished set that stay, beside its shards
 
 
 def compute_features(
@@ -110,7 +110,7 @@ def compute_features(
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
     check_disk_space(out, Path(manifests), sets, features)
-    everyone: Moments | None = None  # of the training set, which is the first
+    everyone: Moments | None = None  # moments of the training set, which is the first
     with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
             at_all = features if name == sets.train else dataclasses.replace(features, speeds=(1.0,), keep_audio=False)
@@ -135,7 +135,7 @@ def compute_features(
 
 def _remove_others(out: Path, sets: Sets) -> None:
     if out.is_dir():
-        remove_leftovers(out)  # of all sets; writing removes only leftovers of `sets`
+        remove_leftovers(out)  # leftovers of all sets; writing removes only those of `sets`
     kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
     finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(foreign_files(path.parent)))
     for folder in [*finished, *out.glob(parts_of(out / "*").name)]:
@@ -189,7 +189,7 @@ def compute_missing(
     compute = functools.partial(compute_piece, directory=directory, features=features, key=key)
     sizes = dict(finished.num_bytes)
     merges: deque[Merge] = deque()
-    begin = end = num_bytes = 0  # of the shards of the next file, places in `jobs`
+    begin = end = num_bytes = 0  # shards of the next file, as positions in `jobs`
 
     def form_files() -> None:
         """Form files of the shards whose sizes are known."""

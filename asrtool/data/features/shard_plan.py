@@ -136,10 +136,10 @@ class _Grouping:
 
     def __init__(self, where: Path, features: Features) -> None:
         self._where, self._features = where, features
-        self.num_by_rate: Counter[int] = Counter()  # of recordings
+        self.num_by_rate: Counter[int] = Counter()  # number of recordings
         self.groups: list[tuple[bytes, str]] = []  # as ShardJob has them
         self._seen: set[str] = set()  # recordings
-        self._recordings: list[Entry] = []  # of the next group
+        self._recordings: list[Entry] = []  # recordings of the next group
         self._utterances: list[Entry] = []
         self._digests: list[int] = []
 

@@ -32,7 +32,7 @@ SUPERVISIONS = "supervisions.jsonl.gz"
 DROPPED = "dropped.tsv"
 REPORT = "report.json"
 STM, GLM = "ref.stm", "ref.glm"  # reference and mapping rules of a test set
-HEADING = "id\treason\tdetail"  # of a list of drops
+HEADING = "id\treason\tdetail"  # heading of a list of drops
 
 # Faults of the data, which data.bad_fraction limits; other drops are on purpose.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})

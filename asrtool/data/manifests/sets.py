@@ -26,7 +26,7 @@ class EvaluationSet:
 
     name: str
     title: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)  # of its reference -> heading, those shown apart
+    labels: Mapping[str, str] = field(default_factory=dict)  # label of the reference -> heading, for labels shown apart
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.data import MAX_SPEED, MIN_SPEED, Features
 
 COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker
-SMALL_SET_H = 0.5  # of speech; its speakers are few, and a voice at another speed is much like another voice
+SMALL_SET_H = 0.5  # a set with less speech has few speakers; a voice at another speed is like another voice
 SMALL_SET_SPEEDS = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from asrtool.errors import AsrtoolError
 
 Entry = dict[str, Any]  # a recording or an utterance, with the names of the fields that lhotse gives it
-TOLERANCE_S = 1e-3  # by which an utterance may exceed its recording, as lhotse has it
+TOLERANCE_S = 1e-3  # tolerance of lhotse for an utterance that exceeds its recording
 DURATION_TOLERANCE_S = 0.5  # between the duration and the samples of a recording, as lhotse has it
 MANIFEST_HINT = "make the manifest again"
 

@@ -42,7 +42,7 @@ class CachedSet:
 
     path: Path
     url: str
-    versions: Mapping[str, Version]  # of its small files, by their names
+    versions: Mapping[str, Version]  # name -> version of its small files
     cache: Path  # shared by all sets
     cache_bytes: int  # limit for the fetched files of all sets
     _checked_s: float = field(default_factory=time.monotonic)

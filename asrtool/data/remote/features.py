@@ -34,7 +34,7 @@ from asrtool.url import as_url, join
 OF_ALL = (SETTINGS, SETS)
 OF_SET = (INDEX, CMVN, TRANSCRIPTS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
 NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
-Versions = Mapping[str, Version]  # of files by their names
+Versions = Mapping[str, Version]  # name -> version of a file
 
 NUM_THREADS = 4  # parts of files fetched at a time
 Item = TypeVar("Item")

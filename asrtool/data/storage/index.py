@@ -44,7 +44,7 @@ class Utterance:
     text: str | None  # None where it is joined on reading, as of all sets that have transcripts.tsv
     shard: int
     num_frames: int
-    corpus: str = ""  # which it is from; files written before this was known have none
+    corpus: str = ""  # its corpus; older files have none
     fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # further fields of the corpus
 
     @property

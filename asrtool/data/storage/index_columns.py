@@ -33,7 +33,7 @@ KINDS = {"num_frames": "<u4", "durations_s": "<f8", "corpora": "<u2", "keys": "<
 TABLE = "shards"  # the file of the table of shards, int64
 FILES = tuple(
     f"{COLUMNS}/{name}" for name in (*KINDS, TABLE, ABOUT)
-)  # of a set; the last one is written when all are complete
+)  # files of a set; the last one is written when all are complete
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class IndexColumns:
     corpora: np.ndarray  # (N,) uint16: places in `names`
     keys: np.ndarray  # (N,) uint64: key of the text of each, as key_of
     shards: np.ndarray  # (shards + 1, 4): number, first utterance, first byte, frames; the last row is the end
-    names: list[str]  # of corpora
+    names: list[str]  # names of corpora
 
 
 class ColumnsWriter:

@@ -46,7 +46,7 @@ class OpenShards(Generic[Opened]):
             return open_one(table[utterances[0].shard], utterances)
 
         self._first = first
-        self._open = functools.lru_cache(2 * WINDOW_SHARDS)(open_shard)  # of this window and the previous one
+        self._open = functools.lru_cache(2 * WINDOW_SHARDS)(open_shard)  # shards of this window and the previous one
 
     def find(self, i: int) -> tuple[Opened, int]:
         """Return the shard of utterance `i`, and the utterance's position there."""

@@ -54,7 +54,7 @@ from asrtool.settings.data import Features as FeatureSettings
 
 CHANNELS = ("A", "B")
 SCALE = 2**15  # integers from -1 to 1
-NUM_FRAMES = "num_frames"  # of an utterance, in its cut
+NUM_FRAMES = "num_frames"  # key in the cut of an utterance
 Store = Callable[[Utterance, np.ndarray], dict[str, Any]]
 Keep = Callable[[Utterance, np.ndarray], object]
 Cut = Mapping[str, Any]

@@ -41,8 +41,8 @@ class Entry:
 
     number: int
     data_of: int  # the shard with its data: another one where only the speed differs, which is changed on reading
-    key: str  # of settings and code
-    digest: str  # of what else it is made of
+    key: str  # digest of settings and code
+    digest: str  # digest of its other inputs
     spans: dict[str, tuple[int, int]]  # name of a file, with {} for its number -> bytes of the shard
 
     @property
@@ -83,7 +83,7 @@ class Record:
 def new_folder(directory: Path, number: int) -> Iterator[Path]:
     """Yield a new folder for the files of this number, which is removed in the end."""
     folder = directory / f".{os.getpid()}.tmp.{number:06d}"
-    shutil.rmtree(folder, ignore_errors=True)  # of a killed process of this number
+    shutil.rmtree(folder, ignore_errors=True)  # leftovers of a killed process with this number
     folder.mkdir()
     try:
         yield folder

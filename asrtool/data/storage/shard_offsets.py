@@ -37,7 +37,7 @@ COLUMNS = 9
 class ByteRange:
     """Byte range of an open file, readable even if its name is removed."""
 
-    descriptor: int  # of the file, which is closed with this; a file object among garbage would warn of itself
+    descriptor: int  # of the file, closed with this; a garbage-collected file object would warn
     begin: int  # in the file
     size: int
 

@@ -36,7 +36,7 @@ FOLDER = "words"
 ABOUT = "about.json"
 VOCABULARY = "vocabulary.txt"
 KINDS = {"keys": "<u8", "ends": "<u8", "words": "<u4"}
-FILES = tuple(f"{FOLDER}/{name}" for name in (*KINDS, VOCABULARY, ABOUT))  # of a set
+FILES = tuple(f"{FOLDER}/{name}" for name in (*KINDS, VOCABULARY, ABOUT))  # files of a set
 PIECE = 2**14  # lines at a time
 
 

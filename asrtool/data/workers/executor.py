@@ -19,10 +19,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 from asrtool.settings.schema import DASK
 
-CONNECT_S = 10  # for which a scheduler is waited for
+CONNECT_S = 10  # timeout of the connection to the scheduler
 POLL_S = 0.02  # between two checks for results; each worker has AHEAD pieces
 LOOK_S = 3.0  # between two checks for remaining workers, if no result arrives
-PATIENCE_S = 600.0  # for which a worker is waited for: a batch system may have to find a place for it
+PATIENCE_S = 600.0  # timeout without workers: a batch system may have to find a place for one
 _held: dict[str, tuple[str, Any]] = {}  # kind -> key and what was opened
 
 

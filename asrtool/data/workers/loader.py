@@ -20,8 +20,8 @@ import torch
 from asrtool.data.workers.processes import process_context
 from asrtool.errors import AsrtoolError
 
-PRELOADED = "asrtool.data.storage.reader"  # what takes long to import
-END_S = 10.0  # that a process may take for the utterances that it is at
+PRELOADED = "asrtool.data.storage.reader"  # takes long to import
+END_S = 10.0  # timeout of a process for its current utterances
 
 
 class Decoders:

@@ -29,8 +29,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import FULL
 
 MapPieces = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]  # results in the order of the items
-TRIES = 3  # of a piece that fails for a reason that may pass
-POLL_S = 0.2  # how long a killed process is noticed after, at most
+TRIES = 3  # attempts at a piece that fails for a temporary reason
+POLL_S = 0.2  # longest delay until a killed process is noticed
 AHEAD = 4  # pieces for each process that are begun before the first of them is finished
 
 
@@ -90,7 +90,7 @@ def process_context(preload: str) -> ForkServerContext | SpawnContext:
     return context
 
 
-_in_pool = False  # whether this process is one of a pool: all cores have one then
+_in_pool = False  # True in a process of a pool: then all cores have one
 
 
 def num_cores() -> int:
@@ -138,7 +138,7 @@ class ProcessPool:
         self._context, self._work, self._around, self._num_jobs = context, work, around, num_jobs
         self._processes: list[Any] = []
         self._idle: queue.SimpleQueue[tuple[Any, Connection] | None] = queue.SimpleQueue()  # None at the end
-        self._killed: queue.SimpleQueue[None] = queue.SimpleQueue()  # of processes that are not replaced yet
+        self._killed: queue.SimpleQueue[None] = queue.SimpleQueue()  # killed processes that are not replaced yet
         self._lock = threading.Lock()  # a start looks at all processes, and only one thread may reap a process
         self._is_closed = False
         for _ in range(num_jobs):
@@ -178,7 +178,7 @@ class ProcessPool:
             process = self._context.Process(target=_serve, args=(self._work, self._around, theirs, parent), daemon=True)
             process.start()
             self._processes.append(process)
-        theirs.close()  # so that the end of the process is that of the connection
+        theirs.close()  # the connection then ends with the process
         self._idle.put((process, ours))
 
     def _wait_for(self, result: futures.Future[Any]) -> Any:

@@ -37,7 +37,7 @@ from asrtool.settings.decode import Decode
 PIECES = "pieces.tsv"
 MIN_S = 1.0  # of a piece
 PAUSE_S = 0.2  # shortest pause to cut at
-KEPT_S = 0.2  # of a pause on either side of a cut, at most
+KEPT_S = 0.2  # longest part of a pause that stays on either side of a cut
 WORST_NATS = 2.0  # a token, by which the best path of the text may be worse than the best of all
 
 

@@ -51,7 +51,7 @@ def find_segments(spans: Sequence[Span], num_rows: int, margin: int) -> np.ndarr
     rest is silence.
     """
     segments: list[tuple[int, int]] = []
-    end = 0  # of the token before, with its margin
+    end = 0  # end of the previous token, with its margin
     last = None  # the end of its span
     for token, begin, span_end, _ in spans:
         if last is not None and begin - last <= 2 * margin:

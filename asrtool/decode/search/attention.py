@@ -87,7 +87,7 @@ class State(NamedTuple):
     lower: tuple[np.ndarray, np.ndarray]  # output and cells (B, H)
     upper: tuple[np.ndarray, np.ndarray]
     context_BC: np.ndarray
-    sum_BT: np.ndarray  # of the weights of rows so far
+    sum_BT: np.ndarray  # sum of the attention weights so far
 
     def take(self, rows: np.ndarray) -> State:
         """Return the states of some hypotheses."""
@@ -248,7 +248,7 @@ class Beam(AttentionSearch):
     def best(self, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> Attended:
         """The best sequence that ends, of at most as many tokens as there are rows."""
         score = Scorer(Decoder(self.weights, rows_TC), self.ctc_scorer(rows_TC) if ctc_weight else None, ctc_weight)
-        gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # what a further word may bring; nothing else does
+        gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # largest gain by another word; nothing else gains
         beam = [Attended(None, END, self.tree.start)]
         best, found = -np.inf, beam[0]
         for more in range(len(rows_TC), -1, -1):

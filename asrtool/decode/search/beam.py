@@ -209,7 +209,7 @@ def _keep(nodes: Any, beam: np.ndarray, reached: Any, best: np.ndarray) -> tuple
     """Return the next beam, and the scale factor of its probabilities."""
     for number in beam:
         nodes[number].blank = nodes[number].spoken = 0.0
-    ties = 0  # that may stay, the first ones
+    ties = 0  # number of ties that may stay: the first ones
     for score in best:
         ties += score == best[0]
     num, scale = 0, 0.0

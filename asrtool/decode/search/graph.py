@@ -21,9 +21,9 @@ from asrtool.lang.graph_file import load_fst, read_graph
 with contextlib.suppress(ImportError):  # an optional package; Graph calls require_k2 before it makes a K2Search
     import k2
 
-FINAL_LABEL = -1  # of k2's arcs into its one final state
+FINAL_LABEL = -1  # label of k2's arcs into its one final state
 MIN_ACTIVE = 20  # states kept whatever the beam, as many as kaldi-decoder keeps
-OUTPUT_BEAM = 1.0  # of the lattice, of which only the best path is wanted
+OUTPUT_BEAM = 1.0  # narrow beam of the lattice: only its best path is used
 
 
 class K2Search:
@@ -144,7 +144,7 @@ class GraphSearch:
         self.graph = graph  # kept, because the decoder does not
         self.max_active = max_active
         self.decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions())
-        self._beam: float | None = None  # that the decoder was given
+        self._beam: float | None = None  # beam of the decoder
 
     def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
         """The best path; None when the graph accepts no path.

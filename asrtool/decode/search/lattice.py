@@ -21,7 +21,7 @@ from asrtool.lang.graph_file import GraphArrays
 MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
 BEAM_DELTA = 0.5
 MIN_ARCS = 5 * MIN_ACTIVE  # arcs followed whatever the beam, so that there are so many tokens
-NUM_WIDENED = 5  # how often a lattice is doubled in width, at most
+NUM_WIDENED = 5  # most times that the width of a lattice is doubled
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Links:
     """Arcs of the graph between tokens: one value an arc in each array."""
 
     source: np.ndarray  # position of the token that is left
-    arc: np.ndarray  # of the graph
+    arc: np.ndarray  # arc of the graph
     target: np.ndarray  # position of the token that is entered
     cost: np.ndarray
 
@@ -49,7 +49,7 @@ class Frame:
     """The tokens after a frame, and the links that lead to them."""
 
     state_K: np.ndarray  # rising
-    cost_K: np.ndarray  # of the best path to each
+    cost_K: np.ndarray  # cost of the best path to each
     entering: Links  # from the tokens of the frame before
     within: Links  # from tokens of this frame, through arcs that read nothing
 

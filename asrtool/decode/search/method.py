@@ -24,7 +24,7 @@ class SearchResult(NamedTuple):
 
     words: tuple[Word, ...]
     candidates: tuple[Any, ...] = ()
-    cpu_s: float = 0.0  # that the search took; the decoder notes it
+    cpu_s: float = 0.0  # CPU seconds of the search, set by the decoder
 
 
 class SearchMethod(ABC):
@@ -35,9 +35,9 @@ class SearchMethod(ABC):
     """
 
     based_on: ClassVar[str] = ""  # a method that is tuned before; its parameters are the `base` of those of this one
-    completes_in_main = False  # whether `complete` runs in the main process, the only one that may use a GPU
+    completes_in_main = False  # `complete` runs in the main process, the only one that may use a GPU
     one_at_a_time: ClassVar[str] = ""  # an axis of whose values `prepare` is given one alone, for want of memory
-    jointly: ClassVar[bool] = False  # whether tune tries all combinations, for a method that need not search for each
+    jointly: ClassVar[bool] = False  # tune tries all combinations, as no search is needed for each
 
     def __init__(self, name: str, settings: Any, resources: Resources) -> None:
         self.name = name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-SLACK = 1e-6  # of sums in different orders
+SLACK = 1e-6  # tolerance for sums in different orders
 FINAL = -1  # the one state behind all final ones
 Chain = tuple[Any, int] | None  # labels read, the last one outside
 _cost = attrgetter("cost")

@@ -34,13 +34,13 @@ MAX_REMEMBERED = 20_000  # added tokens kept, about 8 MB
 class Prefix:
     """A node of the tree: the last token, and what the language model knows after it."""
 
-    parent: Any  # of the same class; None for the root
+    parent: Any  # parent node, of the same class; None for the root
     token: int
     known: Known
     lm: float = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
     children: dict[int, Any] = field(default_factory=dict)  # by token
-    row: int = 0  # of its token
-    log_prob: float = 0.0  # of the token there
+    row: int = 0  # row of its token
+    log_prob: float = 0.0  # ln p of the token in that row
 
     def spans(self) -> list[Span]:
         """The tokens from the root to this node, a row each."""
@@ -71,7 +71,7 @@ class Language(NamedTuple):
     longer: np.ndarray  # this prefix follows
     word: np.ndarray
     is_word: np.ndarray
-    log_piece: float  # of a uniform draw
+    log_piece: float  # ln p of a piece in a uniform draw
     end: int  # number of the end of a sentence
 
 

@@ -74,7 +74,7 @@ class Rescore(SearchMethod):
             if self.completes_in_main:
                 self.neural.to(choose_device())  # only now: CUDA does not survive a fork
             trained = self.resources.config.nnlm.precision
-            with choose_precision("fp32" if trained == "fp32" else "auto").autocast():  # of its training
+            with choose_precision("fp32" if trained == "fp32" else "auto").autocast():  # the precision of its training
                 scores = iter(self.neural.log_probs([candidate.sentence for some in lists for candidate in some]))
             lists = [[replace(each, nnlm=next(scores)) for each in some] for some in lists]
         return [SearchResult((), tuple(some)) for some in lists]
@@ -97,8 +97,8 @@ class Rescore(SearchMethod):
 class Candidate:
     """A sentence of an n-best list; scores are natural logarithms."""
 
-    words: tuple[Word, ...]  # what a ctm holds, with times
+    words: tuple[Word, ...]  # words of a ctm, with times
     sentence: tuple[str, ...]  # all words, tags too
     acoustic: float
-    lm: float  # of the n-gram
-    nnlm: float = 0.0  # of the neural language model
+    lm: float  # ln p by the n-gram
+    nnlm: float = 0.0  # ln p by the neural language model

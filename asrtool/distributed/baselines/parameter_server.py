@@ -180,8 +180,8 @@ class AsynchronousServer(Server):
         super().__init__(kept, num_learners, message_type)
         own = message_type == torch.float32
         self.received_P = kept.gradients_P if own else torch.zeros_like(kept.gradients_P, dtype=message_type)
-        self.lock = threading.Lock()  # of all that follows, and of the slice
-        self.note: Note = no_note  # of steps
+        self.lock = threading.Lock()  # guards the attributes below and the slice
+        self.note: Note = no_note  # logs steps
         self.passed = [0] * num_learners  # the last cut that each has come to
         self.open: dict[int, Slice] = {}  # by cut, until all have come to it
 

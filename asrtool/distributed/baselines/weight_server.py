@@ -46,7 +46,7 @@ class Slice:
             parameter.grad = gradient
         self.optimizer = make_optimizer(list(zip(names, own, strict=True)))
         self.num_steps = 0
-        self.recorded: dict[str, Any] = {}  # of a fork: its last state, once there is one
+        self.recorded: dict[str, Any] = {}  # last state of a fork, once there is one
 
     def step(self, rate: float) -> None:
         """Make one step of the optimizer on `gradients_P`, which learners have clipped."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from asrtool.errors import AsrtoolError
 
-POD_SIZE = ("PET_NNODES", "PET_NPROC_PER_NODE")  # of a pod of Kubeflow Trainer, as for torchrun
+POD_SIZE = ("PET_NNODES", "PET_NPROC_PER_NODE")  # size of a pod of Kubeflow Trainer, as for torchrun
 JOINED = "ASRTOOL_JOINED_GENERATION"  # token of the running generation that this process joins
 SERVED = "ASRTOOL_STORE_SERVED"  # set if another process than a learner serves the rendezvous store
 # Ports of the rendezvous of a step, below those that systems give out. It follows from the port of its srun, which

@@ -61,7 +61,7 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
         return True
     store = TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
     failed = _wait(processes)
-    del store  # which has served until here
+    del store  # the launcher has served it until here
     if failed:
         raise _describe_failure(failed, num_learners, describe_untrained)
     return False

@@ -108,7 +108,7 @@ class Heartbeat:
                 self._give_up(f"the others took it for lost: it {loss.why}")
             self._end.set()
             return
-        joins = self.rank not in live  # so far it watches no other
+        joins = self.rank not in live  # it watches no other so far
         self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
 
     def _watch_others(self, silence: _Silence, members: Members, survival: Survival) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.", "::1")
 ANSWER_S = 10.0  # for a store that is there
 BEGIN = "begin"
-NUMBER = "joining"  # of learners that have drawn a number
+NUMBER = "joining"  # counter of learners that have drawn a number
 
 
 def rendezvous_path(out: Path) -> Path:

@@ -39,7 +39,7 @@ class LostLearner:
 
     rank: int
     why: str
-    record_bytes: int  # of its records, in whole lines
+    record_bytes: int  # length of its records, in whole lines
     untrained: Sequence[LostBatch] = ()  # assigned to it and not trained
     num_rounds: int = 0  # up to the last one that was assigned to it
 
@@ -72,7 +72,7 @@ class Members:
         self.joined: dict[int, int] = {}  # learner -> the last cut before it joined
         self.losses: dict[int, LostLearner] = {}
         self.lost_batches: list[LostBatch] = []  # to be assigned again
-        self.closed = False  # whether the training ends
+        self.closed = False  # True once the training ends
         self._num_read = self._num_logged = 0
         self._lock = threading.Lock()
 

@@ -38,7 +38,7 @@ POLL_S = 0.5
 WATCH_S = 0.1  # while the learner trains
 END_S = 60.0  # for a supervisor to end its learner
 RETURN_S = 300.0  # for a host that was cut off to reach the store again
-NUM_RETURNS = 10  # of a learner
+NUM_RETURNS = 10  # most returns of a learner
 NODE_LOST = "lost another learner of its node"
 NONE = -1  # in place of a number, if a learner ended before it had one
 

@@ -44,7 +44,7 @@ class AveragedGradients:
         self.message_type = message_type
         self.bare_task = self.task = task
         self.clock = clock_of(next(task.parameters()))
-        self.last_ready = self.clock.mark()  # when the last gradient was computed
+        self.last_ready = self.clock.mark()  # time of the last gradient
         self.num_bytes = 0
         if world.size > 1:
             with warnings.catch_warnings():  # a newer name of the option, unknown to earlier versions

@@ -54,7 +54,7 @@ class Gossip(MixingRule):
     """
 
     asynchronous = True
-    weight = topology.EDGE_WEIGHT  # of an exchange
+    weight = topology.EDGE_WEIGHT  # weight of an exchange
 
     def __init__(
         self,

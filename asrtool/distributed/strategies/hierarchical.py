@@ -87,7 +87,7 @@ class SuperLearner(LocalReplica):
             snapshot.values_P = self.slice_P.to("cpu", copy=True)
         snapshot.offset = int(self.slice_P.storage_offset())
         snapshot.weight = self.node.size / self.world.size
-        snapshot.learner["mixing"] |= snapshot.shared["mixing"]  # of other slices, so not alike in a node
+        snapshot.learner["mixing"] |= snapshot.shared["mixing"]  # state of another slice, so it differs within a node
         snapshot.shared = {"optimizer": snapshot.learner.pop("optimizer")}
         snapshot.keeper = self.world.rank - self.node.rank
         return snapshot

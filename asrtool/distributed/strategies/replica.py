@@ -31,8 +31,8 @@ from asrtool.errors import AsrtoolError
 class MixingRule(ABC):
     """Rule by which a strategy mixes a learner's weights with others."""
 
-    before_update = False  # whether a step mixes before the learner's own update
-    asynchronous = False  # whether `record` waits for no other learner
+    before_update = False  # a step mixes before the learner's own update
+    asynchronous = False  # `record` waits for no other learner
 
     def start(self) -> None:
         """Prepare for the first step."""
@@ -105,7 +105,7 @@ class LocalReplica(Strategy):
         self.mixing = mixing
         self.note = context.note
         self.asynchronous = mixing.asynchronous
-        self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
+        self.mean_P = flat.weights_P  # mean of all learners, from a synchronisation to the next step
         self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
         self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
         self.clock = clock_of(flat.weights_P)

@@ -56,11 +56,11 @@ class Snapshot:
     shared: dict[str, Any] = field(default_factory=dict)  # state that is the same at learner `keeper`
     keeper: int = 0
     recorded: dict[str, Any] = field(default_factory=dict)  # more of this learner's own state, complete once settled
-    values_P: Tensor | None = None  # of the flat weights from `offset` on; summed by `weight` they are the mean of all
+    values_P: Tensor | None = None  # flat weights from `offset` on; their sum over learners by `weight` is the mean
     offset: int = 0
     weight: float = 1.0
     updates_S: Tensor | None = None  # a sample of the optimizer's updates since the last one, if known
-    settled: Callable[[], bool] | None = None  # whether nothing changes `values_P` and `recorded` any more
+    settled: Callable[[], bool] | None = None  # returns True once nothing changes `values_P` and `recorded` any more
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class StrategyContext:
     model: nn.Module  # with the weights that `task` trains
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float  # largest norm of the gradient
-    settings: Any  # of the strategy
+    settings: Any  # settings of the strategy
     seed: int
     world: World
-    loss_scale: LossScale | None = None  # of half precision
-    note: Note = no_note  # of changes to weights
+    loss_scale: LossScale | None = None  # loss scale of half precision
+    note: Note = no_note  # logs changes to weights
 
 
 class Strategy(ABC):
@@ -89,11 +89,11 @@ class Strategy(ABC):
     task: nn.Module
     optimizer: torch.optim.Optimizer
     update: Update
-    asynchronous: bool = False  # whether a learner takes its snapshots without waiting for others; it then has:
-    flat: FlatWeights  # of the weights that snapshots have values of
+    asynchronous: bool = False  # learners take snapshots without waiting for others; they then have:
+    flat: FlatWeights  # flat weights that snapshots have values of
     mean_S: Tensor | None = None  # a sample of the mean of all learners when they last synchronised
-    same_weights: bool = False  # whether the learners of one `keeper` have the same weights after each step
-    ema: Ema | None = None  # of this learner's weights, if wanted
+    same_weights: bool = False  # learners of one `keeper` have the same weights after each step
+    ema: Ema | None = None  # EMA of this learner's weights, if wanted
 
     def start(self) -> None:
         """Prepare for the first step of this process, after `load_state`."""

@@ -21,7 +21,7 @@ EDGE_WEIGHT = 1 / 3
 # In a pair both ends become their mean.
 PAIR_WEIGHT = 1 / 2
 
-CHECKED_STEPS = 16  # of a custom ring: a wrong random one may be an order by chance
+CHECKED_STEPS = 16  # steps that a custom ring is checked for: a wrong random one may be an order by chance
 Ring = Callable[[int, int, int], Sequence[int]]
 Partner = Callable[[int, int, int, int], int | None]  # the same, and a learner: with whom it begins an exchange
 

@@ -26,7 +26,7 @@ class LossScale:
         self.value = FIRST_SCALE
         self.num_good = 0  # steps since the scale was changed
         self.num_skipped = 0  # steps of the whole training
-        self.has_skipped = False  # whether that was the last one
+        self.has_skipped = False  # True if the last step was skipped
 
     def apply(self, loss: Tensor) -> Tensor:
         """Scale a loss, before its gradients are computed."""

@@ -32,7 +32,7 @@ NUM_STEPS = struct.Struct("<q")
 FETCH = b"fetch"  # in place of a request: a learner that joins wants the weights
 REQUEST = struct.Struct("<q?q")  # the last cut of the sender, whether the message is in shared memory, its rank
 DONE, REFUSED, UNMAPPED = b"done", b"refused", b"unmapped"  # answers; the last if the memory cannot be mapped
-POLL_MS = 500  # so soon after the loss of a learner is known, an exchange with it is abandoned
+POLL_MS = 500  # delay until an exchange with a lost learner is abandoned
 
 
 class Message:
@@ -117,11 +117,11 @@ class Exchanger:
         self.message = self._new_message()
         self.mapped: dict[int, tuple[str, Tensor | None]] = {}  # path and message of others
         self.unmapped: set[int] = set()  # partners that cannot map the message of this learner
-        self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
+        self.partners: list[int] = []  # partners of exchanges begun here and done since `take_partners`
         self.num_refused = 0  # exchanges begun here and refused or abandoned
-        self.num_bytes = 0  # of the messages of this learner, sent or left in memory
-        self.num_steps = 0  # of this learner, for one that joins
-        self.partner = -1  # of the last exchange begun here
+        self.num_bytes = 0  # bytes of this learner's messages, sent or left in memory
+        self.num_steps = 0  # steps of this learner, for one that joins
+        self.partner = -1  # partner of the last exchange begun here
         self.idle = threading.Event()
         self.idle.set()
         self.error: Exception | None = None

@@ -78,7 +78,7 @@ class GpuStaging:
         self.aside_P, self.pulls_P = torch.empty_like(weights_P), torch.zeros_like(weights_P)
         self.host_P, self.host_pulls_P = stream.pinned(len(weights_P)), stream.pinned(len(weights_P)).zero_()
         self.num_pulls = 0  # in `pulls_P`
-        self.pending = True  # whether these are still to be added to the weights
+        self.pending = True  # these are still to be added to the weights
         self.has_weights_aside = False
         self.trips = BackgroundThread(self._round_trip, "staging")
         self.copying = threading.Lock()  # held while the pinned buffers are in use
@@ -115,7 +115,7 @@ class GpuStaging:
             self.stream.follow()
             self.stream.copy(self.host_P, self.weights_P)
             if self.pending:
-                self.host_P += self.host_pulls_P  # as `apply_pulls` will do to the weights
+                self.host_P += self.host_pulls_P  # `apply_pulls` will do so to the weights
             self.view.publish(self.host_P)
 
     def wait(self) -> None:

@@ -35,7 +35,7 @@ class Ema:
         self.num_updates = 0
         self.model: Any = copy.deepcopy(source)
         self.flat = FlatWeights(self.model)
-        self.mean_P = self.flat.weights_P  # of all learners, from a synchronisation to the next step
+        self.mean_P = self.flat.weights_P  # mean of all learners, from a synchronisation to the next step
 
     def update(self) -> None:
         """Average the weights of a step."""

@@ -66,7 +66,7 @@ class LostBatches:
         self.stop = stop
         self.is_idle = is_idle
         self.find_missing = find_missing
-        self._num_claimed = 0  # of the list, by this learner or others
+        self._num_claimed = 0  # batches of the list claimed by this learner or others
 
     def take(self, group: SyncGroup, epoch: int) -> Iterator[Sequence[LostBatch]]:
         """Yield the batches that are known to be left now, by steps of the sync group.
@@ -96,7 +96,7 @@ class LostBatches:
             stopped = stopped or self.stop()
             closed, batches, self._num_claimed = group.share(lambda: self._poll(0 if stopped else group.size))  # noqa: B023
             if closed:
-                self.members.refresh(self.world.store)  # what the first one of the group has seen
+                self.members.refresh(self.world.store)  # read the changes that the first one of the group has seen
                 return
             if batches:
                 yield batches

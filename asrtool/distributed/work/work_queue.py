@@ -46,7 +46,7 @@ def stop_of_others(before: int, last: int, num_groups: int) -> int:
     return last + per_step + AHEAD * (per_step - num_groups) if per_step > SLOW * num_groups else -1
 
 
-CUT = 2**32  # of the counter: rounds below it, cuts above
+CUT = 2**32  # unit of cuts in the counter: rounds are below it
 END = 2**56  # added to the counter, this ends the assignment
 COUNTER = "rounds"
 NUM_DONE = "rounds/done"  # counts the sync groups that left the last rounds to the others
@@ -59,7 +59,7 @@ class AssignmentRule:
     """Assignment of batches that a strategy needs."""
 
     group_size: int = 1  # learners of a sync group: neighbours by rank that average their gradients
-    lockstep: bool = False  # whether all learners step together
+    lockstep: bool = False  # all learners step together
 
     def round_size(self, num_learners: int) -> int:
         """Return the number of batches in a round."""
@@ -107,7 +107,7 @@ class Assignment:
     round: Round  # its place in the training, for the learning rate and cuts
     batch: BatchNumber | None  # None if the last round of an epoch has too few
     group: tuple[BatchNumber, ...]  # the batches of its sync group
-    number: int  # of the round
+    number: int  # number of the round
     cuts: Cuts | None  # before it; None for batches of a lost learner on the same side of cuts as the step before
 
 
@@ -157,14 +157,14 @@ class WorkQueue:
         self.lost_batches = lost_batches
         self.cuts: list[int] = []
         self.first_cut = END  # the number of the first of them, once there is one
-        self._claims: ShardClaims | None = None  # of the epoch of the last round
+        self._claims: ShardClaims | None = None  # claims in the epoch of the last round
         self._drawn: list[int] = []  # the last two tickets
-        self._is_done = False  # whether this sync group left the last rounds to the others
-        self.stopped = True  # whether `assign` ended before the last round for all
-        self._was_asked = False  # whether one of this sync group was asked to leave before its last ticket
-        self.leaves = False  # whether this sync group leaves
-        self._epoch = -1  # of the last round
-        self._last_cuts: Cuts | None = None  # of the training, once its end is drawn
+        self._is_done = False  # True if this sync group left the last rounds to the others
+        self.stopped = True  # True if `assign` ended before the last round for all
+        self._was_asked = False  # True if one of this sync group was asked to leave before its last ticket
+        self.leaves = False  # True if this sync group leaves
+        self._epoch = -1  # epoch of the last round
+        self._last_cuts: Cuts | None = None  # cuts of the training, once its end is drawn
 
     def assign(self) -> Iterator[Assignment]:
         """Yield this learner's part of all batches, in steps, each to be trained."""

@@ -20,7 +20,7 @@ from asrtool.lang.ngram.trie import Trie
 CHUNK = 20_000  # n-grams formatted at a time
 PAD = b"\xff"  # is not in UTF-8, and neither is 0xfe
 MAX_WORD_BYTES = 40  # bytes of a word
-LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
+LOG10_ZERO = -99.0  # log10 probability of <s> in ARPA files, never predicted
 MAX_BACKOFF = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
 

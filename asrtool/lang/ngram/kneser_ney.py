@@ -100,7 +100,7 @@ def count_ngrams(text: Rows, num_words: int, order: int) -> list[Counts]:
     levels = [Counts(none, words, none, np.bincount(text, minlength=num_words), slice(BOS_ID, BOS_ID + 1))]
     columns, times = _distinct(text, num_words, order)
     del text  # it takes as much memory as the n-grams
-    row = columns[0]  # of the n-gram, so far, in its level
+    row = columns[0]  # row of the n-gram so far in its level
     while len(columns) > 1:
         longer = columns[0] != EOS_ID  # the sentence continues
         row, times, columns = row[longer], times[longer], [column[longer] for column in columns[1:]]

@@ -14,7 +14,7 @@ import numpy as np
 from asrtool.lang.ngram.model import Floats
 from asrtool.lang.ngram.trie import BOS_ID, UNK_ID, Level, Rows, Trie, find, keys_of, with_weights
 
-MIN_GAIN = 1e-9  # of a round of EM in nats a word, below which the weights stand
+MIN_GAIN = 1e-9  # nats a word; a round of EM with less gain is the last
 MAX_ROUNDS = 10_000
 NONE = Level(*np.zeros((3, 0), np.int32), *np.zeros((2, 0)))
 

@@ -21,7 +21,7 @@ from asrtool.lang.text import BOS, EOS, UNK
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LOG10_NEVER = -99.0  # of a word outside a model that has no <unk>, as ARPA files write probability zero
+LOG10_NEVER = -99.0  # log10 of probability zero in ARPA files, for an unknown word without <unk>
 MAX_REMEMBERED = 1_000_000  # steps kept, about 200 MB
 
 

@@ -18,7 +18,7 @@ from asrtool.models.encoders.subsampling import is_padding
 from asrtool.settings.models import DeepSpeech2 as DeepSpeech2Settings
 from asrtool.settings.models import Lstm
 
-MOMENTUM = 0.1  # of a batch in the running statistics
+MOMENTUM = 0.1  # weight of a batch in the running statistics
 EPSILON = 1e-5
 
 
@@ -67,7 +67,7 @@ class MaskedBatchNorm(nn.Module):
 
 KERNELS = ((11, 41), (11, 21))  # frames and bins, table 1 there
 STRIDES = ((2, 2), (1, 2))
-MAX_ACTIVATION = 20.0  # of a convolution's output, section 3
+MAX_ACTIVATION = 20.0  # clip of a convolution's output, section 3
 
 
 class DeepSpeech2(Encoder):

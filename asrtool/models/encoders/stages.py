@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-Carry = tuple[Tensor, ...]  # what passes from one part to the next
+Carry = tuple[Tensor, ...]  # tensors passed from one part to the next
 
 
 class Part:

@@ -22,7 +22,7 @@ from asrtool.files import write_beside
 from asrtool.models.files.file_info import DIGEST_BYTES, PIECE_BYTES, check_digest
 from asrtool.models.files.safetensors_file import SUFFIX, hint_for, read_safe
 
-HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
+HELD_BYTES = 1 << 24  # page cache for a file being written: new pages for all of it would cost more
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
 

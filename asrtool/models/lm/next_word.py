@@ -17,7 +17,7 @@ from asrtool.models.acoustic import Loss, Objective
 from asrtool.settings.models import Adaptive as AdaptiveSettings
 from asrtool.settings.models import Softmax as SoftmaxSettings
 
-CHUNK_ROWS, CHUNK_WORDS = 512, 1024  # of logits that are held at once, 2 MiB, so that they stay in a cache
+CHUNK_ROWS, CHUNK_WORDS = 512, 1024  # logits in memory at once, 2 MiB, to stay in a cache
 
 
 class NextWord(Objective):

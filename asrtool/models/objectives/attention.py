@@ -55,7 +55,7 @@ class State(NamedTuple):
     lower: tuple[Tensor, Tensor]  # output and cells (N, H)
     upper: tuple[Tensor, Tensor]
     context_NC: Tensor
-    sum_NT: Tensor  # of the weights so far
+    sum_NT: Tensor  # sum of the attention weights so far
 
 
 class Attention(Objective):

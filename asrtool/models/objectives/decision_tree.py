@@ -112,7 +112,7 @@ def contexts(segments_S2: np.ndarray, num_rows: int, subsampling: int) -> tuple[
     return lefts_R, tokens_R, positions_R
 
 
-MIN_VARIANCE = 1e-3  # of a feature
+MIN_VARIANCE = 1e-3  # least variance of a feature
 Context = tuple[int, int, int]  # left context, token, place
 Moments = np.ndarray
 
@@ -142,8 +142,8 @@ class _Node:
     number: int
     token: int = field(compare=False)
     place: int = field(compare=False)
-    lefts_V: np.ndarray = field(compare=False)  # whether it has this left context
-    yes_V: np.ndarray = field(compare=False)  # those for which the answer is yes
+    lefts_V: np.ndarray = field(compare=False)  # mask of its left contexts
+    yes_V: np.ndarray = field(compare=False)  # mask of the left contexts with the answer yes
 
 
 def grow_tree(found: Mapping[Context, Moments], num_tokens: int, num_leaves: int, min_count: int) -> Tree:
@@ -207,7 +207,7 @@ def find_questions(token_moments: Mapping[int, Moments], num_tokens: int) -> np.
     sets = [np.arange(num_tokens) == token for token in token_moments]
     questions = list(sets)
     moments_KM = np.stack(list(token_moments.values())) if sets else np.zeros((0, 3))
-    loss_KK = np.full((len(sets), len(sets)), np.inf)  # of two sets in one, the later one first
+    loss_KK = np.full((len(sets), len(sets)), np.inf)  # loss of merging two sets, the later one first
     for k in range(len(sets)):
         loss_KK[k, :k] = _loss_of_merging(moments_KM, k)[:k]
     while len(sets) > 2:

@@ -30,10 +30,10 @@ class LeafGraph:
 
     first_S: np.ndarray  # leaf of the first row of the token
     further_S: np.ndarray  # leaf of all others
-    begin_S: np.ndarray  # of the first token of an utterance
-    end_S: np.ndarray  # of the utterance ending after it
-    share_S: np.ndarray  # of all tokens of training
-    sources_A: np.ndarray  # of arcs: the state
+    begin_S: np.ndarray  # P that an utterance begins with the token
+    end_S: np.ndarray  # P that the utterance ends after it
+    share_S: np.ndarray  # fraction of the tokens of training
+    sources_A: np.ndarray  # source state of each arc
     targets_A: np.ndarray  # the next one
     probs_A: np.ndarray
 
@@ -119,7 +119,7 @@ class TokenNgrams:
 
     begin: int
     histories: list[History]  # the first one is that of the beginning
-    arcs: list[dict[int, Arc]]  # of each state, by token
+    arcs: list[dict[int, Arc]]  # arcs of each state by token
     ends: list[float]  # ln of the probability that the utterance ends there; -inf where it never did
 
     @cached_property

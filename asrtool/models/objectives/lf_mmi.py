@@ -47,7 +47,7 @@ from asrtool.models.objectives.denominator_graph import (
 from asrtool.models.objectives.frame_ce import FrameCe
 from asrtool.settings.models import LfMmi as LfMmiSettings
 
-ORDER = 4  # of the n-gram over tokens
+ORDER = 4  # order of the n-gram over tokens
 NO_PATH = -1e30  # ln P; finite, since the difference of two infinities is NaN
 TOLERANCE = 2  # rows that a token may begin before or after its position in the alignment
 
@@ -215,7 +215,7 @@ def _sparse(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, size: tup
     order = np.lexsort((columns, rows))
     begins = np.searchsorted(rows[order], np.arange(size[0] + 1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that such tensors are new, and not checked
+        warnings.simplefilter("ignore")  # warnings that such tensors are new, and not checked
         crow, col, val = map(torch.from_numpy, (begins, columns[order], values[order]))
         return torch.sparse_csr_tensor(crow, col, val, size, dtype=torch.float64)
 
@@ -227,7 +227,7 @@ class Chains:
     first_NI: Tensor
     further_NI: Tensor
     lens_N: Tensor
-    is_allowed_NTI: Tensor  # whether the token may be in the row
+    is_allowed_NTI: Tensor  # True where the token may be in the row
 
 
 def chain_log_probs(scores_NTL: Tensor, lens_N: Tensor, chains: Chains) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 class Targets:
     """Sequences of targets, concatenated."""
 
-    values: np.ndarray  # of all, unsigned integers
+    values: np.ndarray  # targets of all utterances, unsigned integers
     ends: np.ndarray  # (N + 1,) uint64: 0, then the end of each
 
     @classmethod

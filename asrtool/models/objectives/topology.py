@@ -37,7 +37,7 @@ class Topology(ABC):
     Scores are natural logarithms, higher is better.
     """
 
-    margin_s: ClassVar[float] = 0.1  # how far tokens reach beyond their spans; CTC emits one for a moment inside it
+    margin_s: ClassVar[float] = 0.1  # tokens reach so far beyond their spans; CTC emits one for a moment
 
     def best_path(self, scores_TV: np.ndarray) -> list[int]:
         """Return the best column of each row."""

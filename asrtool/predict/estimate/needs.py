@@ -20,25 +20,25 @@ from asrtool.settings.train import Nnlm
 from asrtool.train.derived_settings import aligner_settings, fit, hybrid_settings, last_settings
 
 GIB = 2**30
-WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
+WORDS_AN_HOUR = 11_000  # mean of Switchboard and Fisher
 FULL_HOURS = 1753.0  # to train on, of Switchboard and Fisher
 FULL_WORDS = FULL_HOURS * WORDS_AN_HOUR
-MIN_GIB = 0.05  # of a process
-OPTIMIZER_STATES = {"adamw": 2}  # of each weight
+MIN_GIB = 0.05  # minimum of a process
+OPTIMIZER_STATES = {"adamw": 2}  # optimizer states of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
-PHONES_A_WORD = 3.2  # of the mini corpus
+PHONES_A_WORD = 3.2  # mean of the mini corpus
 PIECES_A_WORD = {60: 3.5, 250: 2.3, 500: 1.7, 1000: 1.3, 2000: 1.1}  # by tokenizer.vocab_size, of English
 ASSUMED_HZ = 16000  # if features.sampling_rate_hz follows from the data
-PROBED_S = 30.0  # of noise, whose features are computed
+PROBED_S = 30.0  # seconds of noise whose features are computed
 UTTERANCE_S = 4.3  # mean length of Switchboard's: 260,000 in 313 hours in Kaldi's recipe
 LENGTH_BIAS = 1.25  # length in the mean over seconds to that over utterances, in the mini corpus
-NUM_WORDS = 45_000  # of the lexicon of Switchboard and Fisher
-FEATURES_GIB = 0.28, 0.17 / FULL_HOURS  # of the parent of the shards: at the start, and for an hour of speech
+NUM_WORDS = 45_000  # words of the lexicon of Switchboard and Fisher
+FEATURES_GIB = 0.28, 0.17 / FULL_HOURS  # memory of the parent process: at the start, and for an hour of speech
 SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
 INDEX_HOURS = 100.0  # above these the index of data.same_audio is thinned
 ALIGN_S = 4.0  # CPU seconds an hour to align scores: of the mini corpus
-BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its sentences included (train/sentences.py)
-BEGINNINGS = 35  # of sentences for each word of an utterance: 430 in lists of 100 hypotheses of 12 words
+BYTES_A_WORD = 8  # memory of the text of a neural language model in training (train/sentences.py)
+BEGINNINGS = 35  # distinct prefixes for each word of an utterance: 430 in lists of 100 hypotheses of 12 words
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
@@ -48,11 +48,11 @@ class DataAmount:
     """Amounts of speech and text in a recipe."""
 
     hours: float  # to train on
-    source: str  # of these hours, for the table
+    source: str  # origin of these hours, for the table
     hours_by_corpus: Mapping[str, float] = field(default_factory=dict)  # in an epoch; empty if unknown: `hours` then
     utterance_s: float = 0.0  # mean length of an utterance; 0 if unknown
     words_an_hour: float = WORDS_AN_HOUR
-    extra_words: float = 0.0  # of lm.extra_text
+    extra_words: float = 0.0  # words of lm.extra_text
     decoding: tuple[float, float] = (0.0, 0.0)  # CPU hours and bytes of audio decoded by prepare
 
     @property
@@ -105,13 +105,13 @@ class Rates:
         return Need(self.cpu_s / 3600 * part, disk_bytes=self.disk_bytes * part or None, memory_bytes=memory_bytes)
 
 
-PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # of both corpora, and the split; without decoding audio
+PREPARE = Rates(cpu_s=9.4 + 49.1 + 21.6, peak_gib=0.57)  # rates for both corpora and the split, without decoding audio
 TEXT = Rates(cpu_s=49.1, peak_gib=0.31)  # transcripts of Fisher, at most as with its audio
-TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # of pieces
+TOKENIZER = Rates(cpu_s=41.2, peak_gib=1.64)  # rates for pieces
 LANG = Rates(cpu_s=4.7, peak_gib=0.23)
 LM = Rates(cpu_s=27.0, peak_gib=1.46)
 GRAPH = Rates(cpu_s=213.0, peak_gib=3.02, disk_bytes=442e6)
-SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # of a process that holds the graph; its time is that of the speech
+SEARCH = Rates(cpu_s=0.0, peak_gib=1.81)  # rates for a process with the graph; its time follows from the speech
 
 
 def format_estimate(run: Run, amount: DataAmount) -> str:

@@ -28,9 +28,9 @@ from asrtool.train.optimisation.optimizer import build_optimizer
 
 Batches = Callable[[float], tuple[Callable[[], Tensor], float]]  # length in seconds -> what is run, seconds of speech
 CPU = "CPU"
-LENGTH_S = 2.0  # of a synthetic utterance for the encoder; in shorter ones the fixed cost of a step weighs too much
-WARM_S = 0.5  # of one before it, on a CPU
-MAX_SPEECH_S = 48.0  # of speech at once
+LENGTH_S = 2.0  # length of a synthetic utterance for the encoder; in shorter ones a step's fixed cost weighs too much
+WARM_S = 0.5  # length of the warm-up utterance on a CPU
+MAX_SPEECH_S = 48.0  # longest batch of speech
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LSTM)
 # Of the synthetic n-gram of sequence training: successors of two tokens, and tokens of a sentence.
 NUM_CHOICES, NUM_SENTENCES, SENTENCE = 20, 3000, 50
@@ -50,8 +50,8 @@ class Cost:
 
     forward_s: float  # CPU seconds, or on a GPU seconds
     step_s: float  # forward and backward
-    flops: float  # of both, of the layers in LAYERS
-    saved_bytes: float  # that the forward pass keeps for the backward one
+    flops: float  # operations of both passes in the layers of LAYERS
+    saved_bytes: float  # activations kept for the backward pass
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Probe:
     num_weights: int
     encoder: Cost
     objective: Cost
-    update_s: float = 0.0  # of clipping and the optimizer, for a step of any size
+    update_s: float = 0.0  # seconds of clipping and the optimizer, for a step of any size
 
     @property
     def is_gpu(self) -> bool:
@@ -80,7 +80,7 @@ class NeuralProbe:
     """Cost of a neural language model."""
 
     num_weights: int
-    flops: float  # of forward and backward, for a word: each weight of a matrix that takes part does so once
+    flops: float  # operations of forward and backward for a word, by the weights of the matrices used
     words_a_row: float  # whose logits are computed
 
 

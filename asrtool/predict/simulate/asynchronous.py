@@ -39,7 +39,7 @@ from asrtool.predict.simulate.events import COUNTS, SUMS, Begin, Change, Emit, E
 Array = NDArray[Any]
 WATCHED = True
 COMPILING = threading.Lock()
-MIN_ROUNDS = 20_000  # of a training; to load the compiled events takes as long as fewer events in Python
+MIN_ROUNDS = 20_000  # a shorter training runs in Python: loading the compiled events takes as long
 GRADIENTS, SERVE, ANSWER, RECEIVE, TAKE, NOTICE_LOST, JOIN, ENTER = range(8)  # kinds of events
 
 
@@ -47,19 +47,19 @@ GRADIENTS, SERVE, ANSWER, RECEIVE, TAKE, NOTICE_LOST, JOIN, ENTER = range(8)  # 
 class Group:
     """State of a group: times in seconds, rounds of the queue, messages and weights."""
 
-    free_s: float = 0.0  # when its last step ended
-    begin_s: float = 0.0  # when it had the batch of this one
+    free_s: float = 0.0  # end of its last step
+    begin_s: float = 0.0  # time at which it had the batch of this step
     data_s: float = 0.0
-    loaded_s: float = 0.0  # when the next batch is loaded
-    sent_s: float = 0.0  # when it began to wait for answers
+    loaded_s: float = 0.0  # time at which the next batch is loaded
+    sent_s: float = 0.0  # time at which it began to wait for answers
     busy_s: float = 0.0  # until when its answering thread, or the server beside it, is busy
-    round: int = NONE  # that it trains
+    round: int = NONE  # round that it trains
     ahead: int = NONE  # the next one, which is being read
     before: int = NONE  # the last two rounds drawn
     last: int = NONE
     num_steps: int = 0
     num_changes: int = 0  # to its weights by others since its last step
-    version: int = 0  # of the weights that it computes on, in steps of the first server, or of all (hogwild)
+    version: int = 0  # version of its weights, in steps of the first server, or of all (hogwild)
     awaited: int = 0  # answers to its messages
     asked: int = NONE  # receiver of these
     answered_bytes: int = 0  # sent in answers since its last step, by each of its learners
@@ -69,7 +69,7 @@ class Group:
     is_idle: bool = False
     node: int = 0
     place: int = NONE  # among the live groups
-    partners: list[int] = field(default_factory=list)  # of exchanges since its last step, if watched
+    partners: list[int] = field(default_factory=list)  # partners of exchanges since its last step, if watched
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Counts:
     events: int = 0
     rounds: int = 0  # drawn
     done: int = 0  # groups that left the last rounds to others
-    version: int = 0  # of the weights of the first server, or of all
+    version: int = 0  # version of the weights of the first server, or of all
     live: int = 0  # groups that the others know of
 
 
@@ -101,7 +101,7 @@ class State(NamedTuple):
     counts: Any
     out_s: Any  # until when the link of a node is busy, each way
     in_s: Any
-    sums: Any  # of learners
+    sums: Any  # sums of learners
     events: list[tuple[float, int, int, int, int]]  # seconds, order, kind, group, other group
     watch: Any
 
@@ -243,7 +243,7 @@ class Watch:
         state.sums.append(Sums())
         link = self.cluster.links.outer
         begin_s = seconds + (link.latency_s + self.cluster.model_bytes / link.bytes_per_s)
-        node = self.cluster.links.num_nodes(self.cluster.num_learners) + number - state.setup.num_groups  # of its own
+        node = self.cluster.links.num_nodes(self.cluster.num_learners) + number - state.setup.num_groups  # its own node
         state.groups.append(Group(free_s=begin_s, node=node))
         _add_between(state, number, begin_s)
         _at(state, begin_s, ENTER, number, 0)

@@ -18,8 +18,8 @@ from asrtool.predict.simulate.lock_step import LOCK_STEP
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.settings.values import format_override
 
-MAX_DATA_FRACTION = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
-NUM_HALVINGS = 40  # of an interval
+MAX_DATA_FRACTION = 0.05  # fraction of the time spent waiting for data; above it reading takes longer than a step
+NUM_HALVINGS = 40  # halvings of an interval
 
 
 def settings_of(works: Iterable[Path]) -> list[str]:
@@ -77,7 +77,7 @@ def _step_settings(run: TrainingRun, typical: int) -> dict[str, Any]:
     steps, trace, num_cores = run.learners[typical], run.folder / "learners" / f"{typical}.jsonl", os.cpu_count() or 1
     found: dict[str, Any] = {"compute.trace": str(trace)}
     if (compute_ms := run.settings["emulation"]["compute_ms"]) is not None:
-        cpu_ms = 1000 * float(read_trace(trace).mean()) - compute_ms  # what lies between steps as well
+        cpu_ms = 1000 * float(read_trace(trace).mean()) - compute_ms  # includes the time between steps
         found = {"compute.cpu_ms": max(0.0, cpu_ms), "network.cores_per_node": num_cores, **found}
         found["compute.forward_fraction"] = 1  # it sleeps before its backward pass
     elif run.summary.get("device") == "cpu":  # the step time with cores of its own, if learners share a machine
@@ -124,7 +124,7 @@ def _message_settings(run: TrainingRun, typical: int, own: dict[str, Any]) -> di
             awaited_bytes = float(sent[sent > 0].mean()) * size
         else:  # a super-learner sums gradients and gathers slices; it does not wait for messages to others
             awaited_bytes = float((size - 1) * (2 * (model_bytes * value_bytes // 4) + model_bytes))
-        rate = awaited_bytes / wait_s / GBIT  # of all messages in the machine together
+        rate = awaited_bytes / wait_s / GBIT  # rate of all messages in the machine together
         found |= {"network.node_gbit_per_s": float(rate), "network.efficiency": 1}
     return found
 

@@ -52,11 +52,11 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
         to_servers=to_servers,
         is_pairs=strategy == "adpsgd-pairs",
         counts_steps=strategy == "hogwild",  # staleness counts the steps of all
-        num_groups=num_groups,  # that begin
+        num_groups=num_groups,  # groups that begin
         size=size,  # learners of a group
-        num_parts=num_parts,  # of a message, one for each server
-        message_bytes=float(num_bytes),  # of a group in one direction, over all servers
-        inner_bytes=float(inner_bytes),  # that a learner sends within its group in a step
+        num_parts=num_parts,  # parts of a message, one for each server
+        message_bytes=float(num_bytes),  # bytes of a group in one direction, over all servers
+        inner_bytes=float(inner_bytes),  # bytes that a learner sends within its group in a step
         outer_rate=float(links.outer.bytes_per_s),  # bytes a second between nodes
         outer_latency_s=float(links.outer.latency_s),
         inner_rate=float(links.inner.bytes_per_s),
@@ -64,7 +64,7 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
         host_s=float(cluster.host_s(num_bytes / num_parts / size)),  # for an end to read a part of a message
         tail_s=float(update_s + within_s),  # after the gradients: optimizer, gathering, waits for cores
         comm_s=float(cluster.mix_s * (strategy not in ("none", "hogwild"))),  # after that, of the thread that computes
-        update_s=float(update_s),  # of the optimizer, if it is the learner's
+        update_s=float(update_s),  # seconds of the optimizer if the learner runs it
         start_s=float(scenario.saving.start_s),
         checkpoint_s=float(scenario.saving.checkpoint_s),
         every_steps=scenario.saving.every_steps,

@@ -40,7 +40,7 @@ class Links:
     outer: Link
     inner: Link
     node_size: int
-    node_bytes_per_s: float = math.inf  # of all messages within a node together
+    node_bytes_per_s: float = math.inf  # rate of all messages within a node together
 
     def num_nodes(self, num_learners: int) -> int:
         """Return the number of nodes for so many learners."""
@@ -98,8 +98,8 @@ class Cluster:
                 raise AsrtoolError(what, HINT)
         self.batch = scenario.job.batch_of(num_learners)
         self.num_batches = int(-(-scenario.job.num_samples // self.batch))  # of an epoch
-        self.model_bytes = round(4e6 * scenario.job.parameters_m)  # of weights in float32
-        self.mix_s = network.mix_ms / 1000  # of a step that exchanges take from the thread that computes
+        self.model_bytes = round(4e6 * scenario.job.parameters_m)  # bytes of weights in float32
+        self.mix_s = network.mix_ms / 1000  # seconds of a step that exchanges take from the computing thread
         self.update_s = scenario.compute.update_ms / 1000
         self.links = Links(
             Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),

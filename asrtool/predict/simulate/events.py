@@ -67,7 +67,7 @@ class Change(NamedTuple):
     at_s: float
     kind: str
     learner: int
-    other: int = -1  # of update and take
+    other: int = -1  # other learner of update and take
 
 
 class End(NamedTuple):
@@ -107,11 +107,11 @@ class Outcome:
     """
 
     strategy: str
-    num_learners: int  # that began
-    num_batches: int  # of the whole training, each once
+    num_learners: int  # learners at the start
+    num_batches: int  # batches of the whole training, each once
     batch: float  # samples of each
     seconds: float = 0.0  # from the start of the command to its end
-    num_losses: int = 0  # of learners
+    num_losses: int = 0  # losses of learners
     num_repeated: int = 0  # batches trained once more after a loss
     num_joined: int = 0
     compute_s: Floats = field(init=False)
@@ -119,7 +119,7 @@ class Outcome:
     wait_s: Floats = field(init=False)  # for other learners, and for messages
     data_s: Floats = field(init=False)
     between_s: Floats = field(init=False)
-    blamed_s: Floats = field(init=False)  # that others waited for this learner, summed
+    blamed_s: Floats = field(init=False)  # time that others waited for this learner, summed
     steps: Counts = field(init=False)
     bytes: Counts = field(init=False)
     staleness: Counts = field(init=False)  # summed

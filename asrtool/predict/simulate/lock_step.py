@@ -29,7 +29,7 @@ class Rule:
 
     waits: Waits | None  # None: nobody waits
     sent_bytes: float = 0.0  # by each learner in an exchange
-    comm_s: float = 0.0  # of a step that exchanges take from the thread that computes
+    comm_s: float = 0.0  # seconds of a step that exchanges take from the computing thread
     every: int = 1  # rounds from one exchange to the next
 
 
@@ -147,7 +147,7 @@ def answers_s(num: int, host_s: float, link_s: float) -> Floats:
     """
     ends_L, due_L = np.zeros(num), np.zeros(num)
     now_s = received = 0.0  # time, and what fraction of a message that began at 0 would have been received
-    first = 0  # that is under way
+    first = 0  # begin of the round under way
     for last in range(num + 1):
         begin_s = last * host_s if last < num else np.inf
         while first < last and now_s + (due_L[first] - received) * link_s * (last - first) <= begin_s:
@@ -184,12 +184,12 @@ class LockStep:
         self.rounds_of_epoch = -(-cluster.num_batches // cluster.num_learners)
         self.num_rounds = self.rounds_of_epoch * num_epochs
         self.learners_L = np.arange(cluster.num_learners)
-        self.number = 0  # of the next round
+        self.number = 0  # number of the next round
         self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
         self.resumed, self.tries = 0, 0  # before which all started again last, and how often
         self.free_L = np.zeros(cluster.num_learners)
         self.pass_to(cluster.scenario.saving.start_s)
-        self.loaded_L = self._load(self.free_L, 0)  # when the next batch is loaded
+        self.loaded_L = self._load(self.free_L, 0)  # time at which the next batch is loaded
 
     def run(self, until: float) -> None:
         """Run to the end, or to the end of the round that contains second `until`."""

@@ -19,7 +19,7 @@ from asrtool.settings.schema import Choice
 
 TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
 IN_JSON = (*PARTS, "steps", "bytes", "exchanges", "skipped")
-MIN_SHARE = 0.02  # of the time, from which on a cause is worth a sentence
+MIN_SHARE = 0.02  # fraction of the time; a larger cause gets a sentence
 
 
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:

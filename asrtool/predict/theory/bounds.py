@@ -14,7 +14,7 @@ from asrtool.predict.theory.staleness import steps_of_others
 from asrtool.predict.theory.system import SHARED, Mixing, System, mixing_in_rounds, rate_of_any_ring, rate_of_step
 
 ROUND, GRADIENT = "round", "gradient"
-UNBOUNDED_QUANTILE = 0.999  # of the staleness, where the step times have no upper bound
+UNBOUNDED_QUANTILE = 0.999  # quantile of the staleness if step times have no upper bound
 UNBOUNDED = (
     f"at most tau steps of others during one; of these step times tau is the quantile of {UNBOUNDED_QUANTILE:.1%}"
 )
@@ -50,9 +50,9 @@ class Bound:
     extra: float
     largest_rate: float
     symbols: Mapping[str, float]
-    steps_a_round: float  # of these, in the time that a learner of full speed takes for one
-    step: str = ROUND  # what K counts
-    assumption: str = ""  # that these step times do not meet exactly
+    steps_a_round: float  # steps counted by K in the time of a step at full speed
+    step: str = ROUND  # unit of K
+    assumption: str = ""  # assumption that these step times meet only approximately
 
     def terms(self, rate: float, num_steps: float) -> dict[str, float]:
         """Return the three terms of the bound."""

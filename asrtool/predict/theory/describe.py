@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asrtool.predict.theory.measure import Measured
 
 MAX_SHOWN = 8  # replicas whose matrix is printed
-MIN_FRACTION = 1e-6  # of all updates: a staleness that --json lists
+MIN_FRACTION = 1e-6  # fraction of all updates; a rarer staleness is not in --json
 MEANINGS = {
     "smoothness": ("beta", "smoothness of the loss"),
     "noise": ("sigma^2", "variance of the gradient of a learner's batch"),

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 MODEL = "average/model.pt"
 CONFIG = "config/train.toml"
 NORMAL_95 = 1.96  # standard errors to either side
-STEP_SIZE = 2e-3  # that weights are moved for a difference of gradients: rounding is a thousandth of a curvature of 1
+STEP_SIZE = 2e-3  # of finite differences of gradients: rounding is a thousandth of a curvature of 1
 MAX_ITERATIONS = 20
-TOLERANCE = 0.01  # of the eigenvalue, which the last iteration has changed less
-MAX_BYTES = 2**33  # of the gradients of all batches
+TOLERANCE = 0.01  # relative change of the eigenvalue that ends the iteration
+MAX_BYTES = 2**33  # memory of the gradients of all batches
 NUM_DEALT = 500  # ways to deal the batches to learners at random
-Gradient = Callable[[int, Tensor], Tensor]  # of a batch by number, at weights (P,)
+Gradient = Callable[[int, Tensor], Tensor]  # number of a batch, weights (P,) -> gradient
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class AtWeights:
 class Measured:
     """Constants of the bounds and how they were found."""
 
-    begin: AtWeights  # as training begins
+    begin: AtWeights  # at the start of the training
     trained: AtWeights  # at `model`
     model: Path
     num_batches: int
-    num_groups: int  # of batches, as many learners
+    num_groups: int  # groups of batches, one for each learner
 
     def constants(self) -> Constants:
         """Return constants for the bounds: the larger of begin and trained.

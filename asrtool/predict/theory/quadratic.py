@@ -16,7 +16,7 @@ from asrtool.distributed.strategies.topology import mixing_matrix
 from asrtool.predict.theory.bounds import Constants
 from asrtool.predict.theory.system import SHARED, Floats, System, mixing_in_rounds, smallest_eigenvalue
 
-NUM_WEIGHTS = 400  # of a drawn training
+NUM_WEIGHTS = 400  # weights of a simulated training
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _own_steps(system: System, curvature: float, rate: float) -> Iterator[Step]:
         yield Step(rows, change, noise)
 
 
-MAX_LIMIT = 4.0  # of a stable one: 2 (1 + mu)
+MAX_LIMIT = 4.0  # limit of a stable rate: 2 (1 + mu)
 MIN_LIMIT = 1e-7
 NUM_TRIED = 400
 SLACK = 1e-9

@@ -16,7 +16,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.predict.theory.system import SHARED, Floats, System
 
 TIMES = ("constant", "exponential")
-MAX_LENGTH = 2**22  # of a distribution
+MAX_LENGTH = 2**22  # longest distribution
 NEGLIGIBLE = 1e-12
 RARE = 1e-9
 

@@ -23,10 +23,10 @@ ONE_COPY = ("single", "allreduce", "ps-sync")  # the same weights at all learner
 SHARED = ("ps-async", "hogwild")  # one set of weights, stepped on by each learner at its own time
 RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
 MAX_LEARNERS = 1024  # matrices have that size squared
-DRAWN_STEPS = 2000  # of a person's own ring, whose law is not known; of many learners fewer
-DRAWN_VALUES = 2**22  # of their matrices
+DRAWN_STEPS = 2000  # steps drawn of a custom ring, whose law is unknown; fewer of many learners
+DRAWN_VALUES = 2**22  # values in their matrices
 TENTH = 0.1
-ROUNDING = 1e-12  # of the squared distance: rounding
+ROUNDING = 1e-12  # rounding of the squared distance
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def follow_simulation(
 
 
 HINT = "train again with asrtool train --events"
-Line = list[Any]  # of a log, with the rank of its learner in the place of what was first, the time
+Line = list[Any]  # line of a log, with the rank of its learner in place of the time
 
 
 def replay(out: Path, distributed: Distributed, num_learners: int) -> Iterator[Event]:

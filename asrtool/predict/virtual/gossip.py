@@ -35,8 +35,8 @@ class Learner:
     node: Node
     view: View
     message_P: Tensor
-    offset: int  # of the slice
-    epoch: int = 0  # of its last step
+    offset: int  # offset of the slice
+    epoch: int = 0  # epoch of its last step
     answered: int | None = None  # epoch of the partner when it sent an answer that has not arrived
 
 

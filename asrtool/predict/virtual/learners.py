@@ -117,8 +117,8 @@ class VirtualLearners:
         self.step_plan = self.shared.step_plan = StepPlan(
             settings, components.train_set, components.augment, rates, self.rule.assignment_rule, num_learners
         )
-        self.epochs = [0] * num_learners  # that each has entered last
-        self.mean_P: Tensor = self.shared.start_P  # of all, as evaluated last
+        self.epochs = [0] * num_learners  # last epoch that each has entered
+        self.mean_P: Tensor = self.shared.start_P  # mean of all, as evaluated last
 
     def follow(self, events: Iterable[Event]) -> Iterator[Stepped | Evaluated]:
         """Train by the events of a training; raises Diverged."""

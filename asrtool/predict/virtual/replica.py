@@ -31,7 +31,7 @@ class VirtualStep:
     """A step of a virtual learner, as far as it is computed."""
 
     begin: Begin
-    after: Place  # of its round
+    after: Place  # place after its round
     num_samples: int = 0
     batch: TrainingBatch | None = None
     nats: float = 0.0
@@ -90,11 +90,11 @@ class SharedModel:
 
     task: nn.Module  # a batch -> its loss
     model: nn.Module  # whose weights `task` trains
-    flat: FlatWeights  # of `model`
+    flat: FlatWeights  # flat weights of `model`
     pieces: GradientAccumulation
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float
-    step_plan: StepPlan = field(init=False)  # of all learners, by the rule of their strategy
+    step_plan: StepPlan = field(init=False)  # steps of all learners by the rule of their strategy
 
     def __post_init__(self) -> None:
         self.start_P = self.flat.weights_P.clone()

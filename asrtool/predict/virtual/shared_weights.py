@@ -26,9 +26,9 @@ class Client(Replica):
         super().__init__(shared, [learner])
         self.update = Update(self.parameters, self.optimizer, shared.clip_norm, self._keep)
         self.gradients_P = NOTHING  # clipped; nothing where they are zero or no numbers
-        self.num_steps = [0] * num_servers  # of each server when it answered last
-        self.num_others = [0] * num_servers  # of others' updates in this step
-        self.epoch = 0  # of its last step
+        self.num_steps = [0] * num_servers  # steps of each server at its last answer
+        self.num_others = [0] * num_servers  # updates by others in this step
+        self.epoch = 0  # epoch of its last step
         self.waiting: set[int] = set()  # servers that have not answered in this step
 
     def _keep(self) -> None:
@@ -107,7 +107,7 @@ class Hogwild(Rule):
         self.gradients: dict[int, list[Tensor | None]] = {}
         self.num_steps = 0
         self.num_before = [0] * num_learners  # steps of all when each has made its last one
-        self.epochs = [0] * num_learners  # of each one's last step
+        self.epochs = [0] * num_learners  # epoch of the last step of each
         self.records: dict[int, Tensor] = {}  # weights by epoch that some have entered and others have not
 
     def begin(self, learner: int) -> None:

@@ -47,7 +47,7 @@ class Result:
 
     strategy: str
     num_learners: int
-    seconds: float  # of virtual time
+    seconds: float  # seconds of virtual time
     dev_losses: list[float]  # after each epoch
     num_steps: int
     computed_s: float  # seconds of this computation
@@ -94,7 +94,7 @@ def train_by_model(
     if scenario.faults != Faults():
         what = "faults of the scenario: virtual learners are not lost and do not join"
         raise AsrtoolError(what, "leave [faults] out")
-    if getattr(strategy.settings, "node_size", None) == 0:  # as many as the model has in a node
+    if getattr(strategy.settings, "node_size", None) == 0:  # node size of the cluster model
         own = replace(strategy.settings, node_size=scenario.network.node_size(num_learners))
         strategy = replace(strategy, settings=own)
     distributed = replace(config.distributed, strategy=strategy, num_learners=num_learners)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_POINTS = 200  # of a curve
+MAX_POINTS = 200  # points of a curve
 MIN_STEPS = 5  # whose mean is a point
 
 
@@ -109,10 +109,10 @@ def _scale(axes: Axes, values: Floats) -> None:
 
 
 WINDOW_STEPS = 12  # drawn of each learner, at the start and in the middle of a training
-MAX_STEPS = 400  # of all learners, drawn of each
-ROWS_INCHES = 6.0  # of many learners; of few, each has a row of ROW_INCHES
+MAX_STEPS = 400  # steps of all learners; above it only some of each are drawn
+ROWS_INCHES = 6.0  # height for many learners; of few, each has a row of ROW_INCHES
 ROW_INCHES = 0.22
-MAX_NAMES = 32  # of rows
+MAX_NAMES = 32  # labels of rows
 
 
 def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:

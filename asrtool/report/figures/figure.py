@@ -30,14 +30,14 @@ COLOURS = {
     GREY: "var(--grey)",
     DARK: "var(--dark)",
 }
-LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves in a plot, then repeated with other styles
+LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # colours of curves in a plot, then repeated with other styles
 # What a step spends its time on, in the order in which it does.
 PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
 WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2
 MAX_NAME = 36  # letters
-LETTERS_PER_INCH, LETTERS_OF_LINE, LINE_INCHES = 15, 8, 0.18  # of a legend, whose entries begin with a line
-SUFFIXES = (".svg", ".png", ".pdf")  # of files that a user names
+LETTERS_PER_INCH, LETTERS_OF_LINE, LINE_INCHES = 15, 8, 0.18  # sizes of a legend, whose entries begin with a line
+SUFFIXES = (".svg", ".png", ".pdf")  # suffixes of files that a user names
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -113,7 +113,7 @@ def narrow_svg(draw: Draw, name: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:xmlns(?::\w+)?|version|width|height)="[^"]*"', "", svg.partition(">")[0]) + svg[svg.index(">") :]
     svg = re.sub(r"font-family: [^;\"]*(; )?", "", svg)
-    svg = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]*", r"font: \1\2 sans-serif", svg)  # of an older matplotlib
+    svg = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]*", r"font: \1\2 sans-serif", svg)  # output of an older matplotlib
     for colour, variable in {"#000000": "currentColor", **COLOURS}.items():
         svg = re.sub(f"{colour}\\b", variable, svg, flags=re.IGNORECASE)
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))

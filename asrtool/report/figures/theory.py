@@ -18,7 +18,7 @@ from asrtool.report.figures.figure import BLUE, DARK, ORANGE, check_suffix, pane
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_STEPS = 20_000  # of all learners, that are drawn
+MAX_STEPS = 20_000  # steps of all learners that are drawn
 NUM_DOTS = 60
 
 

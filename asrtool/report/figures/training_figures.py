@@ -24,7 +24,7 @@ from asrtool.report.markdown import Table
 from asrtool.report.training import Floats, TrainingRun, read_training
 from asrtool.settings.train import OVERFITTING_PATIENCE
 
-MAX_PARTNERS = 4  # of a learner that are named
+MAX_PARTNERS = 4  # partners of a learner that are named
 
 
 def plot_training(train: Path, out: Path) -> Path:

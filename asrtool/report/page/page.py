@@ -60,11 +60,11 @@ from asrtool.report.statistics import (
 )
 from asrtool.score.html import format_words
 
-MAX_CLIP_BYTES = 4_000_000  # of all clips on a page, as they stand there
+MAX_CLIP_BYTES = 4_000_000  # size of all encoded clips on a page
 HEADLINE = ("speech trained on", "parameters", "training", "date")  # facts of a run, for its card
 
 
-Part = dict[str, Any]  # of the page: name in TEMPLATE -> value
+Part = dict[str, Any]  # part of the page: name in TEMPLATE -> value
 
 
 def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:

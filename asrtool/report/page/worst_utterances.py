@@ -16,7 +16,7 @@ from asrtool.data.audio.excerpts import Clips
 from asrtool.report.side_by_side import KINDS, System, shown_labels
 from asrtool.score.result import Pair, Segment
 
-MAX_CLIP_S = 15.0  # of a longer utterance this much is heard
+MAX_CLIP_S = 15.0  # a longer utterance is cut to this
 MAX_RATE_HZ = 16_000
 WINDOW_S, HOP_S = 0.025, 0.01
 MAX_COLUMNS, NUM_ROWS = 400, 64  # points of a spectrogram
@@ -92,7 +92,7 @@ def _address(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-MAX_UTTERANCES = 100  # of a set
+MAX_UTTERANCES = 100  # worst utterances of a set
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ class TrainingBatch:
     input_lens_N: np.ndarray  # int64
     targets_NU: Tensor  # int64, padded with zeros
     target_lens_N: Tensor
-    normaliser: int  # of the loss of the batch
+    normaliser: int  # normaliser of the loss of the batch
     others_NT: np.ndarray | None = None  # second views of the utterances, as `inputs_NT`, if the objective needs two
     drawn: float = 0.0  # perf_counter when it was assigned
     draw_s: float = 0.0  # seconds that training waited for this assignment
     wait_s: float = 0.0  # seconds that it then waited for the batch
-    torch_seed: int = 0  # of dropout in its step
+    torch_seed: int = 0  # seed of dropout in its step
 
     @property
     def frames(self) -> int:

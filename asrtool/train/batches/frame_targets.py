@@ -73,7 +73,7 @@ class TargetsFolder:
 
     path: Path
     tree: Tree
-    piece_frames: int = 0  # as FrameTargets
+    piece_frames: int = 0  # see FrameTargets
 
     def of_set(self, name: str, subsampling: int) -> FrameTargets:
         """Return the targets of the set `name`; AsrtoolError if missing or broken.

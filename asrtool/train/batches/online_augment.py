@@ -20,7 +20,7 @@ from asrtool.models.objectives.targets import Targets
 from asrtool.train.batches.source import SourceContext
 from asrtool.train.batches.utterance_columns import Columns, ObjectiveRequirements
 
-RNG_STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
+RNG_STREAM = 2  # keeps these random numbers apart from others of the seed and epoch
 
 
 class AugmentedSet:
@@ -45,7 +45,7 @@ class AugmentedSet:
         self._columns = columns
         self._lengths = lengths
         self._num_features = context.features.num_features
-        self._num_frames = functools.lru_cache(2)(self._draw_frames)  # of the epoch that ends and of the next one
+        self._num_frames = functools.lru_cache(2)(self._draw_frames)  # of this epoch and the next one
         if self._settings.stretches:
             self._fits_fast = self._fits_at_fastest()
             check_longest(self._at(np.full(len(lengths.num_frames), self._settings.tempo[0])), context.max_frames)

@@ -41,7 +41,7 @@ class Sentences(BatchSource):
         self.batch_words = batch_words
         self.seed = seed
         numbers, lines, lengths = array("i"), array("i"), array("i")
-        self._ends = []  # of each text, in sentences
+        self._ends = []  # end of each text, in sentences
         for text in texts:
             for line, words in number_sentences(text.path):
                 lines.append(line)

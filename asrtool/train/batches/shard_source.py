@@ -29,7 +29,7 @@ from asrtool.train.batches.online_augment import AugmentedSet
 from asrtool.train.batches.source import BatchSource, Planned, Portion, Size, SourceContext
 from asrtool.train.batches.utterance_columns import open_columns
 
-EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
+EVAL_FRAMES = 5000  # minimum frames of a batch: with 1,000 the demo set takes 1.5 times as long
 PIECE = 256  # batches whose normalisers are summed at once; one by one doubles the time of a plan
 
 NumbersOf = Callable[[int], Sequence[Sequence[int]]]  # an epoch: the shards of each of its windows

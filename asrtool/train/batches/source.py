@@ -32,7 +32,7 @@ class Planned:
 
     content: Any  # description by which the source reads it
     num_samples: int  # utterances
-    normaliser: int  # of the loss
+    normaliser: int  # normaliser of the loss
     state: Mapping[str, Any] = field(
         default_factory=lambda: NO_STATE
     )  # the source's state, to continue planning: numbers, texts
@@ -52,7 +52,7 @@ class Portion:
     """Part of a corpus in an epoch."""
 
     num_samples: int
-    fraction: float  # of the utterances of the epoch
+    fraction: float  # fraction of the utterances of the epoch
     hours: float
 
 
@@ -60,19 +60,19 @@ class Portion:
 class SourceContext:
     """Inputs that a source is built from."""
 
-    settings: Any  # of the source
+    settings: Any  # settings of the source
     directory: Path  # features of the set, for example features/train
     features: Features  # the settings they were made with
     encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError where it has others
     model: AcousticModel  # its objective gives minimum lengths and normalisers
-    max_frames: int  # of a batch, padding included
+    max_frames: int  # frames of a batch, padding included
     seed: int
-    columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
+    columns: ColumnsFolder | None = None  # columns of the set that one learner has written for the others
     loader_processes: int = 0  # decode utterances; 0 is a thread
-    targets: TargetsFolder | None = None  # of an objective that is trained on leaves
-    augment: Augment | None = None  # of audio in each epoch; None for none, as in dev
-    needs_all: bool = True  # whether a text that has no tokens is an error; not so in dev
-    mix: Mix = field(default_factory=Mix)  # what part each corpus of the set has
+    targets: TargetsFolder | None = None  # targets of an objective that is trained on leaves
+    augment: Augment | None = None  # augmentation of audio in each epoch; None for none, as in dev
+    needs_all: bool = True  # a text without tokens is an error; not so in dev
+    mix: Mix = field(default_factory=Mix)  # fraction of each corpus of the set
 
 
 class BatchSource(ABC):
@@ -82,8 +82,8 @@ class BatchSource(ABC):
     """
 
     targets: ClassVar[tuple[str, ...]] = ("tokens",)  # it offers: tokens, leaves, or custom ones
-    augments: ClassVar[bool] = False  # whether it changes audio by [augment]
-    mixes: ClassVar[bool] = False  # whether it mixes corpora by data.mix
+    augments: ClassVar[bool] = False  # it changes audio by [augment]
+    mixes: ClassVar[bool] = False  # it mixes corpora by data.mix
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:
@@ -154,7 +154,7 @@ class Epoch:
         self._begin = begin
         self._states: list[Mapping[str, Any]] = [state or {}]  # the source's state at each border
         self._batches: list[Planned] = []
-        self._samples = [0]  # of all batches before the first, the second, ...
+        self._samples = [0]  # samples before the first batch, the second, ...
 
     def extend(self, end: int) -> int:
         """Return how many batches are known, at least `end` unless the epoch is shorter."""

@@ -79,21 +79,21 @@ def _each(num_rows_N: np.ndarray, texts_N: np.ndarray) -> zip[tuple[int, int]]:
 
 ABOUT = "about.json"
 PIECE = 2**18  # utterances at a time
-KINDS = "IIIIH"  # of the five columns that have a number for each utterance
+KINDS = "IIIIH"  # types of the five columns that have a number for each utterance
 
 
 @dataclass(frozen=True)
 class Columns:
     """Trainable utterances in storage order: arrays of unsigned integers, and `about`."""
 
-    positions: np.ndarray  # of each, in the index
+    positions: np.ndarray  # position of each in the index
     num_frames: np.ndarray  # of each
-    normalisers: np.ndarray  # of each: its part in the normaliser of the loss
-    texts: np.ndarray  # of each: the number of its text; copies at other speeds share one
-    corpora: np.ndarray  # of each: the number of its corpus, a place in about["corpora"]
-    ends: np.ndarray  # of each text, where its tokens end; the first one is 0, where they begin
-    tokens: np.ndarray  # of all texts, concatenated
-    shards: np.ndarray  # of the whole index, as a ShardIndex takes it
+    normalisers: np.ndarray  # part of each in the normaliser of the loss
+    texts: np.ndarray  # number of the text of each; copies at other speeds share one
+    corpora: np.ndarray  # corpus of each, a position in about["corpora"]
+    ends: np.ndarray  # end of the tokens of each text, after a first 0
+    tokens: np.ndarray  # tokens of all texts, concatenated
+    shards: np.ndarray  # table of the whole index, for ShardIndex
     about: Mapping[str, Any]  # sums over the utterances, and what was left out
 
     def targets(self, row: int) -> np.ndarray:
@@ -209,7 +209,7 @@ def _choose(
         num += len(kept)
     *arrays, corpora = (column[:num] for column in columns)
     present = [i for i in range(len(index.names)) if i in corpora]
-    ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # as they come
+    ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # order of their first utterances
     numbers = np.zeros(len(index.names), np.uint16)
     numbers[ordered] = np.arange(len(ordered))
     about = {

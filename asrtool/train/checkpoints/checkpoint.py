@@ -65,20 +65,20 @@ class State:
     epoch: int = 0  # epochs finished
     batch: int = 0  # batches of this epoch that are trained or among `untrained`
     untrained: list[Span] = field(default_factory=list)  # batches before this place that are not in the weights
-    origins: list[Origin] = field(default_factory=list)  # of the epochs with such batches
+    origins: list[Origin] = field(default_factory=list)  # origins of the epochs with such batches
     samples: int = 0  # utterances trained
     frames: int = 0  # feature frames trained
     padded_frames: int = 0  # the same with padding
     rounds: int = 0  # steps of a learner, where all step together
     seconds: float = 0.0  # in the loop, over all runs
-    num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
+    num_threads: int = 0  # torch threads; with the precision they decide the last bits of the weights
     precision: str = "auto"
     learners: list[int] = field(default_factory=lambda: [0])  # ranks of learners that are not lost
     group_size: int = 0  # learners that average their gradients; 0 where it is not known
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     source: dict[str, Any] = field(default_factory=dict)  # the source's state, to continue planning
     code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other
-    mark: str = ""  # of this checkpoint, in the files of all learners
+    mark: str = ""  # mark of this checkpoint in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
     dev_losses: list[tuple[int, float]] = field(default_factory=list)  # epochs that had ended, and the loss on dev then
     unevaluated: list[int] = field(default_factory=list)  # steps of those whose loss on dev is still to be computed

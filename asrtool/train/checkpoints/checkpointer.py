@@ -132,9 +132,9 @@ class Checkpointer:
         self.world = world
         self.background = Background("checkpoint")
         self.staging = Staging()
-        self.newest_step: int | None = None  # of the checkpoint that was loaded or saved last
+        self.newest_step: int | None = None  # step of the checkpoint that was loaded or saved last
         self.closing = threading.Event()
-        self.run = ""  # of this training, from its start or resumption to its end
+        self.run = ""  # token of this training, from its start or resumption to its end
 
     def load(self) -> tuple[dict[str, Any], State] | None:
         """Load the newest checkpoint that is whole for all learners, or None.

@@ -72,7 +72,7 @@ class LearnerRequests:
         self._is_saving = is_saving
         self._ends_early = ends_early
         self._last_s, self._last_number = time.monotonic(), 0
-        self.by_steps: list[bool] = []  # of each checkpoint asked for by `save`: whether by steps, or by time alone
+        self.by_steps: list[bool] = []  # for each checkpoint requested by `save`: True by steps, False by time alone
 
     def stop(self) -> bool:
         """Return whether a signal to stop all has arrived, or training ends early."""
@@ -118,10 +118,10 @@ class LearnerRequests:
 class LearnerProgress:
     """Progress of this learner."""
 
-    first_epoch: int  # where it began
-    epoch: int = 0  # of its last step
+    first_epoch: int  # epoch in which it began
+    epoch: int = 0  # epoch of its last step
     num_rounds: int = 0  # before its next step, since training began or resumed
-    num_cuts: int = 0  # that were asked for, before its last step
+    num_cuts: int = 0  # requested cuts before its last step
     cut: int = 0  # all of them, with those at the ends of epochs
     # Since learners last synchronised; its batches since its last cut.
     own: TrainedBatches = dataclasses.field(default_factory=lambda: TrainedBatches(0))
@@ -146,13 +146,13 @@ class CheckpointCoordinator:
     records: Records
     reports: Reports
     checkpointer: Checkpointer
-    snapshots: Snapshots | None  # where learners wait for nobody
+    snapshots: Snapshots | None  # None if learners wait for each other
     evaluation: Evaluation
     dev_losses: DevLosses
     state: State
-    ledger: Ledger  # of what learners had trained when they last synchronised
+    ledger: Ledger  # batches that learners had trained when they last synchronised
     progress: LearnerProgress
-    lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
+    lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # lock of the folder
     lost: list[TrainedBatches] = dataclasses.field(default_factory=list)  # lost learners' batches since then
 
     def join(self) -> int:

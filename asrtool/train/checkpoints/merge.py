@@ -62,8 +62,8 @@ class Result:
     saved: list[Saved]  # the checkpoints that are kept
     unevaluated: list[int]  # steps of checkpoints without a dev loss
     dev_losses: list[EpochLoss]
-    ledger: Ledger  # of the last one
-    lost: list[TrainedBatches]  # what lost learners have trained
+    ledger: Ledger  # ledger of the last one
+    lost: list[TrainedBatches]  # batches of lost learners
     lengths: dict[int, int] | None  # learner -> length of its records in the last checkpoint, if later cuts have none
 
 
@@ -88,7 +88,7 @@ class CheckpointMerger:
         self.mean = MeanOfParts(self.strategy, self.model, self.world.size)
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
-        self.skipped = False  # whether there was a cut without a checkpoint
+        self.skipped = False  # True after a cut without a checkpoint
         lengths = self.state.record_bytes  # by rank
         self.trained = {rank: TrainedBatches(length) for rank, length in enumerate(lengths)}
 

@@ -80,7 +80,7 @@ class Snapshots:
         known = {cut.number: cut for cut in cuts}
         if self.merger and not cuts:
             self.merging.submit(self.merger.skip)
-        for number in numbers:  # where others share weights with this learner, they may have changed them in between
+        for number in numbers:  # others may share weights with this learner, and have changed them in between
             self._take(number, known.get(number), more)
             more["trained"] = []  # is in the part before
 

@@ -47,7 +47,7 @@ class Evaluation:
 
     def on_this_learner(self, model: AcousticModel) -> Sums:
         """Return the losses of `model` in a thread beside training; raises Stopped."""
-        torch.set_num_threads(self.num_threads)  # of this thread
+        torch.set_num_threads(self.num_threads)  # threads of this thread
         return sum_loss(model, self.dev_set, self.dev_set.plan_eval(), self.precision, self._check)
 
     def _check(self) -> None:
@@ -56,7 +56,7 @@ class Evaluation:
             raise Stopped
 
 
-EpochLoss = tuple[int, float]  # how many epochs had ended, and the loss on dev then
+EpochLoss = tuple[int, float]  # number of ended epochs, and the loss on dev then
 UNLIMITED = 2**62
 
 

@@ -33,7 +33,7 @@ class HostRates:
         self._ends = (
             {int(path.stem): path.stat().st_size for path in paths} if num_bytes is None else dict(enumerate(num_bytes))
         )
-        self._hosts: dict[int, str] = {}  # of the learners that have trained
+        self._hosts: dict[int, str] = {}  # hosts of the learners that have trained
 
     def take(self) -> dict[str, dict[str, float]]:
         """Return the rates by host since the last call; empty for a single host.

@@ -69,7 +69,7 @@ class Training:
         state = begin_of(self.checkpointer) if world.joins else State()
         if not world.joins and (loaded := self.checkpointer.load()):
             found, state = loaded
-        self.state, self.num_samples = state, state.samples  # of all learners after the last step, for the bar
+        self.state, self.num_samples = state, state.samples  # samples of all learners after the last step, for the bar
 
         self.precision = fix_threads_and_precision(settings, state, world)
         model = components.model.to(self.precision.device)
@@ -101,7 +101,7 @@ class Training:
         closing = self.checkpointer.closing
         evaluation = Evaluation(components.dev_set, self.precision, world, state.num_threads, self.stop, closing)
 
-        self.snapshots: Snapshots | None = None  # where learners wait for nobody
+        self.snapshots: Snapshots | None = None  # None if learners wait for each other
         if not lockstep:
             parts = self.strategy, model, self.checkpointer, state
             merging = settings, self.reports, evaluation.on_this_learner, self.dev_losses
@@ -263,7 +263,7 @@ class Training:
         before_others = lambda: self.straggler.stretch(time.perf_counter() - begin)  # noqa: E731
         computed = self.pieces.backward(self.strategy, batch, max(group_normaliser / group_size, 1), before_others)
         nats = begin_copy(computed.nats)
-        grad_norm, cost = self.strategy.step()  # of the optimizer, then mixing; waits for the GPU
+        grad_norm, cost = self.strategy.step()  # step of the optimizer, then mixing; waits for the GPU
         if self.strategy.ema:
             self.strategy.ema.update()
 

@@ -17,7 +17,7 @@ from asrtool.train.batches.batch import TrainingBatch
 from asrtool.train.batches.source import DevSet, Planned
 from asrtool.train.loop.pipeline import Pipeline
 
-EMULATED_GRADIENT = 1e-3  # of every weight
+EMULATED_GRADIENT = 1e-3  # gradient of every weight
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Sums:
 def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:
     """Return the loss of a batch."""
     device = precision.device
-    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # where it is pinned
+    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # asynchronous if it is pinned
     input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
     targets = batch.targets_NU.to(device), batch.target_lens_N.to(device)
     others_NT = None if batch.others_NT is None else torch.from_numpy(batch.others_NT).to(device)
@@ -64,7 +64,7 @@ class LossModule(nn.Module):
         self.model = model
         self.precision = precision
         self.pipeline = pipeline
-        self.figures: Mapping[str, float] = {}  # of the last batch
+        self.figures: Mapping[str, float] = {}  # figures of the last batch
 
     def forward(self, batch: TrainingBatch | None) -> Tensor:
         """Return the loss of a batch in nats, summed over utterances.

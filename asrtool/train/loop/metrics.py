@@ -27,7 +27,7 @@ from asrtool.train.loop.loss import Sums
 from asrtool.train.loop.step_records import Lines, Step
 
 CORPUS = "corpus/"  # kind of a line on a corpus's share of an epoch, before its name
-NO_CURVES = ("epoch", "samples", "seconds")  # which only grow
+NO_CURVES = ("epoch", "samples", "seconds")  # values that only grow
 FIRST = ("word_errors", "errors", "loss")  # dev figures, whose curves come first; train curves follow
 
 
@@ -42,7 +42,7 @@ class Interval:
     padded_frames: int = 0
     wait_s: float = 0.0  # for data
     seconds: float = 0.0
-    num_skipped: int = 0  # of the steps, by loss scaling
+    num_skipped: int = 0  # steps skipped by loss scaling
 
     def add(self, batch: TrainingBatch, step: Step, seconds: float, skipped: bool) -> None:
         """Count a batch and its `seconds`; a `skipped` step has no loss and gradient."""
@@ -184,15 +184,15 @@ class Reports:
         self._state = state
         self._is_first = is_first
         self._num_learners = num_learners
-        self._host_rates: HostRates | None = None  # of the first learner
+        self._host_rates: HostRates | None = None  # None except at the first learner
         self._reported_step = state.step
         self._epoch = -1
         self._interval = Interval()
         self._scale: LossScale | None = None
-        self._curves: Curves | None = None  # of the first learner
+        self._curves: Curves | None = None  # None except at the first learner
         self._time = time
         self._clock = 0.0
-        self._train_loss = math.nan  # of the last report
+        self._train_loss = math.nan  # loss of the last report
         self._best = (0, math.inf, math.nan)  # epoch with the lowest loss on dev, that loss, the loss of training then
         self._has_warned = False
 

@@ -160,7 +160,7 @@ def choose_devices(first: torch.device, num_stages: int, num_learners: int) -> l
     if wanted > num_gpus:
         what = f"train.pipeline_stages is {num_stages}, with {num_learners} learners here that is {wanted} GPUs"
         raise AsrtoolError(f"{what}, but torch sees {num_gpus}", "choose fewer stages, or fewer learners")
-    own = torch.cuda.current_device()  # that of the same number as the learner
+    own = torch.cuda.current_device()  # the device with the learner's number
     return [torch.device("cuda", (own + stage * num_learners) % num_gpus) for stage in range(num_stages)]
 
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity
 from asrtool.files import write_beside, write_text
 
 SKIPPED, WARM_UP, NUM_STEPS = 5, 2, 10  # the first steps allocate memory and choose kernels
-NUM_ROWS = 40  # of the table
+NUM_ROWS = 40  # rows of the table
 
 
 @contextlib.contextmanager

@@ -27,13 +27,13 @@ class Step:
     """Step of a learner."""
 
     number: int  # batches that all learners have trained after it, as the learning rate counts them
-    num_samples: int  # of all learners, likewise
+    num_samples: int  # samples of all learners, likewise
     loss: float  # nats, summed over the batch, before the update; 0 without a batch
     figures: Mapping[str, float]  # further sums that the objective reports
     grad_norm: float  # before the update and before clipping
     begin: float  # seconds since 1970
     compute_s: float
-    cost: StepCost  # of communication
+    cost: StepCost  # cost of communication
 
 
 class Lines:

@@ -15,7 +15,7 @@ class InjectionOptions:
     """Options of the command that emulate stragglers; not settings."""
 
     slow: Mapping[int, float] = field(default_factory=dict)  # learner -> how many times longer it computes
-    compute_ms: float | None = None  # of a step, if computation is emulated
+    compute_ms: float | None = None  # milliseconds of a step, if computation is emulated
 
     def as_inputs(self) -> dict[str, float | None]:
         """Return the options that affect the weights."""
@@ -27,8 +27,8 @@ class StragglerInjection:
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
-        self.before_s = 0.0  # of the last step, until backward began
-        self.backward_s = 0.0  # of the last step, with all that followed
+        self.before_s = 0.0  # seconds of the last step until backward began
+        self.backward_s = 0.0  # seconds of backward in the last step, and of all that followed
 
     def stretch(self, forward_s: float) -> None:
         """Sleep before backward, where others wait, by the last backward's length."""

@@ -17,7 +17,7 @@ from typing import Any
 from asrtool.errors import AsrtoolError
 from asrtool.settings.train import Halving, InverseSqrt, OneCycle, Optimisation, Plateau
 
-MIN_LR_FRACTION = 0.01  # of the peak
+MIN_LR_FRACTION = 0.01  # fraction of the peak
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LearningRates:
     """Learning rates of the steps of a training."""
 
     settings: Optimisation
-    total_samples: int  # of the whole training, an estimate where the source cannot count
+    total_samples: int  # samples of the whole training, an estimate if the source cannot count
     scale: float = 1.0  # multiple of the schedule's rate, if `factor` is None
     factor: float | None = None  # the batch as a multiple of the schedule's reference batch
 
