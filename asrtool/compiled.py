@@ -35,7 +35,7 @@ def compiled(function: Callable[..., Any], **constants: Any) -> Callable[..., An
     for each in calls:
         copy = types.FunctionType(each.__code__, each.__globals__ | constants, each.__name__)
         copy.__module__, copy.__qualname__ = each.__module__, f"{each.__qualname__}-{stamp:x}"
-        # Without what Python and C call it by: a fifth of the time.
+        # Without wrappers for Python and C: a fifth of the time.
         options: dict[str, Any] = {"no_cpython_wrapper": each is not function, "no_cfunc_wrapper": True}
         jitted[each] = numba.njit(copy, nogil=True, **options)
     for each, names in calls.items():

@@ -1,4 +1,4 @@
-"""Write files atomically, and hold folders for one process."""
+"""Write files atomically, and lock folders for one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from asrtool.errors import AsrtoolError
 LOCK = ".lock"  # lock file of a folder that one process holds
 MARK = ".asrtool"  # in a folder: the files there that asrtool has written, a name as JSON a line
 STAGES = ".stages"  # in the work folder of `asrtool run`: what was done
-UNMARKED = frozenset({LOCK, MARK, ".DS_Store"})  # files that nobody misses
+UNMARKED = frozenset({LOCK, MARK, ".DS_Store"})  # files that may be deleted without a mark
 ENDING_S = 10.0  # longest time that children outlive a killed process
 ENDING_POLL_S = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room

@@ -13,7 +13,7 @@ except importlib.metadata.PackageNotFoundError:  # a copy of the sources
 
 
 def release() -> str:
-    """Name and version, as installed."""
+    """Return name and version, as installed."""
     return f"asrtool {__version__}"
 
 

@@ -33,7 +33,7 @@ MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN O
 
 
 class OtherChannels(AsrtoolError):
-    """An audio file has more channels than are expected, or fewer."""
+    """Error for an audio file with another number of channels."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ TABLE = "bundle.json"
 MODELS = "ASRTOOL_MODELS"  # variable: folder or address of bundles named without a path
 PIECE_BYTES = 1 << 20
 HINT = "export it again, or copy it again from where it is whole"
-# What zipfile raises for changed bytes: an unknown version or compression, a password, sizes that do not fit
+# Errors of zipfile for changed bytes: an unknown version or compression, a password, sizes that do not fit
 BROKEN = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
     lzma.LZMAError, OverflowError, MemoryError,

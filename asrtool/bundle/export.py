@@ -1,4 +1,4 @@
-"""Pack what recognising needs of a work folder into one file."""
+"""Pack the files of a work folder that recognition needs into one file."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Normalised(nn.Module):
         self.register_buffer("std_F", torch.from_numpy(mean_std[1]))
 
     def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, T, F) and (N,) to the scores (N, T', V) and (N,)."""
+        """Map (N, T, F) and (N,) to the scores (N, T', V) and (N,)."""
         rows: tuple[Tensor, Tensor] = self.model(self._normalise(x, x_lens), x_lens)
         return rows
 
@@ -73,7 +73,7 @@ class Normalised(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The predictor: the last tokens (N, U) to a prediction (N, J)."""
+    """Module from the last tokens (N, U) to a prediction (N, J)."""
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
@@ -86,14 +86,14 @@ class Decoder(nn.Module):
 
 
 class Joiner(nn.Module):
-    """A row and a prediction, both (N, J), to logits of tokens (N, V)."""
+    """Module from a row and a prediction, both (N, J), to logits (N, V)."""
 
     def __init__(self, output: nn.Linear) -> None:
         super().__init__()
         self.output = output
 
     def forward(self, encoder_out: Tensor, decoder_out: Tensor) -> Tensor:
-        """The joint network."""
+        """Apply the joint network."""
         logits: Tensor = self.output((encoder_out + decoder_out).tanh())
         return logits
 

@@ -82,7 +82,7 @@ def features(manifests: Path, out: Path, config: Config) -> None:
 @allow_pipes_option
 @settings_options
 def check(data: Path, out: Path | None, config: Config) -> None:
-    """Listen to all of DATA and report what looks wrong, before hours are spent on it.
+    """Read all audio and texts of DATA and report faults, before hours are spent.
 
     DATA is what paths.own_train may be, a folder of audio with texts, a Kaldi data directory, a manifest, lhotse's
     manifests or Shar, or a folder of manifests that the stage prepare wrote. Reported are truncated files, silence,

@@ -30,7 +30,7 @@ ALIGNED_FORMS = ("ctm", "srt", "vtt", "textgrid", "json", "lhotse")
 FORMS = ("text", *ALIGNED_FORMS, "nemo")
 
 
-@click.command(cls=Command, groups={"What the searches read": SEARCHED})
+@click.command(cls=Command, groups={"Inputs of the searches": SEARCHED})
 @click.argument("model", type=MODEL_FILE)
 @click.argument("features", type=PATH)
 @click.argument("out", type=PATH)
@@ -57,7 +57,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
     click.echo(tune_run(model, features, out, folders, config).expandtabs(COLUMN_WIDTH), nl=False)
 
 
-@click.command(cls=Command, groups={"What a model file needs": ("tuning", *SEARCHED)})
+@click.command(cls=Command, groups={"For a model file": ("tuning", *SEARCHED)})
 @click.argument("model", type=TRAINED)
 @click.argument("data", type=PATH)
 @click.argument("out", type=PATH)
@@ -65,7 +65,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
     "--tuning",
     type=PATH,
     metavar="FILE",
-    help="The tuning.json to decode with.  [default: that of the bundle or run]",
+    help="The tuning.json to decode with.  [default: the one of the bundle or run]",
 )
 @search_folders
 @allow_pipes_option
@@ -74,7 +74,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
 def decode(
     model: Path, data: Path, out: Path, tuning: Path | None, folders: Mapping[str, Path | None], config: Config
 ) -> None:
-    """Recognise a test set with what was trained.
+    """Recognise a test set with a trained model.
 
     MODEL is a bundle or the --work of a run; DATA has audio and transcripts, as a Kaldi data directory, a manifest or
     a folder of x.wav with x.txt. Writes OUT/decode/SET/METHOD.ctm and OUT/score, and prints the error
@@ -156,19 +156,19 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
 @click.argument("text", metavar="TEXT|TOKENIZER", type=PATH)
 @click.argument("out", required=False, type=PATH)
 @click.option(
-    "--format", "form", type=click.Choice(ALIGNED_FORMS), default="ctm", show_default=True, help="What to write."
+    "--format", "form", type=click.Choice(ALIGNED_FORMS), default="ctm", show_default=True, help="Form of the output."
 )
 @click.option(
     "--channel", type=click.IntRange(1), default=1, show_default=True, help="Number of the channel of AUDIO, from 1 on."
 )
 @settings_options
 def align(model: Path, data: str, text: Path, out: Path | None, form: str, channel: int, config: Config) -> None:
-    """Write when each word of a text was said.
+    """Write the times of the words of a text.
 
-    Of a recording: MODEL is a bundle of `asrtool export` or the --work of a run, TEXT a file with all words of AUDIO.
+    For a recording, MODEL is a bundle of `asrtool export` or the --work of a run, TEXT a file with all words of AUDIO.
     Writes the file OUT.  [default: standard output]
 
-    Of a set: FEATURES is one set with its texts, TOKENIZER belongs to the model file, bundle or work folder MODEL.
+    For a set, FEATURES is one set with its texts, TOKENIZER belongs to the model file, bundle or work folder MODEL.
     Writes OUT/words.ctm, OUT/tokens.ctm, OUT/supervisions.jsonl (lhotse's, with alignments) and OUT/dropped.tsv
     (utterances too short for their text). Settings: decode.batch_s, decode.num_jobs.
 
@@ -223,7 +223,7 @@ def _align_set(model: Path, data: str, tokenizer: Path, out: Path | None, config
 @click.option("--method", "methods", multiple=True, metavar="NAME", help="A search method to keep.  [default: all]")
 @click.option("--onnx", is_flag=True, help="Write a folder for sherpa-onnx instead: the network and its tokens.")
 def export(work: Path, out: Path, methods: tuple[str, ...], onnx: bool) -> None:
-    """Pack what a run has trained into one file, which recognises anywhere.
+    """Pack the trained recogniser of a run into one file.
 
     WORK is the --work of an `asrtool run` that has decoded. OUT holds weights, settings, tokenizer, lexicon, language
     models, graph and tuned weights, and nothing of the training data. Without graph and language model it is much
@@ -262,7 +262,7 @@ def _export_onnx(work: Path, out: Path, methods: tuple[str, ...]) -> None:
 @click.argument("model", metavar="FILE", type=TRAINED)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def info(model: Path, as_json: bool) -> None:
-    """Print what a bundle or model file is, after checking that it is whole.
+    """Describe a bundle or model file, after checking that it is whole.
 
     \b
     Example: asrtool info swbd.asrtool
@@ -273,7 +273,7 @@ def info(model: Path, as_json: bool) -> None:
 
 
 @click.command(
-    cls=Command, groups={"What is written": ("forms", "out", "stream"), "How": ("channels", "method", "jobs")}
+    cls=Command, groups={"Output": ("forms", "out", "stream"), "Recognition": ("channels", "method", "jobs")}
 )
 @click.argument("model", type=PATH)
 @click.argument("audio", nargs=-1, required=True)
@@ -284,7 +284,7 @@ def info(model: Path, as_json: bool) -> None:
     multiple=True,
     default=("text",),
     show_default=True,
-    help="What to write; with --out several.",
+    help="Form of the output; several with --out.",
 )
 @click.option(
     "--out",

@@ -20,7 +20,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
 DEBUG, QUIET = "--debug", "--quiet"
-# Heeded as torch is loaded: how often a thread looks whether the others are through, before it sleeps. By libgomp's own
+# Read when torch is loaded: how often a thread polls the others before it sleeps. By libgomp's own
 # number they use up their share of a core that another process needs, and then wait for it at each step of an LSTM.
 SPIN = "3000"
 COMMANDS = {
@@ -64,7 +64,7 @@ COMMANDS = {
     ),
 }
 
-# What a person needs first, which `asrtool` alone shows.
+# Commands for beginners, which `asrtool` alone shows.
 FIRST = ("check", "run", "config", "report", "compare", "decode", "transcribe", "export", "info", "finetune")
 
 

@@ -95,11 +95,11 @@ def folder_option(name: str, what: str, metavar: str = "FOLDER") -> Callable[[Ca
 
 def extra_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--extra``, a folder of more `what`: texts or words."""
-    return folder_option("extra", f"What `asrtool prepare text` wrote: more {what}.")
+    return folder_option("extra", f"Output of `asrtool prepare text`: more {what}.")
 
 
-targets_option = folder_option("targets", "What `asrtool targets` wrote, for frame-ce.", "DIR")
-cut_option = folder_option("cut", "What `asrtool cut` wrote, for data.cut_long.", "DIR")
+targets_option = folder_option("targets", "Output of `asrtool targets`, for frame-ce.", "DIR")
+cut_option = folder_option("cut", "Output of `asrtool cut`, for data.cut_long.", "DIR")
 executor_option = click.option(
     "--executor",
     metavar="local|dask:ADDRESS",
@@ -239,5 +239,5 @@ def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_folders(*args: Any, **kwargs: Any) -> Any:
         return command(*args, folders={name: kwargs.pop(name) for name in SEARCHED}, **kwargs)
 
-    options = [folder_option(name, f"What `asrtool {name}` wrote.") for name in SEARCHED]
+    options = [folder_option(name, f"Output of `asrtool {name}`.") for name in SEARCHED]
     return functools.reduce(lambda made, option: option(made), reversed(options), with_folders)

@@ -69,7 +69,7 @@ def _corpus_command(name: str) -> click.Command:
 
 @click.group(cls=Corpora)
 def prepare() -> None:
-    """Corpus to manifests with one text convention."""
+    """Convert a corpus to manifests with one text convention."""
 
 
 @prepare.command("all")
@@ -187,7 +187,7 @@ def folder(directory: Path, out: Path, config: Config) -> None:
     type=click.Choice(["train", "dev", "test"]),
     default="train",
     show_default=True,
-    help="Which of several in a folder.",
+    help="Role of the manifest to read, in a folder with several.",
 )
 @settings_options
 def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:

@@ -128,7 +128,7 @@ def compare(a: Path, b: Path, seed: int, as_json: bool) -> None:
     "--out",
     metavar="FOLDER",
     type=PATH,
-    help="Where the report of several experiments goes.  [default: that of one is beside it]",
+    help="Folder of the report of several experiments.  [default: none; the report of one is beside it]",
 )
 @click.option(
     "--config",
@@ -136,7 +136,7 @@ def compare(a: Path, b: Path, seed: int, as_json: bool) -> None:
     metavar="FILE",
     type=PATH,
     multiple=True,
-    help="Settings of one run.  [default: what it wrote]",
+    help="Settings of one run.  [default: those in its work folder]",
 )
 @click.option(
     "--clips",
@@ -164,7 +164,7 @@ def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...],
     if len(works) > 1 and (out is None or configs):
         raise click.UsageError("several experiments need --out FOLDER, and each has settings of its own, not --config")
     if len(works) == 1 and out is not None:
-        raise click.UsageError("--out is of several experiments; the report of one is written beside it")
+        raise click.UsageError("--out is for several experiments; the report of one is written beside it")
     for path in write_report(works, num_clips, configs, out):
         click.echo(path)
 
@@ -173,7 +173,7 @@ def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...],
 @click.argument("train", type=PATH)
 @click.argument("out", type=PATH)
 def plot(train: Path, out: Path) -> None:
-    """Draw what the learners of a training did.
+    """Draw the work of the learners of a training.
 
     Writes OUT/training.md, and its figures as SVG.
 

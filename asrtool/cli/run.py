@@ -52,8 +52,8 @@ class WorkFolder(click.Path):
 @click.command(
     cls=Command,
     groups={
-        "What is run": ("work", "stage", "stop_stage", "force"),
-        "What is shown instead": ("list_", "as_json", "dry_run", "check", "estimate"),
+        "Stages": ("work", "stage", "stop_stage", "force"),
+        "Print instead of running": ("list_", "as_json", "dry_run", "check", "estimate"),
     },
 )
 @recipe_options
@@ -75,7 +75,7 @@ class WorkFolder(click.Path):
 @click.option(
     "--work",
     type=WorkFolder(),
-    help="Where all is written.  [default: exp/ of the recipe; for a built-in recipe, ./exp/NAME]",
+    help="Work folder.  [default: exp/ of the recipe; for a built-in recipe, ./exp/NAME]",
 )
 @click.option("--unset", metavar="KEY", multiple=True, help="Drop a --set that --work was made with.  [default: none]")
 def run(
@@ -236,7 +236,7 @@ def _format_table(table: Table) -> str:
 
 
 def _aligned(texts: Sequence[str]) -> list[str]:
-    """Padded to the same width, but for long ones."""
+    """Pad texts to the same width, except long ones."""
     width = max((len(text) for text in texts if len(text) <= 40), default=0)
     return [text.ljust(width) for text in texts]
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     groups={
-        "What is simulated": ("scenarios", "works", "strategies", "num_learners", "overrides"),
+        "Simulation": ("scenarios", "works", "strategies", "num_learners", "overrides"),
         "Training": ("train", "replayed"),
-        "What is written": ("as_json", "plot", "out", "settings"),
+        "Output": ("as_json", "plot", "out", "settings"),
     },
 )
 @click.option(

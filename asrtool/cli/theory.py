@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     groups={
-        "What is asked": (*LEARNERS, "rate", "slow", "times", "num_steps", "momentum"),
+        "System": (*LEARNERS, "rate", "slow", "times", "num_steps", "momentum"),
         "Constants of model and data": ("measure", "num_batches", "given"),
-        "What is written": ("as_json", "plot"),
+        "Output": ("as_json", "plot"),
     },
 )
 @learners_options
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.Choice(("constant", "exponential")),
     default="constant",
     show_default=True,
-    help="How long steps of a learner take: always the same, or drawn.",
+    help="Duration of a learner's steps: always the same, or drawn.",
 )
 @click.option(
     "--steps",

@@ -34,7 +34,7 @@ MAX_MS = 3_600_000
 @click.command(
     cls=Command,
     groups={
-        "What other stages made": ("targets", "cut", "init", "aligner", "hybrid"),
+        "Outputs of other stages": ("targets", "cut", "init", "aligner", "hybrid"),
         "Several learners": (*LEARNERS, "join"),
         "On a cluster": CLUSTER,
         "Speed": ("profile", "events", "compute_ms", "slow"),

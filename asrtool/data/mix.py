@@ -1,7 +1,7 @@
-"""Training on several corpora: how many and which utterances of each an epoch has.
+"""Training on several corpora: the utterances of each in an epoch.
 
-A corpus is walked pass after pass, and each epoch continues the walk: so all its utterances are used equally often,
-give or take one pass.
+A corpus is walked pass after pass, and each epoch continues the walk. So all its utterances are used equally often,
+within one pass.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Walk:
 
 
 class Mixture:
-    """The utterances of each epoch: as many as there are, so many of each corpus."""
+    """Utterances of each epoch, as many as in all corpora, apportioned by the mix."""
 
     def __init__(
         self, mix: Mix, names: Sequence[str], corpora: np.ndarray, num_frames: np.ndarray, first: np.ndarray, seed: int

@@ -1,4 +1,4 @@
-"""Decoding sets of utterances, once, with the weights that were tuned on dev.
+"""Decode sets of utterances, once, with the weights that were tuned on dev.
 
 Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm`, the same by utterance for the scorer as
 `SET/METHOD.utterances`, the words alone as `SET/METHOD.text` as in Kaldi, and `decode.json`.

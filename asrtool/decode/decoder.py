@@ -109,7 +109,7 @@ class Decoded:
 
     @classmethod
     def by(cls, parameters: ParameterList) -> Decoded:
-        """Return an empty set, to be decoded by `parameters`."""
+        """Return an empty set for results by `parameters`."""
         return cls(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
 
     def add_utterances(self, scored: Iterable[Scored], searches: ParameterList) -> Iterator[Item]:

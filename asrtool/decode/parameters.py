@@ -40,7 +40,7 @@ class DecodingParameters:
         return cls(method, tuple(values.items()), base)
 
     def values(self) -> dict[str, float]:
-        """Name -> value."""
+        """Return name -> value."""
         return dict(self.items)
 
     def vary(self, /, **changed: float) -> DecodingParameters:

@@ -19,7 +19,7 @@ from asrtool.settings.launch import Slurm
 from asrtool.settings.schema import DASK
 
 POLL_S, LOOK_S = 0.5, 5.0
-MAX_LOST = 3  # jobs that end before they are workers
+MAX_LOST = 3  # jobs that may end before they become workers
 LOCAL = "local"
 
 

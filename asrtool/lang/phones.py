@@ -117,7 +117,7 @@ zz Z ; zh ZH ; z Z
 
 
 def parse_rules(rules: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Pattern and phones of each rule, in order."""
+    """Return pattern and phones of each rule, in order."""
     silent_e = "(?=[^aeiouywx]e(?:s|d|ly|ful|less|ments?)?$)"
     rows = [rule.split() for rule in rules.replace("\n", ";").split(";") if rule.strip()]
     return [(row[0].replace("@", silent_e), tuple(row[1:])) for row in rows]

@@ -137,7 +137,7 @@ class AcousticModel(nn.Module):
     """Model that is trained, averaged and saved."""
 
     def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0) -> None:
-        """`deltas`: the orders that the encoder gets beside the features."""
+        """Take `deltas`, the orders of deltas beside the features."""
         super().__init__()
         self.deltas = deltas
         self.encoder = encoder

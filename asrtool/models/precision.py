@@ -92,7 +92,7 @@ else:
 __all__ = ["functional_call"]
 
 
-# Of the allocators of GPU and host, and of cuDNN and cuBLAS.
+# Messages of the allocators of GPU and host, and of cuDNN and cuBLAS.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED")
 
 

@@ -1,4 +1,4 @@
-"""Proving without data that every link of a recipe holds."""
+"""Check all links of a recipe without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running the stages of a recipe that are not done."""
+"""Run the stages of a recipe that are not done."""
 
 from __future__ import annotations
 

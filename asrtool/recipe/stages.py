@@ -19,7 +19,7 @@ CORPUS = Stage(
     settings=("paths", "mini", "data.train", "data.dev", "data.test", "lm.extra_text"),
 )
 
-# What part each corpus has is chosen when a model is trained.
+# The fraction of each corpus is chosen when a model is trained.
 PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key != "mix")
 
 PREPARE = Stage(

@@ -101,10 +101,10 @@ def to_number(text: str, location: Location, what: str) -> float:
 
 
 def upper(text: str) -> str:
-    """Upper case of a-z alone, as csrfilt does."""
+    """Return `text` with a-z alone in upper case, as csrfilt does."""
     return text.upper() if text.isascii() else text.translate(_TO_UPPER)
 
 
 def lower(text: str) -> str:
-    """Lower case of A-Z alone."""
+    """Return `text` with A-Z alone in lower case."""
     return text.lower() if text.isascii() else text.translate(_TO_LOWER)

@@ -102,7 +102,7 @@ class Mapsswe(NamedTuple):
 
     @property
     def p_text(self) -> str:
-        """The p-value as it can be trusted; a dash for few stretches."""
+        """Reliable digits of the p-value; a dash for few stretches."""
         if self.num_stretches < FEW_STRETCHES:
             return "-"
         return f"< {MIN_P:g}" if self.p_value < MIN_P else f"{self.p_value:.2g}"

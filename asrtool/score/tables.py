@@ -25,7 +25,7 @@ def name_of(result: Result, name: str) -> str:
 
 
 def format_table(result: Result, name: str) -> str:
-    """Overall and a line for each label."""
+    """Format a line for all segments and one for each label."""
     titles = {label: title or label for label, title in result.titles.items()}
     rows = [(titles.get(label, label), part) for label, part in result.labels.items() if label.upper() != "O"]
     return f"{name_of(result, name)}\nscored {result.scored}\n\n{_format(rows, result)}"

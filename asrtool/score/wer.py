@@ -37,7 +37,7 @@ class Utterance(NamedTuple):
 
 
 def wer(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> float:
-    """Word error rate of a text, or of a list of sentences, as a fraction.
+    """Return the word error rate of a text, or of a list of sentences.
 
     Raises AsrtoolError for lists of different lengths, and if the reference has no words.
     """
@@ -46,7 +46,7 @@ def wer(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> floa
 
 
 def cer(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> float:
-    """Character error rate without blanks, of texts as for `wer`, as a fraction."""
+    """Return the character error rate without blanks, of texts as for `wer`."""
     pairs = [("".join(ref.split()), "".join(hyp.split())) for ref, hyp in _paired(reference, hypothesis)]
     return _rate(sum(edit_distance(*pair) for pair in pairs), sum(len(ref) for ref, _ in pairs), "characters")
 

@@ -63,7 +63,7 @@ class Distributed:
         positive("distributed", self, "lr_scale")
 
     def check(self, config: Config) -> None:
-        """Check that so many learners fit, and that the rate follows one thing."""
+        """Check the number of learners, and that one setting alone scales the rate."""
         self._check_number(config.launch.place)
         if not self.reference_batch_s:
             return

@@ -164,7 +164,7 @@ class Ctc:
         between(f"{self.table}.consistency", self.consistency, 0, 10)
 
     def check(self, config: Config) -> None:
-        """Devices that share a model compute one copy."""
+        """Check that there is one view if devices share a model."""
         if self.consistency and config.train.pipeline_stages > 1:
             raise ValueError(f"{self.table}.consistency and train.pipeline_stages exclude each other")
 
@@ -188,7 +188,7 @@ class Hybrid:
         between(f"{self.table}.prior_scale", self.prior_scale, 0, 2)
 
     def check(self, config: Config) -> None:
-        """The first model can align, and needs no alignment itself."""
+        """Check that the first model can align, and needs no alignment itself."""
         settings = Choice.of("objective", self.aligner).settings
         if not getattr(settings, "topology", "") or getattr(settings, "uses_tree", False):
             raise ValueError(f"{self.table}.aligner is {self.aligner!r}, expected an objective that aligns, as ctc")
@@ -207,7 +207,7 @@ class FrameCe(Hybrid):
         between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
 
     def check(self, config: Config) -> None:
-        """Before anything is trained: pieces are whole rows."""
+        """Check that pieces are whole rows, before anything is trained."""
         super().check(config)
         encoder = config.model.encoder
         frames = getattr(encoder.settings, "frames_a_row", 1)

@@ -128,7 +128,7 @@ PLURALS = {"features": "features", "corpus": "corpora", "strategy": "strategies"
 
 
 def plugins(kind: str) -> dict[str, str]:
-    """Name -> ``package.module:Object`` of `kind`, as installed packages register."""
+    """Return name -> ``package.module:Object`` of `kind` in installed packages."""
     group = f"asrtool.{PLURALS.get(kind, f'{kind}s').replace('-', '_')}"
     return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
 

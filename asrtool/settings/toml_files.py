@@ -314,7 +314,7 @@ class _Section:
                 raise self._unknown(key)
 
     def _known_tables(self) -> dict[str, str]:
-        """Table -> kind, of the components that come with the toolkit."""
+        """Return table -> kind of the built-in components."""
         return {name: kind for kind in dict.fromkeys(self.kinds.values()) for name in registry.names(kind)}
 
     def _is_list(self, field_name: str) -> bool:

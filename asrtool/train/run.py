@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from asrtool.distributed.world import World
     from asrtool.train.loop.loop import Training
 
-# What learners need that takes long to load.
+# Modules of learners that take long to load.
 PRELOADED = ("asrtool.distributed.launch.learner", "asrtool.train.loop.loop", "asrtool.train.batches.shard_source")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
@@ -137,7 +137,7 @@ def _launch(job: Job, num_learners: int, pod: Pod | None) -> bool:
 
 
 def _replaces_pod(job: Job, pod: Pod) -> bool:
-    """Return whether a pod is in the place of another, and its learners can join.
+    """Return whether a pod replaces a lost one, and its learners can join.
 
     If they cannot, the others are asked to stop, and all resume. The first pod serves the store.
     """

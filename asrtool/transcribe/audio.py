@@ -124,7 +124,7 @@ def name_of(path: str | Path) -> str:
 
 
 def readable(path: str | Path) -> str:
-    r"""A name that can be written as UTF-8: bytes that are not are written as \xe9."""
+    r"""Return a name that is valid UTF-8; other bytes are written as \xe9."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
@@ -224,7 +224,7 @@ def _open_pipe(source: _Source) -> io.FileIO:
 
 
 def _read(pipe: io.FileIO, num_bytes: int) -> bytes:
-    """So many bytes, fewer at the end: a pipe may give them one by one."""
+    """Read `num_bytes`, fewer at the end; a pipe may give them one by one."""
     found = b""
     while len(found) < num_bytes and (more := pipe.read(num_bytes - len(found))):
         found += more

@@ -54,7 +54,7 @@ class Segmenter:
     """
 
     def __init__(self, sampling_rate_hz: int, longest_s: float) -> None:
-        """No piece is longer than `longest_s`, its overlaps included."""
+        """Take `longest_s`, the limit of a piece with its overlaps."""
         self._rate = sampling_rate_hz
         self._step = round(FRAME_S * sampling_rate_hz)
         self._longest = round((longest_s - 2 * OVERLAP_S) / FRAME_S)

@@ -24,7 +24,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        """Its words."""
+        """Words of the line."""
         return " ".join(word.text for word in self.words)
 
 
@@ -40,7 +40,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """All words, a line each time somebody begins to speak."""
+        """All words, a line for each turn."""
         return "".join(f"{line.text}\n" for line in self.lines if line.words)
 
     @property

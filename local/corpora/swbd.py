@@ -34,7 +34,7 @@ ADVICE = f"set paths.{DOCUMENTATION.key} to the folder of the documentation that
 
 LINE = re.compile(r"(\S+)\s+(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+(\S.*)")
 
-# How the dictionary of the release pronounces the names of letters.
+# Pronunciations of the names of letters in the dictionary of the release.
 LETTERS = {
     "a": "ey", "b": "b iy", "c": "s iy", "d": "d iy", "e": "iy", "f": "eh f", "g": "jh iy", "h": "ey ch", "i": "ay",
     "j": "jh ey", "k": "k ey", "l": "eh l", "m": "eh m", "n": "eh n", "o": "ow", "p": "p iy", "q": "k y uw",

@@ -234,6 +234,6 @@ def join_sets(out: Path, folders: Sequence[Path], data: Data, label: str) -> Non
 
 def _prefixed(folder: Path, prefix: str) -> Iterator[Entry]:
     for entry, _ in read_sorted(folder)[1]:
-        # Who has no name is called as the recording.
+        # A speaker without name gets the name of the recording.
         keys = ("id", "recording_id", *(["speaker"] if entry["speaker"] == entry["recording_id"] else []))
         yield {**entry, **{key: prefix + entry[key] for key in keys}}

@@ -21,7 +21,7 @@ from asrtool.local.releases.releases import find_files
 from asrtool.local.utterances import clean_id, entries_of, read_transcript, usable_audio
 from asrtool.settings.data import Data
 
-# Of what libsndfile reads and speech is kept in.
+# Formats of speech that libsndfile reads.
 LOSSY = (".mp3", ".ogg", ".oga", ".opus")
 SUFFIXES = (
     *(".wav", ".flac", ".sph", ".mp3", ".ogg", ".oga", ".opus"),

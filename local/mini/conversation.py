@@ -49,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A call that was held; `greeting_end_s` ends the first turn of both."""
+    """Synthetic call; `greeting_end_s` ends the first turn of both speakers."""
 
     call: Call
     sides: tuple[tuple[Segment, ...], tuple[Segment, ...]]
@@ -101,7 +101,7 @@ def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:
 
 
 class _Talk:
-    """A conversation under way."""
+    """Generator of one conversation."""
 
     def __init__(self, espeak: Espeak, rng: np.random.Generator, call: Call) -> None:
         self.espeak, self.rng = espeak, rng

@@ -1,4 +1,4 @@
-"""Plans of calls: voices of each set, who calls whom, and how long they talk.
+"""Plans of calls: voices of each set, pairs of speakers, and durations.
 
 Training and both halves of test sets share no variant of a voice.
 """
@@ -49,7 +49,7 @@ CALLHOME = Pool(
 
 @dataclass(frozen=True)
 class Call:
-    """All that decides a conversation, and where its audio lies in the corpus."""
+    """Parameters of a conversation, and the place of its audio in the corpus."""
 
     audio: PurePosixPath
     voices: tuple[Voice, Voice]

@@ -177,7 +177,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
 
 
 def by_stem(folder: Path, pattern: str) -> dict[str, Path]:
-    """Name without suffix, in lower case -> file, as find_files."""
+    """Return name without suffix, in lower case -> file, as find_files."""
     return {path.stem.lower(): path for path in find_files(folder, pattern)}
 
 

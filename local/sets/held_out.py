@@ -11,7 +11,7 @@ Speaker = str | None
 
 
 class Candidate(NamedTuple):
-    """Consequences of holding out a conversation."""
+    """Conversation that may be held out, with the consequences."""
 
     gain_s: float  # speech of the conversation
     loss: float  # utterances of its speakers in conversations that are not held out, for each second
@@ -20,7 +20,10 @@ class Candidate(NamedTuple):
     joining: set[str]  # conversations all of whose speakers are held out then
 
     def rank(self, missing_s: float) -> tuple[bool, float, float, str]:
-        """Sort key, lowest best; above twice the missing time the target is missed more."""
+        """Return a sort key, lowest best, for `missing_s` to hold out.
+
+        A gain above twice `missing_s` would miss the target by more.
+        """
         too_long = self.gain_s > 2 * missing_s
         return too_long, self.gain_s if too_long else 0.0, self.loss, self.key
 

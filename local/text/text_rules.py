@@ -17,7 +17,7 @@ Table = tuple[tuple[str, str], ...]
 
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
 
-# One spelling for each back-channel; NIST's mapping file takes those of a line for equal.
+# One spelling for each back-channel; NIST's mapping file equates the spellings of a line.
 BACKCHANNELS = {
     **dict.fromkeys(
         ("um-hum", "um-hm", "um-hmm", "umhum", "mm-hm", "mm-hmm", "mm-hum", "mm-huh", "mmhm", "mhmm"), "mhm"
@@ -83,7 +83,7 @@ TYPOGRAPHIC = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
 )
 
-# How Unicode's names of letters begin, in scripts that put no blanks between words.
+# Prefixes of Unicode's names of letters, in scripts without blanks between words.
 NO_BLANKS = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 
 _WORD = re.compile(r"-?'?[a-z]+(?:'[a-z]+)*'?-?")
@@ -191,7 +191,7 @@ def _rules_for(text: str) -> str:
 
 
 def refuse_broken(text: str) -> None:
-    """Raise Unusable where `text` was no UTF-8 when it was read."""
+    """Raise Unusable if `text` was not UTF-8 when it was read."""
     if "\ufffd" in text:
         broken = next(word for word in text.split() if "\ufffd" in word)
         raise Unusable(OTHER_LETTERS, f"{broken} is not UTF-8; convert the text, for example with iconv")

@@ -1,4 +1,4 @@
-"""Stretches of the recordings of a manifest folder, to be listened to."""
+"""Excerpts of the recordings of a manifest folder, for listening."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def read_header(path: Path) -> SphereHeader:
 
 
 def check_sphere(path: Path) -> SphereHeader:
-    """Check the size of a file by its header, which is returned.
+    """Check the size of a file by its header; return the header.
 
     Raises AsrtoolError with both sizes. The length of a shorten-compressed file shows only when it is decoded.
     """
@@ -124,7 +124,7 @@ def _decode_shorten(path: Path) -> bytes:
 
 
 def _read_fields(path: Path) -> tuple[dict[str, str], int]:
-    """Header fields (name -> value) and the size of the header in bytes."""
+    """Read header fields (name -> value) and the size of the header in bytes."""
     try:
         with path.open("rb") as file:
             start = file.read(16)

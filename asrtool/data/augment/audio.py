@@ -1,4 +1,4 @@
-"""Augment audio: tempo, reverberation, noise, band, in a call's order.
+"""Augment audio: tempo, reverberation, noise and band, in this order.
 
 Each change is drawn by a random generator of one utterance in one epoch. Only tempo changes the length and times.
 Features are computed anew in each epoch.
@@ -135,7 +135,7 @@ def add_noise(samples_S: np.ndarray, noise_S: np.ndarray, snr_db: float, rate_hz
 
 
 def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: int) -> np.ndarray:
-    """Filter to a band by Butterworth filters."""
+    """Limit samples to a band by Butterworth filters."""
     from scipy.signal import butter, sosfilt  # takes a second, and starts threads: learners are forked without any
 
     for edge_hz, kind in ((low_hz, "highpass"), (min(high_hz, MAX_EDGE * rate_hz), "lowpass")):
@@ -151,11 +151,11 @@ def _in_range(samples_S: np.ndarray) -> np.ndarray:
 
 
 class EpochCopy(NamedTuple):
-    """An utterance as an epoch has it."""
+    """Utterance in an epoch."""
 
     position: int  # in the index
     epoch: int
-    num_frames: int  # at the tempo that it has there
+    num_frames: int  # at the tempo of the epoch
 
 
 class AugmentedReader:
@@ -168,7 +168,7 @@ class AugmentedReader:
     def __init__(
         self, directory: Path, features: Features, augmentation: Augmentation, seed: int, index: Sequence[Utterance]
     ) -> None:
-        """`features` are those that the set was made with; AsrtoolError as FeatureReader."""
+        """Take the `features` of the set; AsrtoolError as FeatureReader."""
         self._stored = FeatureReader(directory, "none", index=index)
         self._samples = SampleReader(directory, index, features.sampling_rate_hz)
         self._cmvn = Cmvn(directory, features.cmvn)

@@ -23,7 +23,7 @@ RATE_HZ = 8000  # sampling rate, or a multiple of it; only the telephone band is
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
-PEAK_FLOOR = 9.0  # peaks lie at most so far below the highest of the utterance, in nats of power
+PEAK_FLOOR = 9.0  # nats of power that a peak may lie below the highest of the utterance
 PEAK_RADIUS = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
@@ -34,9 +34,9 @@ NUM_FOLLOWING = 64  # peaks after the first one that are candidates
 # Cells of features that do not depend on speed: the logarithms of both ratios of frequencies, the ratio
 # of times, the logarithm of the cycles of the first peak's frequency from it to the last one.
 OCTAVE_CELLS, RATIO_CELLS, CYCLE_CELLS = 28, 16, 9
-STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # for twice 8, 5 and 7 bits: values in the band, and one cell more
+STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # for 8, 8, 5 and 7 bits: values in the band, and one more cell
 LOWEST = (-128, -128, -1, 0)  # value of the first cell of each
-PITCH_STEPS, PITCH_BITS = 128, 10  # an octave of the first peak's frequency, which is within a cell the order
+PITCH_STEPS, PITCH_BITS = 128, 10  # steps of an octave of the first peak's frequency, by which a cell is sorted
 LOWEST_PITCH = 7.0  # octaves: 128 Hz
 MAX_PITCH_CHANGE = 0.17  # octaves of frequency between matches: a factor of 1.125
 
@@ -174,7 +174,7 @@ def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndar
 
 
 def _keys(values_H4: np.ndarray, pitches_H: np.ndarray) -> np.ndarray:
-    """Whole numbers of cells, and octaves, as one number."""
+    """Encode cells and octaves as one integer key for each triplet."""
     cells_H = ((values_H4 - np.array(LOWEST)) @ np.array(STRIDES)).astype(np.int64)
     return cells_H * 2**PITCH_BITS + ((pitches_H - LOWEST_PITCH) * PITCH_STEPS).astype(np.int64)
 

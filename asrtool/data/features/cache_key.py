@@ -29,7 +29,7 @@ from asrtool.settings.data import Features
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
 MANIFEST_HINT = "make the manifest again"
-# Paths, and a word for them in the log -> a digest or so of the contents of each, in their order.
+# Paths, and their name in the log -> a digest of the contents of each, in order.
 DigestFiles = Callable[[Collection[str], str], Iterator[Any]]
 NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that do not affect stored features
 

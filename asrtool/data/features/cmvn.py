@@ -47,7 +47,7 @@ class Moments:
         )
 
     def mean_std(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and floored standard deviation of each bin, float32."""
+        """Return mean and floored standard deviation of each bin, float32."""
         assert self.num_frames > 0, "no frames to take a mean of"
         mean_F = self.sum_F / self.num_frames
         # Rounding can leave a tiny negative variance where a bin is constant.
@@ -123,7 +123,7 @@ class Cmvn:
             self._learned[speaker] = moments.mean_std()
 
     def global_mean_std(self) -> MeanStd:
-        """Mean and deviation of each bin over the whole training set."""
+        """Return mean and deviation of each bin over the whole training set."""
         return self._means_SF[self._everyone], self._stds_SF[self._everyone]
 
     def global_std(self) -> np.ndarray:

@@ -129,7 +129,7 @@ def compute_features(
     write_sets(out, sets)
     if code:
         cache_key.write_code_digest(out, code)
-    # Who did it is no property of the features.
+    # The process that computed them is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
 
 

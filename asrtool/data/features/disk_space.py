@@ -1,4 +1,4 @@
-"""Disk space that features take: stated and checked before anything is computed."""
+"""Estimate the disk space of features, and check it before computing them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
 GB = 1e9
-# Of features with all that lies beside them: lilcom has 1.17 on the mini corpus, 1.25 of Fisher and Switchboard; a tar
+# Bytes with all files beside the features: lilcom has 1.17 on the mini corpus, 1.25 of Fisher and Switchboard; a tar
 # adds two headings of 512 bytes, a manifest and padding to each utterance.
 BYTES_A_VALUE = {"lilcom": 1.25, "shar": 1.4}
 BYTES_A_SAMPLE = 1.2  # FLAC

@@ -1,4 +1,4 @@
-"""Audio to features, for one shard in one process."""
+"""Compute features from audio, one shard in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples to frames: interface of feature types, and types made by lhotse."""
+"""Feature types: samples to frames, and types by lhotse."""
 
 from __future__ import annotations
 

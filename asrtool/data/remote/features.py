@@ -1,4 +1,4 @@
-"""Features at a URL: a local folder that readers use, filled ahead of them.
+"""Features at a URL: a local folder for readers, filled by prefetching.
 
 The folder has the small files of the sets; shard files are fetched as they are read (cache.py). Its name has the
 version of the small files, so other features at the same URL get another folder, and running commands do not mix them.

@@ -32,15 +32,15 @@ Result = TypeVar("Result")
 
 
 class Missing(OSError):
-    """There is no such file."""
+    """Error for a file that does not exist."""
 
 
 class CutShort(OSError):
-    """The server sends fewer bytes than it announces, each time."""
+    """Error for a server that always sends fewer bytes than it announces."""
 
 
 class Changed(OSError):
-    """The file is another one by now."""
+    """Error for a file that has changed meanwhile."""
 
 
 class Failed(Exception):

@@ -157,7 +157,7 @@ def index_digest(directory: Path) -> str:
 
 @functools.lru_cache(8)
 def _digest(path: Path, changed_ns: int) -> str:
-    """One that is younger than its columns, as in a copy, is read once by a command."""
+    """Return the digest of an index that is newer than its columns, cached by process."""
     return digest_of(path)
 
 

@@ -1,4 +1,4 @@
-"""Reading the features of a set by utterance, normalised, and samples beside them."""
+"""Read normalised features of a set by utterance, and the samples beside them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OpenShards(Generic[Opened]):
         index: Sequence[Utterance],
         open_one: Callable[[ShardRanges, Sequence[Utterance]], Opened],
     ) -> None:
-        """`open_one` takes the byte ranges of a shard, and its utterances."""
+        """Take `open_one`, which gets the byte ranges of a shard, and its utterances."""
         if isinstance(index, ShardIndex):
             self.num_frames, first = index.num_frames, index.first.tolist()
         else:

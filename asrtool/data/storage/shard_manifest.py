@@ -37,7 +37,7 @@ TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 
 @dataclass(frozen=True)
 class Entry:
-    """A shard of a file."""
+    """Shard in a file."""
 
     number: int
     data_of: int  # the shard with its data: another one where only the speed differs, which is changed on reading
@@ -253,7 +253,7 @@ def _remove_file(directory: Path, header: Header) -> None:
 
 @dataclass
 class Finished:
-    """Shards that are there."""
+    """Finished shards in a folder."""
 
     files: dict[int, range] = field(default_factory=dict)  # first shard of a file -> all shards of it
     num_bytes: dict[int, int] = field(default_factory=dict)  # shard -> its data

@@ -32,7 +32,7 @@ class Decoders:
     """
 
     def __init__(self, num: int, open_reader: Callable[[], Any]) -> None:
-        """Each process calls `open_reader`; its `read` returns features (T, F).
+        """Take `open_reader`, called in each process; its `read` returns (T, F).
 
         Raises AsrtoolError where this is not Linux.
         """

@@ -191,7 +191,7 @@ class ProcessPool:
                 return result.result(POLL_S)
 
     def _compute(self, piece: Piece) -> Any:
-        """Have a process compute a piece; another one if it is killed."""
+        """Compute a piece in a process, in another one if that is killed."""
         for _ in range(TRIES):
             idle = self._idle.get()
             if idle is None:
@@ -224,7 +224,7 @@ class ProcessPool:
 def _serve(
     work: Callable[[Piece], Any], around: Callable[[], AbstractContextManager[Any]], connection: Connection, parent: int
 ) -> None:
-    """Answer pieces with results, or with the error that one raised, in a process.
+    """Run a process: answer pieces with results or errors.
 
     `parent` is 0 in a child of a server, which ends with the process that started it.
     """

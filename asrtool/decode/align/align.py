@@ -1,4 +1,4 @@
-"""Forced alignment: when each word and token of the transcripts was said.
+"""Forced alignment: times of the words and tokens of transcripts.
 
 Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm`, `supervisions.jsonl` (of lhotse, with
 alignments of words) and `dropped.tsv` (id, reason).

@@ -199,7 +199,7 @@ def _write_lists(folder: Path, pieces: Sequence[Entry], drops: Sequence[Drop]) -
 
 
 def _report(out: Path, long: Sequence[Entry], pieces: Sequence[Entry], drops: Sequence[Drop]) -> None:
-    """Log how much speech was saved."""
+    """Log the hours of speech in the pieces."""
     reasons = ", ".join(f"{num} {name}" for name, num in sorted(Counter(drop.reason for drop in drops).items()))
     logging.info(
         "%s: %d long utterances, %.3f h; cut into %d pieces, %.3f h; dropped: %s, see %s",

@@ -23,7 +23,7 @@ BLANK = 0
 
 
 class PrefixState(NamedTuple):
-    """ln of the paths of some prefixes up to each row, by what they end in."""
+    """Log probabilities of some prefixes up to each row, by their end."""
 
     blank_BT: np.ndarray
     spoken_BT: np.ndarray  # the last token
@@ -40,7 +40,7 @@ class PrefixScorer:
         self.log_probs_TV = log_probs_TV.astype(np.float64)
 
     def start(self) -> PrefixState:
-        """The empty prefix alone."""
+        """Return the state of the empty prefix."""
         blank_T = np.cumsum(self.log_probs_TV[:, BLANK])
         return PrefixState(blank_T[None], np.full((1, len(blank_T)), -np.inf))
 
@@ -72,7 +72,7 @@ class PrefixScorer:
         return begins_BK, PrefixState(blank_BKT.reshape(flat), spoken_BKT.reshape(flat))
 
     def end(self, state: PrefixState) -> np.ndarray:
-        """ln P (B,) that the tokens are each prefix and no more."""
+        """Return ln P (B,) that the tokens are exactly each prefix."""
         total_B: np.ndarray = np.logaddexp(state.blank_BT[:, -1], state.spoken_BT[:, -1])
         return total_B
 
@@ -107,7 +107,7 @@ class Decoder:
         self.padding = (len(self.kernel_KA) // 2,) * 2
 
     def start(self) -> State:
-        """Before the first token, of one hypothesis."""
+        """Return the state of one hypothesis before the first token."""
         zeros_1H = np.zeros((1, self.weights["embedding.weight"].shape[1]), dtype=np.float32)
         num_rows, num_channels = self.rows_TC.shape
         context_1C, sum_1T = np.zeros((1, num_channels), np.float32), np.zeros((1, num_rows), np.float32)
@@ -126,7 +126,7 @@ class Decoder:
     def _cell(
         self, name: str, inputs_BI: np.ndarray, state: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """An LSTM cell; torch has its four gates in this order."""
+        """Apply an LSTM cell, with its gates in the order of torch."""
         of = {part: self.weights[f"{name}.{part}"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
         gates_BG = inputs_BI @ of["weight_ih"].T + of["bias_ih"] + state[0] @ of["weight_hh"].T + of["bias_hh"]
         enter_BH, keep_BH, new_BH, show_BH = np.split(gates_BG, 4, axis=1)
@@ -159,7 +159,7 @@ class AttentionSearch(ModelSearch):
 
 
 class Greedy(AttentionSearch):
-    """The best token, again until it is the end; at most as many as there are rows."""
+    """Greedy search: the best token until the end, at most one for each row."""
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         decoder = Decoder(self.weights, scores_TV)
@@ -177,7 +177,7 @@ class Greedy(AttentionSearch):
 
 @dataclass(slots=True, eq=False)
 class Attended(Prefix):
-    """A node that knows its scores and where its token was attended."""
+    """Node with its scores, and the row where its token was attended."""
 
     spoken: float = 0.0  # ln P by the decoder
     begins: float = 0.0  # ln P by CTC that an utterance begins so
@@ -192,7 +192,7 @@ class Scorer:
         self.paths: PrefixState | None = ctc.start() if ctc else None
 
     def of(self, spoken: Any, begins: Any) -> Any:
-        """Both scores as one."""
+        """Combine both scores."""
         return (1 - self.ctc_weight) * spoken + self.ctc_weight * begins if self.ctc else spoken
 
     def step(self, beam: Sequence[Attended]) -> np.ndarray:
@@ -246,7 +246,7 @@ class Beam(AttentionSearch):
         return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 
     def best(self, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> Attended:
-        """The best sequence that ends, of at most as many tokens as there are rows."""
+        """Return the best finished sequence, with at most one token for each row."""
         score = Scorer(Decoder(self.weights, rows_TC), self.ctc_scorer(rows_TC) if ctc_weight else None, ctc_weight)
         gain = max(0.0, -weights.lm_weight * weights.word_penalty)  # largest gain by another word; nothing else gains
         beam = [Attended(None, END, self.tree.start)]
@@ -267,7 +267,7 @@ class Beam(AttentionSearch):
         return found
 
     def _grow(self, beam: Sequence[Attended], score: Scorer, weights: Weights) -> list[Attended]:
-        """All hypotheses that have one more token."""
+        """Return the hypotheses of `beam` with one more token each."""
         tokens_BK, log_probs_BK, begins_BK = score.extend()
         grown = []
         for b, node in enumerate(beam):

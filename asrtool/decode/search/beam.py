@@ -44,7 +44,7 @@ class PrefixBeam:
         self.tree = PrefixTree(pieces, lm, words)
         self.blank = blank
         self.least = math.log(min_prob) if min_prob else -sys.float_info.max
-        # So that the search is compiled before processes are forked.
+        # Compiles the search before processes are forked.
         self.search(np.zeros((1, len(pieces))), Weights(0.0, beam=1.0))
 
     def search(self, log_probs_TV: np.ndarray, weights: Weights) -> tuple[tuple[int, ...], float]:

@@ -63,7 +63,7 @@ class K2Search:
 
     @functools.cached_property
     def unfinished(self) -> Any:
-        """The graph with an end after every frame."""
+        """Graph that may end after every frame."""
         fsa = self.graph[0]
         arcs = fsa.arcs.values()
         source = torch.arange(fsa.shape[0] - 1, dtype=torch.int32)
@@ -147,7 +147,7 @@ class GraphSearch:
         self._beam: float | None = None  # beam of the decoder
 
     def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
-        """The best path; None when the graph accepts no path.
+        """Return the best path; None if the graph accepts none.
 
         The graph holds the language model at weight 1, so the scores are scaled by 1 / lm_weight instead. `beam`
         is a range of log probability in the scale of the language model.

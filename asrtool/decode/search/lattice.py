@@ -26,7 +26,7 @@ NUM_WIDENED = 5  # most times that the width of a lattice is doubled
 
 @dataclass(frozen=True)
 class Path:
-    """Sentence of a lattice and its best path; unscaled natural logarithms."""
+    """Sentence of a lattice with its best path; unscaled natural logarithms."""
 
     words: tuple[int, ...]  # output labels of the graph
     tokens: list[int]  # a column of the scores for each row
@@ -103,7 +103,7 @@ class LatticeSearch:
         return entries
 
     def _advance(self, before: Frame, row_V: np.ndarray, weights: Weights) -> Frame:
-        """The tokens after the next frame, whose scaled scores are `row_V`."""
+        """Return the tokens after the next frame, whose scaled scores are `row_V`."""
         cutoff, beam = self._find_cutoff(before.cost_K, weights.beam)
         kept = np.flatnonzero(before.cost_K <= cutoff)
         source, arc = self._leave(before.state_K[kept])
@@ -153,7 +153,7 @@ class LatticeSearch:
         return Frame(state_K, cost_K, Links(entering.source, entering.arc, target, entering.cost), within)
 
     def _leave(self, state_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All arcs that leave these states, each with the position of its state."""
+        """Return all arcs that leave these states, with the positions of the states."""
         num_K = self.states["num_arcs"][state_K].astype(np.int64)
         first_K = self.states["begin"][state_K] - (np.cumsum(num_K) - num_K)
         return np.repeat(np.arange(len(state_K)), num_K), np.repeat(first_K, num_K) + np.arange(num_K.sum())
@@ -201,7 +201,7 @@ class LatticeSearch:
     def _near(
         self, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
     ) -> tuple[np.ndarray, ...]:
-        """Columns of `links` from tokens of costs `cost_K` to tokens with `rest_K` to go.
+        """Return `links` within the beam, from tokens of costs `cost_K`.
 
         Tokens are numbered from `first` on.
         """
@@ -213,7 +213,7 @@ class LatticeSearch:
 
 
 def _merge(states: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each state once, rising, with its lowest cost."""
+    """Return each state once, ascending, with its lowest cost."""
     merged_K, position = np.unique(states, return_inverse=True)
     cost_K = np.full(len(merged_K), np.inf)
     np.minimum.at(cost_K, position, costs)

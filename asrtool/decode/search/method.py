@@ -83,7 +83,7 @@ class SearchMethod(ABC):
         return parameters
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
-        """The words for each of `parameters`, whose first pass gave `result`.
+        """Return the words for each of `parameters`, whose first pass gave `result`.
 
         Runs in the main process, or on the worker that searched.
         """
@@ -91,7 +91,7 @@ class SearchMethod(ABC):
 
 
 class Greedy(SearchMethod):
-    """The best column of each row; no language model, and nothing to tune."""
+    """Greedy search: the best column of each row; nothing to tune."""
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         self.reader = self.resources.word_reader_by_marks(self.name)
@@ -118,14 +118,14 @@ class ModelSearch(SearchMethod):
 
 
 def log_softmax(values: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Return the log softmax over the last axis."""
     shifted = values - values.max(axis=-1, keepdims=True)
     result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return result
 
 
 def make_methods(settings: Decode, resources: Resources) -> dict[str, SearchMethod]:
-    """The methods of `settings` by name, not yet open, in the order named.
+    """Return the methods of `settings` by name, in order, not yet open.
 
     Raises AsrtoolError for one that cannot be loaded, and for one without the method that it is based on.
     """

@@ -36,7 +36,7 @@ class Entry:
     chain: Chain
 
     def labels(self) -> list[int]:
-        """One label a frame."""
+        """Return one label for each frame."""
         reverse = []
         node: Entry | None = self
         while node is not None:
@@ -99,7 +99,7 @@ def _merge(entering: Iterable[tuple[View, Arc]], num: int, limit: float) -> list
 
 
 def _cost_to_end(order: Sequence[int], arcs: Mapping[int, Sequence[Arc]]) -> dict[int, float]:
-    """The cost of the cheapest way from each state to FINAL."""
+    """Return the cost of the cheapest way from each state to FINAL."""
     rest = {FINAL: 0.0}
     for state in reversed(order):
         for arc in arcs[state]:

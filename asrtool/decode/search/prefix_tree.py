@@ -32,7 +32,7 @@ MAX_REMEMBERED = 20_000  # added tokens kept, about 8 MB
 
 @dataclass(slots=True, eq=False)
 class Prefix:
-    """A node of the tree: the last token, and what the language model knows after it."""
+    """Node of the tree: the last token, and the state of the language model."""
 
     parent: Any  # parent node, of the same class; None for the root
     token: int
@@ -43,7 +43,7 @@ class Prefix:
     log_prob: float = 0.0  # ln p of the token in that row
 
     def spans(self) -> list[Span]:
-        """The tokens from the root to this node, a row each."""
+        """Return the tokens from the root to this node, a row each."""
         spans, node = [], self
         while node.parent is not None:
             spans.append((node.token, node.row, node.row + 1, node.log_prob))
@@ -51,7 +51,7 @@ class Prefix:
         return spans[::-1]
 
     def tokens(self) -> tuple[int, ...]:
-        """The sequence from the root to this node."""
+        """Return the token ids from the root to this node."""
         return tuple(token for token, *_ in self.spans())
 
 
@@ -76,7 +76,7 @@ class Language(NamedTuple):
 
 
 def read_token(language: Language, known: Known, token: int, word_penalty: float) -> tuple[float, Known]:
-    """Return the gain of ln p by a token, and what is known after it."""
+    """Return the gain of ln p by a token, and the state after it."""
     log_prob, (state, prefix, unpaid) = 0.0, known
     if language.opens[token]:
         log_prob, state = close_word(language, known, word_penalty)
@@ -143,7 +143,7 @@ class PrefixTree:
         self.read = functools.lru_cache(MAX_REMEMBERED)(functools.partial(read_token, self.language))
 
     def add(self, prefix: Node, token: int, weights: Weights) -> Node:
-        """A new child of `prefix`."""
+        """Return a new child of `prefix`."""
         gain, known = self.read(prefix.known, token, weights.word_penalty)
         child = type(prefix)(prefix, token, known, prefix.lm + weights.lm_weight * gain)
         prefix.children[token] = child

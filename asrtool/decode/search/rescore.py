@@ -49,12 +49,12 @@ class Rescore(SearchMethod):
             self.completes_in_main = choose_device().type != "cpu"
 
     def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:
-        """The parameters of graph."""
+        """Return the parameters of graph."""
         assert parameters.base is not None, "graph is tuned before"
         return DecodingParameters(self.name, parameters.base.items)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """The n-best list, best first; its words are not chosen yet."""
+        """Return the n-best list, best first; `choose` selects its words."""
         weights = Weights.of(parameters)
         candidates = []
         for path in self.lattices.search(scores_TV, weights):

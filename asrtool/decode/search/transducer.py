@@ -41,7 +41,7 @@ class Joint:
         return log_softmax(np.tanh(row_J + predicted_BJ) @ self.output_VJ.T + self.output_V)
 
     def start(self) -> tuple[int, ...]:
-        """The context before the first token."""
+        """Return the context before the first token."""
         return (BLANK,) * self.context
 
     def _predict(self, context: tuple[int, ...]) -> np.ndarray:
@@ -83,7 +83,7 @@ class Greedy(TransducerSearch):
 
 @dataclass(slots=True, eq=False)
 class Emitted(Prefix):
-    """A node that knows where its token was emitted, and the last tokens."""
+    """Node with the row where its token was emitted, and the last tokens."""
 
     context: tuple[int, ...] = ()
 
@@ -107,7 +107,7 @@ class Beam(TransducerSearch):
         return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 
     def best(self, rows_TJ: np.ndarray, weights: Weights) -> Emitted:
-        """The best sequence."""
+        """Return the best sequence."""
         root = Emitted(None, BLANK, self.tree.start, context=self.joint.start())
         beam: dict[Emitted, float] = {root: 0.0}  # ln of the probability of the alignments that are summed
         for t, row_J in enumerate(rows_TJ):
@@ -119,7 +119,7 @@ class Beam(TransducerSearch):
     def _extend(
         self, beam: Mapping[Emitted, float], row_J: np.ndarray, t: int, weights: Weights
     ) -> dict[Emitted, float]:
-        """All sequences after a row."""
+        """Return the sequences after a row."""
         log_probs_BV = self.joint.log_probs(row_J, [node.context for node in beam])
         after = {node: score + float(log_probs_BV[b, BLANK]) for b, (node, score) in enumerate(beam.items())}
         num = min(MAX_TOKENS, log_probs_BV.shape[1] - 1)

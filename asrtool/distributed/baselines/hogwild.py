@@ -54,13 +54,13 @@ class SharedWeights:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[list[Tensor]]:
-        """Yield the records to add the step to as well; nothing is recorded inside."""
+        """Yield the records to add the step to as well; nothing is recorded meanwhile."""
         with self._locked(fcntl.LOCK_SH):
             passed, newest = int(self.passed_L[self.world.rank]), int(self.newest_1)
             yield [self._record(cut) for cut in range(passed + 1, newest + 1)]
 
     def record(self, cut: int) -> Tensor | None:
-        """Come to `cut`; return the record at learner 0, whole once `is_settled`."""
+        """Reach `cut`; return the record at learner 0, complete once `is_settled`."""
         with self._locked(fcntl.LOCK_EX):
             if self.newest_1 < cut:
                 file = self._made[cut] = os.memfd_create("asrtool")
@@ -75,7 +75,7 @@ class SharedWeights:
         return found
 
     def is_settled(self, cut: int) -> bool:
-        """Return whether all learners have come to `cut`."""
+        """Return whether all learners have reached `cut`."""
         return bool((self.passed_L >= cut).all())
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class ServedLearner(Strategy):
 
     @contextlib.contextmanager
     def _exchanging(self) -> Iterator[tuple[Client, StepCost]]:
-        """Take the gradients to push, inside; the cost is complete after it."""
+        """Take the gradients to push inside the context; after it the cost is complete."""
         assert self.client
         begin, cost = time.perf_counter(), StepCost()
         for gradient, parameter in zip(self.gradients, self.flat.parameters, strict=True):
@@ -253,7 +253,7 @@ class ParameterServer(ServedLearner):
         return norm, self.cost
 
     def _push(self) -> None:
-        """Have the servers apply the gradients, and take the weights that result."""
+        """Push the gradients to the servers, and take the resulting weights."""
         with self._exchanging() as (client, self.cost):
             rate = RATE.pack(self.optimizer.param_groups[0]["lr"])
             client.push(PUSH, rate, gradients=self.gradients_P.split(self.lengths))

@@ -183,7 +183,7 @@ def unreachable(rank: int, own: Endpoint, other: str, why: str) -> AsrtoolError:
 
 
 def use_for_groups(address: str, several_hosts: bool) -> None:
-    """Have gloo and NCCL use the interface of `address`, unless the user chose one."""
+    """Set the interface of gloo and NCCL by `address`, unless the user chose one."""
     if name := interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         if several_hosts:  # on one host NCCL needs no network

@@ -26,7 +26,7 @@ NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def learner(
     timeout_s: float = ANSWER_TIMEOUT_S, survival: Survival | None = None, interface: str = ""
 ) -> Iterator[World]:
-    """Be one of the learners that the environment names, inside.
+    """Connect this learner to the others of the environment, inside the context.
 
     The process exits if another learner is lost, which is after `timeout_s` without a sign of life.
     With `survival` it stays, as a member of the world, once all are connected. Learners reach each

@@ -136,7 +136,7 @@ class Heartbeat:
 
 
 def report_fault(store: Store, why: str) -> None:
-    """Have all learners exit by their next beat with the message `why`."""
+    """Publish a fault: all learners exit by their next beat with the message `why`."""
     with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
         store.set(FAULT, why)
 

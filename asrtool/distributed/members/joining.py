@@ -41,7 +41,7 @@ def rendezvous_path(out: Path) -> Path:
 
 
 def publish_rendezvous(out: Path, world: World, begin: Mapping[str, Any]) -> None:
-    """Let learners join `world`, which then read `begin`."""
+    """Publish the address of `world`; learners that join read `begin`."""
     world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
     place = {
         "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class TrainingEnded(Exception):
-    """The training ends, so no learner joins it any more."""
+    """Error of a learner that joins while the training ends."""
 
 
 class TakenForLost(ConnectionError):
-    """The others train without this learner."""
+    """Error of a learner that the others take for lost."""
 
 
 LEFT = "left"  # why a learner is lost that was asked to stop, and has trained all its batches
@@ -65,7 +65,7 @@ class Members:
     """
 
     def __init__(self, size: int, rank: int | None = None) -> None:
-        """Learner `rank` logs losses and joins while it is the first one."""
+        """Take the `rank` of this learner, which logs changes if it is the first one."""
         self.size = size
         self._rank = rank
         self.live = tuple(range(size))  # in the order of their entries, so the first of those left is known to all
@@ -98,7 +98,7 @@ class Members:
 
     @property
     def all_ranks(self) -> Sequence[int]:
-        """All learners that there have been."""
+        """All learners of the training, lost ones too."""
         return (*range(self.size), *self.joined)
 
     def reassign(self, store: Store, missing: Sequence[LostBatch]) -> None:

@@ -1,4 +1,4 @@
-"""Supervisor of a learner: a launcher does not see a loss that others survive.
+"""Supervisor of a learner: it hides from a launcher a loss that others survive.
 
 A launcher ends all its learners once one has failed. So the process that it starts forks: its child
 is the learner, and it watches. If the child is killed, the supervisor writes `learners/R.lost`,
@@ -243,7 +243,7 @@ def _wait(out: Path, rank: int, child: int) -> int:
 
 
 def _survivable_end(out: Path, rank: int, code: int, in_node: bool) -> str:
-    """Return how the child ended with `code`, if others may train on; else ''.
+    """Return the end of the child by `code` if others may train on; else ''.
 
     They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as
     well: the same error would come to them. A child that lost another of its node is lost with the

@@ -43,7 +43,7 @@ class BlockFilter:
         mean_W, previous_W = mean_P[: self.num_weights], self.previous_P[: self.num_weights]
         change_W = torch.sub(mean_W, previous_W, out=previous_W)
         self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
-        # How far beyond the mean the next block begins, in the memory of the change G.
+        # Distance of the next block's begin from the mean, in the memory of the change G.
         if self.nesterov:
             # W + eta D less w', which was W + eta D before D changed: zeta G + eta D
             beyond_W = change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)

@@ -160,7 +160,7 @@ class Gossip(MixingRule):
         raise TrainingEnded
 
     def _is_live(self, learner: int, address: Address, num_polls: int) -> bool:
-        """Return whether it still trains; AsrtoolError if it is silent for too long."""
+        """Return whether `learner` still trains; AsrtoolError after too long a silence."""
         members = self.world.members
         assert members
         members.refresh(self.world.store)
@@ -209,14 +209,14 @@ class Pairs(Gossip):
 
 
 def adpsgd(context: StrategyContext) -> Strategy:
-    """Exchange on the ring of the settings; AsrtoolError if it gives no order."""
+    """Make AD-PSGD on the ring of the settings; AsrtoolError if it gives no order."""
     ring = registry.load("ring", context.settings.ring)
     topology.check_ring(context.settings.ring, ring, context.world.size, context.seed)
     return _replica(context, Gossip, topology.ring_partner(ring))
 
 
 def adpsgd_pairs(context: StrategyContext) -> Strategy:
-    """Exchange between active and passive learners."""
+    """Make AD-PSGD between active and passive learners."""
     return _replica(context, Pairs, topology.passive_partner)
 
 

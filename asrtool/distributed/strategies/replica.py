@@ -38,7 +38,7 @@ class MixingRule(ABC):
         """Prepare for the first step."""
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
-        """Return what is held while the optimizer changes the weights."""
+        """Return a context for the optimizer's changes of the weights."""
         return contextlib.nullcontext()
 
     @abstractmethod
@@ -46,7 +46,7 @@ class MixingRule(ABC):
         """Mix the flat weights with others, once a step."""
 
     def begin(self) -> None:
-        """Begin, at the end of a step, what runs while the next one computes."""
+        """Begin the exchange that runs while the next step computes."""
 
     def finish(self) -> None:
         """Finish the exchanges under way; all learners call this."""

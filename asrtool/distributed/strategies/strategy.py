@@ -65,7 +65,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class StrategyContext:
-    """Everything that a strategy is built from."""
+    """Inputs of a strategy."""
 
     task: nn.Module  # a batch -> its loss; None -> a zero loss that touches every parameter
     model: nn.Module  # with the weights that `task` trains
@@ -108,7 +108,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def synchronise(self) -> ConsensusMetrics:
-        """Finish what is under way, and compute the mean of weights and buffers.
+        """Finish exchanges, and compute the mean of weights and buffers.
 
         All learners call this after the same steps. Integer buffers become the largest of any
         learner.
@@ -148,7 +148,7 @@ class Strategy(ABC):
             self.ema.load_state(learner["ema"], (learner | shared)["ema_weights"])
 
     def give_back(self, snapshot: Snapshot) -> None:
-        """Reuse `values_P` of `snapshot`, which are not read any more."""
+        """Reuse the memory of `values_P` of `snapshot`."""
 
     def adopt(self) -> int | None:
         """Take the weights of another learner, if this one joins; return its rank.
@@ -215,7 +215,7 @@ class SynchronousStrategy(Strategy):
 
 
 def single(context: StrategyContext) -> Strategy:
-    """One learner: w <- w - alpha g(w).
+    """Make the strategy of one learner: w <- w - alpha g(w).
 
     Raises AsrtoolError if there are more.
     """

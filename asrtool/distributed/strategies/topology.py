@@ -23,7 +23,7 @@ PAIR_WEIGHT = 1 / 2
 
 CHECKED_STEPS = 16  # steps that a custom ring is checked for: a wrong random one may be an order by chance
 Ring = Callable[[int, int, int], Sequence[int]]
-Partner = Callable[[int, int, int, int], int | None]  # the same, and a learner: with whom it begins an exchange
+Partner = Callable[[int, int, int, int], int | None]  # the same and a learner -> its partner in an exchange
 
 
 def fixed_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
@@ -52,7 +52,7 @@ def check_ring(name: str, ring: Ring, num_learners: int, seed: int) -> None:
 
 
 def ring_partner(ring: Ring) -> Partner:
-    """Make the rule that a learner's partner is its right neighbour in the ring."""
+    """Return the rule by which a learner's partner is its right neighbour."""
     return lambda num_learners, step, seed, learner: right_neighbour(ring(num_learners, step, seed), learner)
 
 

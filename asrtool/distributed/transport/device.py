@@ -84,7 +84,7 @@ class SideStream:
         self.stream.synchronize()
 
     def pinned(self, num_values: int) -> Tensor:
-        """Allocate host memory that the GPU can copy from and to by itself."""
+        """Allocate pinned host memory of `num_values`."""
         return torch.empty(num_values, pin_memory=True)
 
 
@@ -163,7 +163,7 @@ class BackgroundStream:
         self.stream.join()
 
     def close(self) -> None:
-        """End nothing: a stream needs no end."""
+        """Do nothing: a stream needs no end."""
 
 
 def in_background(work: Callable[[], None], values: Tensor, name: str) -> BackgroundThread | BackgroundStream:

@@ -27,7 +27,7 @@ Note = Callable[..., None]  # (event, *numbers)
 
 
 def no_note(what: str, *numbers: int | None) -> None:
-    """Note nothing, if no log is kept."""
+    """Do nothing: no log is kept."""
 
 
 def events_path(out: Path, rank: int) -> Path:

@@ -49,7 +49,7 @@ class Message:
         self.values_P.zero_()  # takes the memory now, and not in the first steps
 
     def close(self) -> None:
-        """Let no process map the memory any more; it stays for those that have."""
+        """Remove the name of the memory; processes that have mapped it keep it."""
         if self.path:
             os.close(self.file)
             self.path = ""

@@ -37,7 +37,7 @@ CHUNK = 2**18  # values at a time, so that they are still in the cache when read
 
 
 class Recorded:
-    """The public weights v as they were at a cut."""
+    """Record of the public weights v at a cut."""
 
     def __init__(self, values_P: Tensor) -> None:
         self.values_P = values_P
@@ -64,7 +64,7 @@ class View:
         self._spare_P: Tensor | None = None
 
     def begin_from(self, weights_P: Tensor, cut: int) -> None:
-        """Become `weights_P` after `cut`, before the first exchange."""
+        """Start from `weights_P` after `cut`, before the first exchange."""
         with self.lock:
             self.weights_P.copy_(weights_P)
             self.cut = cut

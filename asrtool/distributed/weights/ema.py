@@ -38,7 +38,7 @@ class Ema:
         self.mean_P = self.flat.weights_P  # mean of all learners, from a synchronisation to the next step
 
     def update(self) -> None:
-        """Average the weights of a step."""
+        """Add the weights of a step to the average."""
         self.mean_P = self.flat.weights_P  # gives the memory of the last mean back
         self.num_updates += 1
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
@@ -60,7 +60,7 @@ class Ema:
             world.mean(self.mean_P)
 
     def consensus(self) -> contextlib.AbstractContextManager[None]:
-        """Put the mean in `model`, inside; called after `synchronise`."""
+        """Put the mean in `model` inside the context, after `synchronise`."""
         return self.flat.moved(self.mean_P)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -83,7 +83,7 @@ class Ema:
         self.model.load_state_dict(saved["weights"])
 
     def average(self, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Become the mean of EMAs in learners' parts of a checkpoint.
+        """Set the averages to the mean of those in learners' parts of a checkpoint.
 
         Of learners with the same weights one counts.
         """

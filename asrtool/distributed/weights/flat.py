@@ -55,7 +55,7 @@ class FlatWeights:
 
     @contextlib.contextmanager
     def moved(self, weights_P: Tensor) -> Iterator[None]:
-        """Move the model to `weights_P` inside."""
+        """Move the model to `weights_P` inside the context."""
         own_P = self.weights_P
         self.move(weights_P)
         try:
@@ -64,7 +64,7 @@ class FlatWeights:
             self.move(own_P)
 
     def fetch_buffers(self) -> None:
-        """Copy buffers to `weights_P` that a module has replaced by another tensor."""
+        """Copy buffers whose tensor a module has replaced to `weights_P`."""
         for buffer, view in zip(self.buffers, self.views[len(self.parameters) :], strict=True):
             tensor = buffer.tensor
             if tensor.data_ptr() != view.data_ptr():
@@ -101,7 +101,7 @@ class Buffer:
 
     @property
     def tensor(self) -> Tensor:
-        """The tensor that is there now."""
+        """Current tensor."""
         tensor: Tensor = getattr(self.owner, self.name)
         return tensor
 
@@ -163,7 +163,7 @@ class OwnStatistics:
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
-        """Put the mean in the model, inside; called after `synchronise`."""
+        """Put the mean in the model inside the context, after `synchronise`."""
         if not self.buffers:
             yield
             return

@@ -34,7 +34,7 @@ class SyncGroup:
         self._counts = itertools.count()
 
     def share(self, find: Callable[[], Any]) -> Any:
-        """Return what `find` returns at the first member; all call this, in one order."""
+        """Return the result of `find` at the first member; all call this, in one order."""
         if self.size == 1:
             return find()
         key = f"group{self.number}/{next(self._counts)}"
@@ -56,10 +56,10 @@ class LostBatches:
         is_idle: Callable[[], bool],
         find_missing: Callable[[], Sequence[LostBatch]],
     ) -> None:
-        """Take three questions that the training answers.
+        """Take three callbacks of the training.
 
-        `stop`: whether all learners are to stop. `is_idle`: whether this learner has trained all that
-        it got. `find_missing`, for when all are idle: the batches that are in no learner's records.
+        `stop`: all learners are to stop. `is_idle`: this learner has trained all its batches.
+        `find_missing`, after all are idle: the batches that are in no learner's records.
         """
         self.world = world
         self.members = members
@@ -71,7 +71,7 @@ class LostBatches:
     def take(self, group: SyncGroup, epoch: int) -> Iterator[Sequence[LostBatch]]:
         """Yield the batches that are known to be left now, by steps of the sync group.
 
-        They end at one of an epoch after `epoch`: a checkpoint before that epoch has none of it.
+        They end with the first batch of a later epoch: a checkpoint before it lacks that epoch.
         """
         while batches := group.share(lambda: self._claim(group.size, epoch)):
             yield batches

@@ -166,7 +166,7 @@ class _Parser:
             raise self._error(f"words among the unigrams, {error.args[0]} is not") from None
 
     def _find_histories(self, model: Ngrams, words: Ints, first: int) -> Ints:
-        """The node of the first words of each n-gram; the n-grams begin at line `first`."""
+        """Return the history node of each n-gram; they begin at line `first`."""
         parent = np.zeros(len(words), np.int64)
         for column in range(words.shape[1] - 1):
             parent = model.find(parent, words[:, column])
@@ -215,7 +215,7 @@ class _Parser:
 
 
 def _to_float(text: str) -> float:
-    """The number `text` is, nan for none."""
+    """Parse a number; NaN for other text."""
     try:
         return float(text)
     except ValueError:

@@ -36,7 +36,7 @@ def word_probs(model: Trie, text: Rows) -> Floats:
 
 
 def perplexity(probs: Floats) -> float:
-    """exp of the mean negative logarithm."""
+    """Return exp of the mean negative logarithm."""
     return float(np.exp(-np.log(probs).mean()))
 
 

@@ -47,7 +47,7 @@ class Ngrams:
 
     @functools.cached_property
     def keys(self) -> Ints:
-        """Rising; -1 for node 0, which is nobody's child."""
+        """Ascending keys; -1 for node 0, the root."""
         keys = self.parent * len(self.words) + self.word
         keys[0] = -1
         return keys
@@ -88,7 +88,7 @@ class Ngrams:
         return history
 
     def extended(self, parent: Ints, word: Ints, log10_prob: Floats, log10_backoff: Floats) -> Ngrams:
-        """This model with n-grams one order longer, given in any order, each once."""
+        """Return this model with n-grams one order longer, given in any order."""
         by_key = np.argsort(parent * len(self.words) + word)
         return Ngrams(
             self.words,
@@ -101,7 +101,7 @@ class Ngrams:
 
 
 def empty_ngrams(words: list[str]) -> Ngrams:
-    """A model of order 0 over `words`: the empty history alone."""
+    """Return a model of order 0 over `words`: the empty history alone."""
     return Ngrams(words, [0, 1], np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1))
 
 
@@ -156,13 +156,13 @@ class NgramLm:
         return self._ids.get(word, self._ids.get(UNK, -1))
 
     def start(self) -> int:
-        """The state before the first word of a sentence."""
+        """Return the state before the first word of a sentence."""
         if BOS not in self._ids:
             return 0
         return int(self.tables.history[max(find_key(self.tables.keys, self._ids[BOS]), 0)])
 
     def step(self, state: int, word: str) -> tuple[float, int]:
-        """Natural log probability of `word` after `state`, and the state after `word`.
+        """Return ln p of `word` after `state`, and the state after `word`.
 
         ``</s>`` ends the sentence. A word the model does not know is ``<unk>``.
         """
@@ -174,7 +174,7 @@ class NgramLm:
         return result
 
     def log_prob(self, sentence: str | Sequence[str]) -> float:
-        """Natural log probability of a sentence or its words, its end included."""
+        """Return ln p of a sentence with its end."""
         total, state = 0.0, self.start()
         for word in (*(sentence.split() if isinstance(sentence, str) else sentence), EOS):
             log_prob, state = self.step(state, word)
@@ -182,7 +182,7 @@ class NgramLm:
         return total
 
     def perplexity(self, sentences: Iterable[str]) -> float:
-        """Perplexity of a text by sentences, whose ends count as words."""
+        """Return the perplexity of sentences, whose ends count as words."""
         split = [sentence.split() for sentence in sentences]
         if not split:
             raise AsrtoolError("a text without sentences has no perplexity", "give at least one")

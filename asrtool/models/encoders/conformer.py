@@ -22,7 +22,7 @@ class RelativeAttention(nn.Module):
     """Multi-head attention of the rows of an utterance to one another."""
 
     def __init__(self, size: int, num_heads: int, dropout: float) -> None:
-        """`num_heads` divides `size`."""
+        """Take `num_heads`, a divisor of `size`."""
         super().__init__()
         self.num_heads = num_heads
         self.query, self.key, self.value, self.output = (nn.Linear(size, size) for _ in range(4))
@@ -49,7 +49,7 @@ class RelativeAttention(nn.Module):
         return attended_NTD
 
     def _split(self, rows_NTD: Tensor) -> Tensor:
-        # Of unflatten, an ONNX graph keeps the number of rows that it was traced with
+        # With unflatten, an ONNX graph would keep the number of rows of its trace
         return rows_NTD.view(*rows_NTD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
 

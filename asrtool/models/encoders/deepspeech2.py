@@ -133,7 +133,10 @@ class DeepSpeech2(Encoder):
 
 
 class Convolution(nn.Module):
-    """Over time and frequency, normalised by channel, and clipped to 0 and MAX_ACTIVATION."""
+    """Convolution over time and frequency, normalised by channel.
+
+    It is clipped to 0 and MAX_ACTIVATION.
+    """
 
     def __init__(self, num_before: int, num_channels: int, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
         super().__init__()

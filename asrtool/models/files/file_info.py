@@ -64,4 +64,4 @@ class _Outline(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is neither tensor nor plain data")
 
     def persistent_load(self, pid: Any) -> None:
-        """The values of a tensor."""
+        """Return None in place of a tensor."""

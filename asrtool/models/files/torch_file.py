@@ -84,7 +84,7 @@ class _Archive:
                 self._release()
 
     def _release(self) -> None:
-        """Let the next bytes have the pages of these, which are on the disk then."""
+        """Release the pages of these bytes once they are on the disk."""
         self.num_held = 0
         if sys.platform == "linux":
             self.file.flush()

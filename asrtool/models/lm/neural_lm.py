@@ -115,7 +115,7 @@ class _Cell:
         self.num_cells = layer.hidden_size
 
     def first(self) -> tuple[Tensor, Tensor]:
-        """Hidden row (1, C) and cells (1, S) before the first word."""
+        """Return hidden row (1, C) and cells (1, S) before the first word."""
         return self.back_GC.new_zeros(1, self.back_GC.shape[1]), self.back_GC.new_zeros(1, self.num_cells)
 
     def read(self, inputs_NC: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class NeuralLm(AcousticModel):
         return [found[each] for each in numbers]
 
     def _score_tree(self, tree: WordTree) -> list[float]:
-        """Natural log probability of each sentence of `tree`."""
+        """Return ln p of each sentence of `tree`."""
         rows_RC = self.encoder.read_tree(tree)
         ends_N = np.full_like(tree.last_N, self.ids[EDGE])
         pairs = (np.append(tree.parent_R[1:], tree.last_N), np.append(tree.word_R[1:], ends_N))

@@ -74,7 +74,7 @@ class Attention(Objective):
         self.ctc = Ctc(CtcSettings(), num_channels, num_tokens) if settings.ctc_weight else None
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
-        """The search finds a token a row at most, and CTC may need more rows."""
+        """Return one row a token, which the search needs; CTC may need more."""
         return self.ctc.rows_needed(targets) if self.ctc else super().rows_needed(targets)
 
     def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
@@ -162,6 +162,6 @@ class Attention(Objective):
 def run_cell(
     cell: nn.LSTMCell, weight_hh: Tensor, inputs: Tensor, state: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Output and cells (N, H) of `cell` with another recurrent weight."""
+    """Return output and cells (N, H) of `cell` with another recurrent weight."""
     output_NH, cells_NH = torch.lstm_cell(inputs, state, cell.weight_ih, weight_hh, cell.bias_ih, cell.bias_hh)
     return output_NH, cells_NH

@@ -61,7 +61,7 @@ class Ctc(Objective):
         return Loss(total, losses[0].normaliser, {**figures, "consistency": float(divergence.detach())})
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """Natural logarithms of the posteriors of tokens, (N, T, V)."""
+        """Return natural logarithms of the posteriors of tokens, (N, T, V)."""
         logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # the layout of torch's loss, and of LSTM outputs
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
 

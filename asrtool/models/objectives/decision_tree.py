@@ -97,7 +97,7 @@ class Tree:
 
 
 def contexts(segments_S2: np.ndarray, num_rows: int, subsampling: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Left context, token and place of each row (R,); arguments as Tree.targets.
+    """Return left context, token and place of each row (R,), as Tree.targets.
 
     The left context of the first token is silence.
     """

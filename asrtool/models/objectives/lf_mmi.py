@@ -116,7 +116,7 @@ class Denominator:
     """Denominator graph on a device, as sparse matrices in rows."""
 
     def __init__(self, graph: LeafGraph, num_leaves: int, leak: float, device: torch.device) -> None:
-        """`leak` is the probability of a leak after a row, against 1 of none."""
+        """Take `leak`, the probability of a leak after a row, relative to 1 for none."""
         num_states = len(graph.first_S)
         states_S = np.arange(num_states)
         ones_S = np.ones(num_states)
@@ -159,7 +159,7 @@ class Denominator:
         return emit_LN[self.first_S], emit_LN[self.further_S], best_N
 
     def leaked(self, reached_SN: Tensor) -> Tensor:
-        """y of x."""
+        """Return the probabilities of states after leaks, (S, N)."""
         return reached_SN + self.leak * self.share_S1 * reached_SN.sum(dim=0)
 
 

@@ -53,7 +53,7 @@ class Topology(ABC):
 
     @abstractmethod
     def rows_needed(self, tokens: Sequence[int]) -> int:
-        """Rows of the shortest path of `tokens`."""
+        """Return the rows of the shortest path of `tokens`."""
 
     @abstractmethod
     def transducer(self, tokens: Sequence[int]) -> str:
@@ -144,11 +144,11 @@ class CtcTopology(Topology):
         return spans
 
     def rows_needed(self, tokens: Sequence[int]) -> int:
-        """One a token, and a blank between equal neighbours."""
+        """Return one row a token, and one for a blank between equal neighbours."""
         return len(tokens) + sum(one == two for one, two in pairwise(tokens))
 
     def transducer(self, tokens: Sequence[int]) -> str:
-        """State 0 has read a blank or nothing, state i + 1 has read tokens[i]."""
+        """Return H: state 0 has read no token, state i + 1 has read tokens[i]."""
         blank, labels = BLANK + 1, [token + 1 for token in tokens]
         lines = [f"0 0 {blank} 0"]
         lines += [f"0 {state} {label} {label}" for state, label in enumerate(labels, 1)]
@@ -226,7 +226,7 @@ class LeafTopology(Topology):
         return spans
 
     def rows_needed(self, tokens: Sequence[int]) -> int:
-        """One a token."""
+        """Return one row a token."""
         return len(tokens)
 
     def transducer(self, tokens: Sequence[int]) -> str:

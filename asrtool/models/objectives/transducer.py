@@ -134,7 +134,7 @@ class Transducer(Objective):
         self.output = nn.Linear(settings.joint_size, num_tokens)
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
-        """Each token takes a row where a row emits one at most, and there is one."""
+        """Return one row a token if a row emits one at most; at least one."""
         return super().rows_needed(targets) if self.one_a_row else np.ones(len(targets), np.int64)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:

@@ -99,7 +99,7 @@ class Rates:
     disk_bytes: float = 0.0
 
     def need(self, words: float) -> Need:
-        """Return the need for so many words."""
+        """Return the need for `words`."""
         part = words / FULL_WORDS
         memory_bytes = GIB * max(MIN_GIB, self.peak_gib * part)
         return Need(self.cpu_s / 3600 * part, disk_bytes=self.disk_bytes * part or None, memory_bytes=memory_bytes)

@@ -32,7 +32,7 @@ LENGTH_S = 2.0  # length of a synthetic utterance for the encoder; in shorter on
 WARM_S = 0.5  # length of the warm-up utterance on a CPU
 MAX_SPEECH_S = 48.0  # longest batch of speech
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LSTM)
-# Of the synthetic n-gram of sequence training: successors of two tokens, and tokens of a sentence.
+# Synthetic n-gram of sequence training: successors of two tokens, and tokens of a sentence.
 NUM_CHOICES, NUM_SENTENCES, SENTENCE = 20, 3000, 50
 
 
@@ -85,7 +85,7 @@ class NeuralProbe:
 
 
 def probe_neural_lm(nnlm: Nnlm, num_words: int) -> NeuralProbe:
-    """Build the model, of so many words, and count its weights."""
+    """Build the model for `num_words` and count its weights."""
     with torch.device("meta"):
         model = build_neural_lm(nnlm.encoder, nnlm.output, [UNK, EDGE, *map(str, range(num_words - 2))])
     weights = list(model.parameters())

@@ -43,7 +43,7 @@ class Links:
     node_bytes_per_s: float = math.inf  # rate of all messages within a node together
 
     def num_nodes(self, num_learners: int) -> int:
-        """Return the number of nodes for so many learners."""
+        """Return the number of nodes for `num_learners`."""
         return -(-num_learners // self.node_size)
 
     def ring_allreduce_s(self, num_bytes: float, num_learners: int, num_nodes: int, rings: int = 1) -> float:
@@ -77,7 +77,7 @@ class Links:
 
 
 class Cluster:
-    """So many learners, which begin their steps `together` or at any time.
+    """Cluster of `num_learners`, which begin steps `together` or at any time.
 
     `compute_LK` has the seconds of a step without `update_s`, `loading_LK` those to read a batch, also of learners
     that join. Raises AsrtoolError if so many learners do not fit the settings.
@@ -134,7 +134,7 @@ class Cluster:
         return size
 
     def host_s(self, num_bytes: float) -> float:
-        """Return the seconds in which a receiver reads so many bytes."""
+        """Return the seconds in which a receiver reads `num_bytes`."""
         rate = self.scenario.network.host_gbyte_per_s * 1e9
         return num_bytes / rate if rate else 0.0
 

@@ -34,7 +34,7 @@ Counts = NDArray[np.int64]
 
 
 class Begin(NamedTuple):
-    """A learner begins the gradient of a batch at its current weights.
+    """Begin of a batch's gradient at the current weights of a learner.
 
     `number` is the round from the work queue, which the learning rate follows. `epoch` and `position` of the batch
     count from 0; `position` is None if the last round of an epoch has none left.
@@ -48,13 +48,13 @@ class Begin(NamedTuple):
 
 
 class Round(NamedTuple):
-    """All learners, each with a batch, end the step together by the strategy's rule."""
+    """End of a step of all learners together, by the strategy's rule."""
 
     at_s: float
 
 
 class Change(NamedTuple):
-    """A learner changes weights; `kind` as in the log of a training.
+    """Change of weights by a learner; `kind` as in the log of a training.
 
     - update: its optimizer updates its public weights v, or shared ones (hogwild)
     - take: it takes the pulls of exchanges: its weights w become v
@@ -71,7 +71,7 @@ class Change(NamedTuple):
 
 
 class End(NamedTuple):
-    """A learner's step ends, which began at `begin_s`; all as in its records.
+    """End of a learner's step from `begin_s` on; fields as in its records.
 
     `staleness` is the cluster model's count; it also follows from the events.
     """

@@ -225,7 +225,7 @@ class LockStep:
         self.saved_at = float(self.free_L[0])
 
     def pass_to(self, at: float) -> None:
-        """Let all learners stand still until second `at`."""
+        """Pause all learners until second `at`."""
         self.outcome.between_s += at - self.free_L
         self.free_L = np.full(len(self.free_L), at)
 

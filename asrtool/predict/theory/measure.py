@@ -92,7 +92,7 @@ class Measured:
 
     @property
     def curvature(self) -> float:
-        """The higher one of both."""
+        """Higher curvature of both."""
         return max(self.begin.curvature.value, self.trained.curvature.value)
 
 

@@ -67,7 +67,7 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step of a learner has ended, with a batch."""
+    """End of a step of a learner with a batch."""
 
     trained: VirtualStep
     end: End
@@ -76,7 +76,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An epoch has ended; the mean of all learners has these losses on dev."""
+    """End of an epoch, with the losses of the mean of all learners on dev."""
 
     at_s: float
     place: Place
@@ -85,7 +85,7 @@ class Evaluated:
 
 
 class Diverged(AsrtoolError):
-    """A loss or gradient is not a number."""
+    """Error for a loss or gradient that is NaN."""
 
 
 class VirtualLearners:
@@ -151,7 +151,7 @@ class VirtualLearners:
             yield from self._enter(learner, self.job.optimisation.num_epochs, at_s)
 
     def _enter(self, learner: int, epoch: int, at_s: float) -> Iterator[Evaluated]:
-        """Let a learner enter `epoch`; the last one there evaluates the mean of all."""
+        """Enter `epoch` with a learner; the last one there evaluates the mean of all."""
         while self.epochs[learner] < epoch:
             self.epochs[learner] += 1
             entered = self.epochs[learner]

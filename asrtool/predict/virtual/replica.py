@@ -86,7 +86,7 @@ class StepPlan:
 
 @dataclass
 class SharedModel:
-    """The model, and what all learners compute with it."""
+    """Model, and the objects that all learners share."""
 
     task: nn.Module  # a batch -> its loss
     model: nn.Module  # whose weights `task` trains
@@ -179,7 +179,7 @@ class Rule(ABC):
 
 
 class Mean:
-    """The mean of the weights of learners, in float64, and how far they are apart."""
+    """Mean of the weights of learners, in float64, and their distance."""
 
     def __init__(self, like_P: Tensor, num_weights: int, num_replicas: int) -> None:
         self.sum_P = torch.zeros_like(like_P, dtype=torch.float64)

@@ -50,7 +50,7 @@ class SynchronousRule(Rule):
 
 
 class DelayByOne(SynchronousRule):
-    """The mean of before the step takes the place of weights whose gradient is known."""
+    """Delay-by-one: the mean before the step replaces weights after their gradient."""
 
     mean_P: Tensor
 

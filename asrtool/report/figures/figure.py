@@ -31,7 +31,7 @@ COLOURS = {
     DARK: "var(--dark)",
 }
 LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # colours of curves in a plot, then repeated with other styles
-# What a step spends its time on, in the order in which it does.
+# Parts of a step's time, in their order.
 PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
 WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2

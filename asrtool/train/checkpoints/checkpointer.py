@@ -120,7 +120,7 @@ Memory = list[Tensor]
 
 
 class Incomplete(Exception):
-    """Training ended before the parts of all learners existed."""
+    """End of training before the parts of all learners existed."""
 
 
 class Checkpointer:
@@ -199,7 +199,7 @@ class Checkpointer:
         return own["learner"], kept["shared"]
 
     def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
-        """Call `load`; raise AsrtoolError for all learners if it raises for any."""
+        """Call `load`; raise AsrtoolError at all learners if any raises."""
         error = None
         try:
             loaded = load()

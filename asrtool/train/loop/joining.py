@@ -15,7 +15,7 @@ from asrtool.train.checkpoints.coordinator import CheckpointCoordinator
 
 
 def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
-    """Let learners join from here on, starting from `state`."""
+    """Publish this training; learners that join start from `state`."""
     begin = {"run": checkpointer.run, "state": dataclasses.asdict(state)}
     joining.publish_rendezvous(checkpointer.directory.parent, checkpointer.world, begin)
 

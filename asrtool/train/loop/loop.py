@@ -62,7 +62,7 @@ class Training:
         """
         settings = job.optimisation
         self.job, self.components, self.world = job, components, world
-        # Of the whole training; an estimate if the source cannot count.
+        # Samples of the whole training; an estimate if the source cannot count.
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
         self.checkpointer = Checkpointer(job.out / "checkpoints", components.info, world)
         found: dict[str, Any] | None = None

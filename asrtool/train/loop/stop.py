@@ -14,15 +14,15 @@ REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher pas
 
 
 class Stopped(Exception):
-    """A learner was asked to stop; raised where stopping is safe."""
+    """Stop request to a learner; raised where stopping is safe."""
 
 
 class Left(Exception):
-    """This learner was asked to stop, and has left the others, which train on."""
+    """Departure of this learner on a stop request, while the others train on."""
 
 
 class EndsEarly(Exception):
-    """Early stopping: dev losses no longer fall; raised where stopping is safe."""
+    """Early stopping by dev losses; raised where stopping is safe."""
 
 
 class Stop:

@@ -72,7 +72,10 @@ def learning_rate(
 
 
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
-    """Return half a cosine from the peak to MIN_LR_FRACTION of it (Smith and Topin, 2018)."""
+    """Return half a cosine from the peak to its end (Smith and Topin, 2018).
+
+    The end is MIN_LR_FRACTION of the peak.
+    """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
     fallen = (fraction - settings.warmup_fraction) / (1 - settings.warmup_fraction)
@@ -99,9 +102,9 @@ def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int)
 
 
 def plateau(settings: Plateau, peak_lr: float, fraction: float, num_epochs: int, dev_losses: Sequence[float]) -> float:
-    """Return the peak times `factor` for each plateau of the dev loss, at least MIN_LR_FRACTION.
+    """Return the peak times `factor` for each plateau of the dev loss.
 
-    A plateau is `patience` evaluations in a row without a lower loss than before.
+    It is at least MIN_LR_FRACTION of the peak. A plateau is `patience` evaluations in a row without a lower loss.
     """
     if fraction < settings.warmup_fraction:
         return _warm_up(peak_lr, fraction, settings.warmup_fraction)
