@@ -262,7 +262,7 @@ def made_up_batch(num_utterances: int, num_frames: int, num_features: int, num_c
 
 
 def train(strategy: LocalReplica, batch: Any) -> StepCost:
-    """One step; what communication cost in it."""
+    """Make one step; return its cost of communication."""
     loss: Tensor = strategy.task(batch)
     (loss / (NUM_UTTERANCES * LEN_TEXT)).backward()
     _, cost = strategy.step()

@@ -99,7 +99,7 @@ def command(strategy: str, out: Path, options: argparse.Namespace) -> list[str]:
 
 
 def kill_some(launcher: subprocess.Popen[bytes], out: Path, num_learners: int, draw: random.Random) -> int:
-    """At a random moment, if the training has not ended by then; how many were killed."""
+    """Kill learners at a random moment of the training; return their number."""
     if draw.random() < 0.7:
         before = num_bytes(out)
         wait(launcher, HANGS_S, lambda: num_bytes(out) > before)
@@ -114,7 +114,7 @@ def kill_some(launcher: subprocess.Popen[bytes], out: Path, num_learners: int, d
 
 
 def wait(launcher: subprocess.Popen[bytes], seconds: float, done: Callable[[], bool] = lambda: False) -> None:
-    """So long, or until `done` or the launcher has ended."""
+    """Wait for this time, or until `done` or the launcher has ended."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and launcher.poll() is None and not done():
         time.sleep(0.01)

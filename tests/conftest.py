@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _cycles_as_by_default(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where memory is measured, what lies in cycles counts as long as it does for a person who runs the command."""
+    """Restore Python's default garbage collection for tests that measure memory."""
     measures = {"peak_bytes", "tracemalloc"} & vars(request.module).keys()
     if measures:
         gc.set_threshold(*DEFAULT)
@@ -114,7 +114,7 @@ def mini_rt03(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, Any]]:
-    """Its address, and a client of it."""
+    """Yield the address of an S3 server and a client of it."""
     pytest.importorskip("moto", reason="needs moto, of the extra dev")
     from servers import s3
 

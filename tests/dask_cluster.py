@@ -38,7 +38,7 @@ class Cluster:
         self.processes = [start_script(DASK.format(words=["dask", *words]), null, env) for words in commands]
 
     def wait(self) -> None:
-        """Until both workers are there."""
+        """Wait until both workers are there."""
         from distributed import Client
 
         with Client(self.address, timeout=120, set_as_default=False) as client:

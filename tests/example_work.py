@@ -86,7 +86,7 @@ def make_example_work(folder: Path, run_line: list[str]) -> None:
 
 
 def write_own(data: Path) -> None:
-    """The same utterances in each layout."""
+    """Write the same utterances in each layout."""
     random = np.random.default_rng(1)
     recordings, segments, lines = [], [], []
     tables: dict[str, list[str]] = {"wav.scp": [], "text": [], "utt2spk": []}
@@ -116,7 +116,7 @@ def write_own(data: Path) -> None:
 
 
 def write_releases(corpus: Path) -> None:
-    """Of each corpus those that it needs, as `asrtool corpus` links them; `own` are links to the data beside them."""
+    """Write the releases of each corpus as `asrtool corpus` links them; `own` are links to the data beside them."""
     site = corpus.with_name("site")
     for write in (write_swbd, write_fisher, write_hub5, write_rt03):
         write(site)
@@ -138,7 +138,7 @@ def write_releases(corpus: Path) -> None:
 
 
 def write_an4(root: Path) -> None:
-    """Two utterances to train on, and one to test."""
+    """Write two utterances to train on, and one to test."""
     for name, places in (
         ("train", ["an4_clstk/fash/an1-fash-b", "an4_clstk/fash/an2-fash-b"]),
         ("test", ["an4test_clstk/mxyz/cen8-mxyz-b"]),

@@ -37,7 +37,7 @@ def clash(some: Iterable[Use], others: Iterable[Use]) -> bool:
 
 
 class ComputingStream(TorchDispatchMode):
-    """Inside, the operations of this thread, but for those that it gives to a side stream."""
+    """Context that records the operations of this thread, except those on a side stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class ComputingStream(TorchDispatchMode):
 
 
 class CountedStream:
-    """In the place of a SideStream. Copies wait until `free` is set."""
+    """Replacement of SideStream. Copies wait until `free` is set."""
 
     def __init__(self, computing: ComputingStream) -> None:
         self.computing = computing
@@ -128,7 +128,7 @@ class CountedStream:
 
 @contextlib.contextmanager
 def fake_gpu() -> Iterator[list[CountedStream]]:
-    """Inside, weights are taken for those of a GPU; the streams that were made for them.
+    """Take weights for those of a GPU inside the context; yield the streams made for them.
 
     The order is looked at in this thread alone.
     """

@@ -21,7 +21,7 @@ NUMBERS = itertools.count()  # of the namespaces of this process
 
 @dataclass(frozen=True)
 class Host:
-    """One of them."""
+    """Host on this machine."""
 
     name: str
     namespace: str

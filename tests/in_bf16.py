@@ -12,7 +12,7 @@ from asrtool.models.precision import Precision
 
 @contextmanager
 def in_bf16() -> Iterator[None]:
-    """Inside, matrix products are computed in bf16; afterwards the process is as before."""
+    """Compute matrix products in bf16 inside the context; afterwards the process is as before."""
     has_onednn, precision = torch.backends.mkldnn.enabled, Precision(torch.device("cpu"), "bf16")
     precision.prepare_process()
     try:

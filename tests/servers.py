@@ -23,7 +23,7 @@ NOTHING = -(2**40)  # a fault: the connection is closed behind the heading
 
 
 class WebServer(ThreadingHTTPServer):
-    """Of the files in a folder, in ranges, with an ETag made of size and time."""
+    """Server of the files in a folder, in ranges, with an ETag made of size and time."""
 
     daemon_threads = True
 
@@ -80,7 +80,7 @@ class _Handler(SimpleHTTPRequestHandler):
             self.close_connection = fault != 0
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager

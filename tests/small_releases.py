@@ -88,7 +88,7 @@ def write_fisher_call(root: Path, part: int, number: int, lines: list[str]) -> t
 
 
 def write_fisher(root: Path) -> Path:
-    """Two calls, one in each part."""
+    """Write two calls, one in each part."""
     lines = ["0.50 1.50 A: and i (( generally )) prefer t._v.", "1.60 2.90 B: [mn] wor- yes"]
     write_fisher_call(root, 1, 1, lines)
     write_fisher_call(root, 2, 5851, lines)

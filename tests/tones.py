@@ -24,7 +24,7 @@ SETS = Sets((EvaluationSet("test"),))
 
 
 def write_recording(path: Path, seed: int, duration_s: float = 20.0) -> Recording:
-    """Two channels: a tone of its own on each side, rising and falling, and noise."""
+    """Write two channels: a tone of its own on each side, rising and falling, and noise."""
     random = np.random.default_rng(seed)
     t = np.arange(int(duration_s * RATE_HZ)) / RATE_HZ
     loudness = 0.05 + 0.2 * (np.sin(2 * np.pi * (0.9 + 0.1 * seed) * t) > 0)

@@ -105,7 +105,7 @@ def make_texts(num: int, seed: int) -> list[str]:
 
 
 def last_weights(out: Path) -> dict[str, torch.Tensor]:
-    """Of the newest checkpoint, and their moving average where it has one."""
+    """Return the weights of the newest checkpoint, and their moving average if it has one."""
     content = torch.load(max((out / "checkpoints").glob("step-????????.pt")), weights_only=True)
     weights: dict[str, torch.Tensor] = content["weights"]
     return weights | {f"ema {name}": value for name, value in content.get("ema", {"weights": {}})["weights"].items()}

@@ -21,7 +21,7 @@ PRELOADED = "warm_modules"
 
 @functools.cache
 def warm_context() -> ForkServerContext:
-    """Its processes are forked from one that has `PRELOADED`, if this is the first to start such a server."""
+    """Return a context whose processes are forked from one with `PRELOADED`, if it starts the server first."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOADED])
     path = os.environ.get("PYTHONPATH")
@@ -42,7 +42,7 @@ def run_apart(function: Callable[..., Any], *args: Any) -> Any:
 def run_script(
     text: str, timeout: float, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run` of a Python with this script, forked; without a teardown of the interpreter."""
+    """Run a script like `subprocess.run` of a Python, but forked, without a teardown of the interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]
         process = start_script(text, files, environment)
@@ -113,7 +113,7 @@ def _run_in(words: Sequence[str], folder: Path, stdin: Path | None, afresh: bool
 
 
 def run_forked(words: Sequence[str], log: BinaryIO) -> int:
-    """As `asrtool.recipe.process.run_logged`, with the output in the log alone."""
+    """Run as `asrtool.recipe.process.run_logged`, with the output only in the log."""
     child = os.fork()
     if child == 0:
         for stream in (sys.stdout, sys.stderr):
@@ -124,7 +124,7 @@ def run_forked(words: Sequence[str], log: BinaryIO) -> int:
 
 
 def run_forked_afresh(words: Sequence[str], log: BinaryIO) -> int:
-    """The same without any module of ours, as in a new Python; those of other packages stay."""
+    """Run without any module of ours, as in a new Python; those of other packages stay."""
     from asrtool.recipe import source
 
     ours = {name: module for name, module in sys.modules.items() if name.split(".")[0] in source.PACKAGES}

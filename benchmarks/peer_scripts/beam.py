@@ -109,7 +109,7 @@ def open_flashlight(work: Path, beam: int) -> Search:
 
 
 def open_pyctcdecode(work: Path, beam: int) -> Search:
-    """Its beam search in Python; bounds that asrtool has not are its defaults."""
+    """Open its beam search in Python, with defaults for bounds that asrtool lacks."""
     from pyctcdecode import build_ctcdecoder
 
     tokens = read_tokens(work)
@@ -136,7 +136,7 @@ def read_lexicon(work: Path) -> list[list[str]]:
 
 
 def spoken(words: list[str]) -> list[str]:
-    """Without tags such as [noise]."""
+    """Remove tags such as [noise]."""
     return [word for word in words if not word.startswith(("[", "<"))]
 
 

@@ -20,7 +20,7 @@ NO_BEAM = 1e9  # keeps every path
 
 
 def make_tree(random: np.random.Generator) -> Tree:
-    """Two first and two further leaves of each token, each for some left contexts."""
+    """Make a tree with two first and two further leaves of each token, each for some left contexts."""
     leaves_VV2 = np.zeros((NUM_TOKENS, NUM_TOKENS, 2), dtype=np.int32)
     for token, place in itertools.product(range(1, NUM_TOKENS), (0, 1)):
         leaves_VV2[:, token, place] = 4 * token - 3 + 2 * place + random.integers(0, 2, NUM_TOKENS)

@@ -87,6 +87,6 @@ def test_both_searches_find_the_same_best_path_on_real_posteriors(
 
 
 def cost(graph: kaldifst.StdConstFst, path: list[int], scores_TV: np.ndarray) -> float:
-    """Of the cheapest way through the graph that reads `path`; infinite when it has none."""
+    """Return the cost of the cheapest way through the graph that reads `path`; infinite if it has none."""
     acoustic = -float(scores_TV[np.arange(len(path)), path].astype(np.float64).sum())
     return acoustic / 0.5 + min(accept(graph, [token + 1 for token in path]).values(), default=math.inf)

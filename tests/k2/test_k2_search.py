@@ -46,7 +46,7 @@ def random_posteriors(num_frames: int, num_tokens: int, seed: int, scale: float)
 
 
 def cost(graph: kaldifst.StdConstFst, path: list[int], scores_TV: np.ndarray, lm_weight: float) -> float:
-    """Of the cheapest way through the graph that reads `path`; infinite when it has none."""
+    """Return the cost of the cheapest way through the graph that reads `path`; infinite if it has none."""
     weights = accept(graph, [token + 1 for token in path]).values()
     acoustic = -float(scores_TV[np.arange(len(path)), path].astype(np.float64).sum())
     return acoustic / lm_weight + min(weights, default=math.inf)

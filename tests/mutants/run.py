@@ -103,7 +103,7 @@ def run(
 
 @contextlib.contextmanager
 def applied(root: Path, mutant: Mutant) -> Iterator[None]:
-    """Inside, the tree `root` has the mutant."""
+    """Apply the mutant to the tree `root` inside the context."""
     path = root / mutant.file
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.apply(before), encoding="utf-8")

@@ -87,7 +87,7 @@ def test_an_objective_trains_and_reports_its_figure(home: Path, work: Path) -> N
 
 
 def test_a_strategy_trains_and_its_learners_are_equal_where_they_have_taken_the_mean(home: Path, work: Path) -> None:
-    """They synchronise after every second step and take the mean after every fourth."""
+    """Learners synchronise after every second step and take the mean after every fourth."""
     settings = ["distributed.strategy=my_parts.strategy:local_sgd", "distributed.local_sgd.every=4"]
     lines = train(home, work, "strategy", *settings, "train.batch_s=15", "train.save_every_steps=2", learners=2)
     first, last = dev_losses(lines)

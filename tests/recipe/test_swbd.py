@@ -61,7 +61,7 @@ def states(work: Path, *overrides: str) -> dict[str, str]:
 
 
 def done_of(listed: str, names: list[str]) -> list[str]:
-    """Those of `names` that a list of states has as done, in its order."""
+    """Return the `names` that a list of states has as done, in its order."""
     return [line.split()[1] for line in listed.splitlines()[1:] if line.split()[1] in names and line[16:20] == "done"]
 
 
@@ -147,7 +147,7 @@ def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["transducer", "attention"])
 def test_another_objective_trains_decodes_and_scores(work: Path, tmp_path: Path, name: str) -> None:
-    """Laid over the configuration of a finished run, whose stages up to the graph it uses."""
+    """Its configuration is laid over that of a finished run, whose stages up to the graph are used."""
     copy = tmp_path / name
     shutil.copytree(work, copy)
     small = [f"decode.{name}-beam.{setting}" for setting in ("lm_weights=0.5", "word_penalties=0", "beam_sizes=2")]
@@ -168,7 +168,7 @@ def test_another_objective_trains_decodes_and_scores(work: Path, tmp_path: Path,
 
 
 def graph_lines(text: str) -> list[str]:
-    """Of RESULTS.md: on the test set, and on dev."""
+    """Return the lines of method graph in RESULTS.md: on the test set, and on dev."""
     return [line for line in text.splitlines() if line.startswith("| graph |")]
 
 

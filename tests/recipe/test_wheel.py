@@ -34,7 +34,7 @@ print(json.dumps([[answer.exit_code, answer.output] for answer in answers]))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, as setuptools leaves files in the folder and takes up old ones."""
+    """Build the wheel from a copy, as setuptools leaves files in the folder and takes up old ones."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT / "asrtool", source / "asrtool", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in FILES:

@@ -1,4 +1,4 @@
-"""That pytest looks into every folder of tests, and can tell its modules apart."""
+"""Collection: pytest finds every folder of tests, and module names are unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing half-written is ever taken for finished."""
+"""Atomic files: a half-written one is never taken for finished."""
 
 from __future__ import annotations
 

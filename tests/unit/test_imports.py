@@ -1,4 +1,4 @@
-"""Who may import whom, by the syntax trees of all sources."""
+"""Allowed imports between modules, by the syntax trees of all sources."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_lines_show_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeyp
 def test_items_that_are_unlike_count_by_their_amount(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 40 s three pieces are heard; behind the last one nobody speaks."""
+    """Three pieces of 40 s have speech; after the last one there is none."""
     seconds = iter(range(0, 100, 10))
     monkeypatch.setattr(log.time, "monotonic", lambda: float(next(seconds)))
     ends_s = [9.6, 20.0, 30.0]

@@ -1,4 +1,4 @@
-"""That the linter, the type checker and the code digest see every Python file under version control."""
+"""Tracked files: the linter, the type checker and the code digest see every Python file."""
 
 from __future__ import annotations
 

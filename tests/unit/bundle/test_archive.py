@@ -66,7 +66,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(files: dict[str, Path], tmp_pa
 
 
 def test_another_file_in_the_place_of_a_member_is_noticed(files: dict[str, Path], tmp_path: Path) -> None:
-    """As long, and whole as far as zip can say."""
+    """The other file has the same length, and zip finds no fault."""
     path = tmp_path / "x.asrtool"
     write_archive(path, files, ABOUT)
     with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""From a work folder to a bundle and back to what recognises."""
+"""Bundles: from a work folder to a bundle and back to a recogniser."""
 
 from __future__ import annotations
 

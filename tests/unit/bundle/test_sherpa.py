@@ -52,7 +52,7 @@ class LengthAsNumber(Encoder):
         self.subsampling, self.output_size = 1, num_features
 
     def forward(self, feats_NTF: torch.Tensor, feat_lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """As Encoder.forward."""
+        """Encode as Encoder.forward."""
         return feats_NTF * float(feats_NTF.shape[1]), feat_lens_N
 
 

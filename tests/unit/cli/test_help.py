@@ -46,7 +46,7 @@ RUN_LINE = next(line for name, line in EXAMPLES if name == "asrtool run" and "--
 
 
 def words_of(line: str) -> list[str]:
-    """Of the `asrtool` of a line, without its name."""
+    """Return the arguments of `asrtool` in a line."""
     return shlex.split(line.rpartition("|")[2])[1:]
 
 

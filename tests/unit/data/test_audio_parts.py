@@ -144,7 +144,7 @@ LAYOUTS = (name_in_folder, name_in_pipe, name_in_cuts, name_in_shar)
 def test_each_layout_has_the_audio_of_all_parts(
     kind: tuple[str, str], layout: Callable[[Path, Recording], Path], declared_s: float, tmp_path: Path
 ) -> None:
-    """Also if a manifest of lhotse declares the length of the first part, as lhotse does."""
+    """A manifest of lhotse may declare the length of the first part alone, as lhotse does."""
     parts = [audio(1, kind), audio(1.5, kind)]
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / f"a.{kind[0].lower()}"

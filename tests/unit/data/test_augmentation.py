@@ -196,7 +196,7 @@ KEY = "augment.noise_dir"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two sounds, one of two channels in a folder below, and a file that is none."""
+    """Write two sounds, one of two channels in a folder below, and a file that is none."""
     random = np.random.default_rng(0)
     (tmp_path / "deep").mkdir()
     soundfile.write(tmp_path / "b.flac", 0.1 * random.standard_normal(900), RATE_HZ)
@@ -372,7 +372,7 @@ def test_each_epoch_has_features_of_its_own_and_the_same_ones_again(
 
 @pytest.mark.parametrize("tempo", [0.8, 0.97, 1.21])
 def test_a_copy_at_another_tempo_has_the_frames_that_were_planned(kept: Path, tempo: float) -> None:
-    """And what was said is at the same part of it."""
+    """Speech stays at the same fraction of the copy."""
     directory = kept / "train"
     reader = reader_of(directory, Augment(tempo=(0.5, 2.0)), cmvn="none")
     stored = FeatureReader(directory, "none")

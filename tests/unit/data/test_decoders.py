@@ -155,7 +155,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Path) -> None:
-    """Killed, so that nothing is closed."""
+    """The process is killed, so nothing is closed."""
     script = tmp_path / "learner.py"
     script.write_text(LEARNER)
     command = [sys.executable, str(script), str(corpus / "lilcom" / "train")]
@@ -172,7 +172,7 @@ def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Pa
 
 
 def test_training_and_decoding_compute_features_in_a_process_where_audio_is_stored(corpus: Path) -> None:
-    """Without being asked to: torch has the threads of a model there."""
+    """No setting asks for it: torch has the threads of a model there."""
     directory = corpus / "flac" / "train"
     features = read_feature_settings(corpus / "flac")
     lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)

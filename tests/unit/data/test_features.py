@@ -197,7 +197,7 @@ def test_of_several_rates_that_of_most_hours_is_taken_and_else_the_lowest(
 def test_unreadable_audio_and_what_is_too_short_is_set_aside_and_listed(
     make_manifests: MakeManifests, tmp_path: Path
 ) -> None:
-    """Of a FLAC file, lhotse makes another error of libsndfile's, which has no text then."""
+    """For FLAC, lhotse replaces libsndfile's error by one without text."""
     manifests = make_manifests(train=6)
     change_line(manifests / "train" / "supervisions.jsonl.gz", 2, {"duration": 0.02})
     paths = [tmp_path / "audio" / f"train{i}.wav" for i in range(6)]
@@ -306,7 +306,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path)
 
 
 class Narrow(FeatureType):
-    """One value less than its settings say."""
+    """Feature type with one value less than its settings say."""
 
     @dataclass(frozen=True)
     class Settings:

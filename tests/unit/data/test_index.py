@@ -135,7 +135,7 @@ def parse(directory: Path) -> IndexColumns:
 
 
 def write_set(directory: Path, shards: list[list[Utterance]]) -> None:
-    """As the features stage puts it together."""
+    """Write a set as the features stage does."""
     directory.mkdir(exist_ok=True)
     with writing_columns(directory) as columns, open(directory / "index.jsonl", "wb") as index:
         for number, shard in enumerate(shards):
@@ -170,7 +170,7 @@ def test_an_index_read_by_shards_has_the_same_utterances_and_columns_say_what_th
 
 @pytest.mark.parametrize("same_time", [False, True])
 def test_columns_of_another_index_are_not_taken(tmp_path: Path, same_time: bool) -> None:
-    """Of the same size, and even of the same time of change."""
+    """The other index has the same size, and even the same time of change."""
     write_set(tmp_path / "train", [[UTTERANCE]])
     path = tmp_path / "train" / "index.jsonl"
     before = path.stat()

@@ -36,7 +36,7 @@ def assert_same(one: FeatureReader, other: FeatureReader) -> None:
 
 
 def assert_near(stored: FeatureReader, computed: FeatureReader) -> None:
-    """But for the rounding of what is stored; in the index of audio, copies at other speeds come last."""
+    """Compare features within rounding; in the index of audio, copies at other speeds come last."""
     places = {utterance.id: i for i, utterance in enumerate(stored.index)}
     for i, utterance in enumerate(computed.index):
         expected = stored.read(places.pop(utterance.id))
@@ -71,7 +71,7 @@ def test_features_computed_on_reading_are_those_of_audio_beyond_full_scale(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # lhotse leaves the tar file open
 def test_audio_is_kept_to_the_bit_and_once(corpus: Path) -> None:
-    """Which lhotse reads, as docs/guide/features.md has it."""
+    """lhotse reads it, as docs/guide/features.md says."""
     directory = corpus / "flac" / "train"
     fields = {"cuts": sorted(directory.glob("cuts.*.gz")), "recording": sorted(directory.glob("recording.*.tar"))}
     cuts = [cut for cut, _ in zip(CutSet.from_shar(fields=fields), range(24), strict=False)]
@@ -91,7 +91,7 @@ def test_audio_is_kept_to_the_bit_and_once(corpus: Path) -> None:
 def test_an_utterance_of_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, times: int
 ) -> None:
-    """Of two learners, each decodes what it trains and no more; values are the same in any order."""
+    """Each of two learners decodes only its own batches; values are the same in any order."""
     reference = FeatureReader(corpus / "lilcom" / "train", "speaker")
     expected = [reference.read(i) for i in range(len(reference.index))]
     decoded, opened, read, open_shard = Counter[str](), Counter[str](), Shard.read, Shard.__init__
@@ -194,7 +194,7 @@ def test_a_table_that_is_broken_or_of_another_set_is_one_line(copy: Path, conten
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # lhotse leaves the tar file open
 @pytest.mark.parametrize("storage", STORAGES)
 def test_lhotse_reads_the_features(corpus: Path, storage: str) -> None:
-    """As docs/guide/features.md has it."""
+    """The code is that of docs/guide/features.md."""
     directory = corpus / storage / "train"
     if storage == "lilcom":
         cuts = CutSet.from_file(directory / "cuts.000000.jsonl.gz").with_features_path_prefix(directory)

@@ -60,7 +60,7 @@ while run(root / f"{at}", at) == signal.SIGKILL:
 
 
 def files(out: Path) -> dict[str, int]:
-    """Of the training set: the archives, and how many shards each has."""
+    """Return the archives of the training set with their numbers of shards."""
     table = np.load(out / "train" / TABLE)
     return {name: int((table[:, 4] == int(name.split(".")[1])).sum()) for name in archives(out)}
 
@@ -104,7 +104,7 @@ def change_segments(manifests: Path, change: Callable[[int, SupervisionSegment],
 
 
 class Stopped(Exception):
-    """In place of a kill."""
+    """Exception in place of a kill."""
 
 
 def test_only_what_is_missing_is_computed(

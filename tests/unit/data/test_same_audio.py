@@ -23,7 +23,7 @@ from asrtool.settings.data import Features
 
 @functools.cache
 def speech(seed: int, seconds: float = 4.0) -> np.ndarray:
-    """Like a voice: pulses of a pitch that moves, through resonances that change ten times a second; some noise."""
+    """Make a voice: pulses of changing pitch, through resonances that change ten times a second; some noise."""
     random = np.random.default_rng(seed)
     num = int(seconds * RATE_HZ)
     pitch_hz = np.interp(np.arange(num), np.linspace(0, num, 9), random.uniform(90, 240, 9))
@@ -43,7 +43,7 @@ def at_speed(samples: np.ndarray, speed: Fraction) -> np.ndarray:
 
 
 def through(samples: np.ndarray, format_: str, subtype: str | None = None) -> np.ndarray:
-    """Through a codec of libsndfile."""
+    """Code and decode by a codec of libsndfile."""
     file = io.BytesIO()
     soundfile.write(file, samples, RATE_HZ, format=format_, subtype=subtype)
     file.seek(0)
@@ -74,7 +74,7 @@ def indexed(*utterances: np.ndarray) -> Triplets:
 
 
 def aligned(index: Triplets, samples: np.ndarray) -> list[Alignment]:
-    """With all utterances of the index."""
+    """Find the alignments with all utterances of the index."""
     return [
         alignment
         for _, alignment in fingerprint.find_alignments(
@@ -109,7 +109,7 @@ def test_all_utterances_at_once_find_what_each_finds_alone() -> None:
 
 
 def test_triplets_are_those_of_the_highest_peaks_behind_each() -> None:
-    """Against a loop over peaks, of two utterances whose times are the same."""
+    """The expectation is a loop over peaks, of two utterances with the same times."""
     random = np.random.default_rng(5)
     peaks = [
         np.stack([np.sort(random.uniform(0, 4, 90)), random.uniform(8, 11, 90), random.normal(size=90)]) for _ in "ab"
@@ -157,7 +157,7 @@ def test_votes_that_lie_across_a_border_are_of_one_box(scale: float, offset_s: f
 
 
 def test_a_key_that_very_many_have_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of a tone have, which else would take as much time as they are."""
+    """The keys of a tone are such; searching them would take time in proportion to their number."""
     index = indexed(speech(1), *[speech(2)] * 5)
     assert len(aligned(index, speech(2))) == fingerprint.CANDIDATES == 4
     monkeypatch.setattr(fingerprint, "MAX_MATCHES", 4)
@@ -204,7 +204,7 @@ def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:
 
 
 def write_set(folder: Path, name: str, utterances: Sequence[np.ndarray], rate_hz: int = RATE_HZ) -> None:
-    """One recording with all utterances, half a second apart, on its second channel; a noise is on the first."""
+    """Write a recording with all utterances, half a second apart, on its second channel; a noise is on the first."""
     audio, segments = [np.zeros(rate_hz // 2, dtype=np.float32)], []
     for number, samples in enumerate(utterances):
         start = sum(map(len, audio)) / rate_hz

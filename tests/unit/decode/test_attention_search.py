@@ -103,7 +103,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequence(
 
 
 def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
-    """Of so many hypotheses of each length, kept by decoder, CTC and language model so far, the best that has ended."""
+    """Return the best finished hypothesis if `weights.beam` of each length are kept by all scores so far."""
     ctc, kept, ended = search.ctc_scorer(rows_TC), [Attended(None, END, search.tree.start)], {}
 
     def score(node: Any) -> float:

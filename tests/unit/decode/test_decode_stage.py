@@ -159,7 +159,7 @@ def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
 
 
 def in_cyrillic(text: str) -> str:
-    """Its words, but for tags, in as many letters of another script."""
+    """Replace words except tags by as many letters of another script."""
     letters = str.maketrans({letter: chr(0x430 + i) for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz")})
     return " ".join(word if word[0] == "[" else word.translate(letters) for word in text.split())
 
@@ -218,7 +218,7 @@ def test_one_weight_is_tuned_after_the_other_on_scores_computed_once(
 def test_tuning_holds_the_graph_of_one_penalty_at_a_time(
     work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On 31 million arcs one takes 600 MB."""
+    """A graph of 31 million arcs takes 600 MB."""
     alive: list[object] = []
     most = [0]
 

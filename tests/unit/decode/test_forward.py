@@ -1,4 +1,4 @@
-"""Where the acoustic model is computed, and what comes back of it."""
+"""Computation of the acoustic model: device, batches and scores."""
 
 from __future__ import annotations
 

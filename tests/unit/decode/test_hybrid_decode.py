@@ -30,7 +30,7 @@ FRAME_S = 0.03
 
 
 def make_tree(seed: int) -> Tree:
-    """Two first and two further leaves of each phone, each for some left contexts."""
+    """Make a tree with two first and two further leaves of each phone, each for some left contexts."""
     random = np.random.default_rng(seed)
     leaves_VV2 = np.zeros((len(TOKENS), len(TOKENS), 2), dtype=np.int32)
     for token, place in itertools.product(range(1, len(TOKENS)), (0, 1)):

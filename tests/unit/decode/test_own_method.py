@@ -83,7 +83,7 @@ FRAME_S, NUM_FRAMES = 0.01, 20
 
 
 class Reader(MadeUpReader):
-    """Two utterances of four rows of the pooled model."""
+    """Reader of two utterances of four rows of the pooled model."""
 
     num_bins = 3
 

@@ -95,7 +95,7 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
 
 
 def plain_prefix_beam(log_probs_TV: np.ndarray, lm: NgramLm, weights: Weights) -> tuple[int, ...]:
-    """The same search written down plainly: every extension is scored, then all but `beam_size` are dropped."""
+    """Search plainly: score every extension, then drop all but `beam_size`."""
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 
 class Rendezvous:
-    """Where threads exchange values."""
+    """Meeting point at which threads exchange values."""
 
     def __init__(self, num: int) -> None:
         self.values: list[Any] = [None] * num
@@ -90,7 +90,7 @@ class Net(nn.Module):
 
 
 class NormalisedNet(Net):
-    """With buffers, one of which it replaces in every forward pass."""
+    """Model with buffers, one of which it replaces in every forward pass."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -226,7 +226,7 @@ class Reference:
 
 
 def draw_schedule(seed: int) -> list[tuple[int, bool]]:
-    """Which learner is next, and whether it makes a step; otherwise it comes to its next cut, of NUM_CUTS."""
+    """Draw the next learner, and whether it makes a step; otherwise it reaches its next cut, of NUM_CUTS."""
     random = np.random.default_rng(seed)
     events = [(learner, False) for learner in range(NUM_LEARNERS) for _ in range(NUM_CUTS)]
     events += [(int(learner), True) for learner in random.integers(0, NUM_LEARNERS, NUM_STEPS)]
@@ -236,7 +236,7 @@ def draw_schedule(seed: int) -> list[tuple[int, bool]]:
 def run_schedule(
     seed: int, learners: list[Strategy], models: list[Net], momentum: float, optimizer_of: Callable[[int], int]
 ) -> tuple[list[Reference], list[list[Snapshot]]]:
-    """By cut: what the weights are to be by the steps from before it, and the snapshots of all learners.
+    """Return by cut the expected weights by the steps before it, and the snapshots of all learners.
 
     Behind the last cut, those of all steps. `optimizer_of` gives the optimizer that steps for a learner.
     """

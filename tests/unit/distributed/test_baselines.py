@@ -198,7 +198,7 @@ def running(models: list[Net], settings: dict[str, Any], clip_norm: float = 1e9)
 
 @pytest.mark.parametrize(("num_servers", "clip_norm"), [(1, 1e9), (2, 0.5), (5, 0.5)])
 def test_the_step_is_that_of_torch_on_the_mean_of_all_gradients(num_servers: int, clip_norm: float) -> None:
-    """Clipped by the norm of the whole mean, of which each server has a part."""
+    """The mean is clipped by its whole norm; each server has a part of it."""
     models = [Net() for _ in range(NUM_SYNCHRONOUS)]
     alone = Net()
     (optimizer,) = (learner.optimizer for learner in started("single", [alone], **SGD_SYNC))
@@ -221,7 +221,7 @@ def test_the_step_is_that_of_torch_on_the_mean_of_all_gradients(num_servers: int
 
 
 def test_in_whatever_order_gradients_come_they_are_added_in_the_order_of_ranks() -> None:
-    """Of such sizes that another order would round otherwise."""
+    """The gradients have sizes for which another order would round otherwise."""
     found = []
     for order in ((0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)):
         models, random = [Net() for _ in range(4)], torch.Generator().manual_seed(1)
@@ -253,7 +253,7 @@ def test_what_is_recorded_at_a_cut_has_all_steps_from_before_it_and_none_from_be
 
 
 def test_the_optimizer_of_a_learner_steps_once_where_its_step_is_recorded_as_well() -> None:
-    """With momentum, its velocity after steps before an open cut is that of as many steps."""
+    """The velocity of momentum after steps before an open cut is the one of as many steps."""
     models = [Net(), Net()]
     learners = started("hogwild", models, **PLAIN | {"momentum": 0.5})
     alone = Net()

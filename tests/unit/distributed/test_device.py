@@ -32,7 +32,7 @@ def test_each_learner_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.Monk
 def test_nccl_connects_learners_only_where_each_has_a_gpu_of_its_own(
     num_gpus: tuple[int, ...], expected: str, monkeypatch
 ) -> None:
-    """Two learners on a machine; NCCL would refuse two on a GPU, and learners of two backends would wait for ever."""
+    """NCCL refuses two learners on a GPU, and learners of two backends would wait for ever."""
     store, backends = HashStore(), []
     monkeypatch.setattr(world.collectives, "init_process_group", lambda backend, **_: backends.append(backend))
     monkeypatch.setattr(world, "choose_gpu", lambda: None)

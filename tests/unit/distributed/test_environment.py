@@ -51,7 +51,7 @@ def test_a_value_that_cannot_be_is_named(name: str, value: str, message: str, mo
 
 
 def test_learners_that_the_user_asks_for_beside_others_of_the_environment_are_refused(monkeypatch) -> None:
-    """As torchrun or a container leaves them: else one learner would train in silence."""
+    """torchrun or a container may leave such variables; one learner would train without a warning."""
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, GOOD[name])
@@ -135,7 +135,7 @@ ADDRESSES = [("lo", "127.0.0.1"), ("eth0", "10.2.0.5"), ("eth1", "10.1.0.5"), ("
 
 @pytest.fixture
 def interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a host with two networks."""
+    """Give this host two networks."""
     monkeypatch.setattr(addresses, "own_addresses", lambda: ADDRESSES)
 
 

@@ -1,4 +1,4 @@
-"""Which learners are taken for lost: those that stand still, not those suspended with all others."""
+"""Heartbeats: learners that stand still are lost, learners suspended with all others are not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KILLED = "was ended by SIGKILL"
 
 @pytest.fixture(autouse=True)
 def short_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an hour between any two looks at the clock, as when all are suspended and resumed."""
+    """Let an hour pass between any two looks at the clock, as when all are suspended and resumed."""
     hours = itertools.count(0, 3600)
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
     monkeypatch.setattr(time, "monotonic", lambda: next(hours))

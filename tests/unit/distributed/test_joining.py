@@ -28,7 +28,7 @@ SIZE = 2
 
 
 class MemberWorld(ThreadWorld):
-    """Of learners that survive."""
+    """World of learners that survive losses."""
 
     def __init__(self, rank: int, rendezvous: Rendezvous, joins: bool = False) -> None:
         super().__init__(rank, rendezvous)
@@ -158,7 +158,7 @@ def test_each_gets_a_number_of_its_own_and_finds_what_training_began_from(place:
 
 
 def test_where_no_training_can_be_joined_one_line_says_so(place: World, tmp_path: Path) -> None:
-    """None ever was; the store is another generation's, has ended, or is not reached from here."""
+    """There was none; or the store is of another generation, has ended, or cannot be reached."""
     not_running = "no training that a learner can join is running there"
     with pytest.raises(AsrtoolError, match=not_running):
         joining.join_training(tmp_path)

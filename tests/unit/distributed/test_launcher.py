@@ -44,7 +44,7 @@ def test_ctrl_c_while_a_learner_starts_ends_it_without_a_traceback(ignored: bool
 
 @pytest.mark.skipif(not TASKS.exists(), reason="looks at processes in /proc")
 def test_a_learner_has_a_name_and_no_socket_of_its_launcher() -> None:
-    """Else one that joins might connect to it, once the launcher is killed."""
+    """Otherwise a learner that joins might connect to it after the launcher is killed."""
     sockets = "sum(os.readlink(file.path).startswith('socket') for file in os.scandir('/proc/self/fd'))"
     act = f"own = {sockets}; os.write(1, f\"{{own}} {{open('/proc/self/comm').read()}}\".encode())"
     ended = run_script(f"import os\nbefore = {sockets}\n" + LAUNCH.format(act=act), ENDED_S)
@@ -103,14 +103,14 @@ def test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused(code: str,
 
 @pytest.mark.slow
 def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path: Path) -> None:
-    """Those of numpy's OpenBLAS, on a machine of several cores."""
+    """OpenBLAS of numpy has such threads on a machine of several cores."""
     code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"
     ended = launch_after(code, tmp_path, OMP_NUM_THREADS="2")
     assert (ended.returncode, ended.stdout) == (0, "trains trains "), ended.stderr
 
 
 def run_learner(script: str) -> subprocess.CompletedProcess[str]:
-    """One that is alone."""
+    """Run a single learner."""
     with rendezvous_address() as place:
         return run_script(script, ENDED_S, {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"})
 
@@ -153,7 +153,7 @@ print(*sorted(path.read_text().strip() for path in pathlib.Path("/proc/self/task
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for threads in /proc")
 def test_no_thread_of_gloo_is_left_after_training_of_which_torch_says_nothing() -> None:
-    """One that still frees a tensor when Python exits ends the process by SIGABRT."""
+    """A thread that still frees a tensor when Python exits ends the process by SIGABRT."""
     with rendezvous_address() as place:
         command = [sys.executable, "-c", TRAINING]
         environments = [{**os.environ, **place, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]

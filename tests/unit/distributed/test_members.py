@@ -42,7 +42,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(view=views, rank=learners, second=learners, why=st.sampled_from(["was killed", "is silent"]))
     def lose(self, view: int, rank: int, second: int, why: str) -> None:
-        """One learner, or two of a node; the first report counts."""
+        """Lose one learner, or two of a node; the first report counts."""
         lost = [other for other in dict.fromkeys((rank, second)) if other in (*range(SIZE), *self.joined)]
         if lost:
             self.views[view].lose(self.store, *(loss(other, why) for other in lost))
@@ -109,7 +109,7 @@ def test_a_training_does_not_end_while_its_members_change() -> None:
 
 
 def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) -> None:
-    """Also those that one before it would have logged, had it not been lost as well."""
+    """It also logs losses that earlier learners would have logged, had they not been lost as well."""
     store, members = HashStore(), Members(4, rank=2)
     for rank in (3, 0):
         members.lose(store, loss(rank))

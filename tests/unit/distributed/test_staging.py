@@ -48,7 +48,7 @@ class Direct:
 
 @pytest.fixture
 def learners(request: pytest.FixtureRequest, gpu: None) -> Iterator[list[Any]]:
-    """Two with other weights each, or as many as `request` has."""
+    """Make learners with different weights, two or as many as `request` says."""
     random = torch.Generator().manual_seed(0)
     weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(getattr(request, "param", 2))]
     views = [View(own_P.clone(), torch.float32) for own_P in weights]
@@ -61,7 +61,7 @@ def learners(request: pytest.FixtureRequest, gpu: None) -> Iterator[list[Any]]:
 
 
 def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
-    """Some steps with random updates, one learner after the other; the mean of all updates."""
+    """Make steps with random updates, one learner after the other; return the mean of all updates."""
     random = torch.Generator().manual_seed(5)
     total_P = torch.zeros(NUM_VALUES)
     for step in range(num_steps):
@@ -171,7 +171,7 @@ def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled(lear
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_an_error_of_an_exchange_is_raised_by_its_own_step_and_the_next(begins: bool, learners: list[Any]) -> None:
-    """Of one that cannot begin, or that ends by it."""
+    """The exchange cannot begin, or ends by the error."""
     exchanger, error = learners[0].exchanger, ConnectionError("gone")
     begin, begun = exchanger.begin, threading.Event()
     exchanger.begin = lambda neighbour: (begin(neighbour), begun.set())

@@ -47,7 +47,7 @@ def of_single() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "single"])
 def test_one_learner_of_any_strategy_is_single_bit_for_bit(name: str, optimizer: str, of_single) -> None:
-    """With its buffers."""
+    """Buffers are the same as well."""
     np.testing.assert_array_equal(train_alone(name, optimizer), of_single[optimizer])
 
 

@@ -155,7 +155,7 @@ def test_with_its_launcher_a_learner_is_killed_if_others_survive_it_else_asked_t
 def test_one_that_joined_is_lost_alone_if_it_is_killed_or_asked_to_stop(
     number: int, code: int, why: str, tmp_path
 ) -> None:
-    """It sees no signal at which all would stop, and its supervisor waits for nobody."""
+    """The child gets no signal to stop all, and its supervisor waits for nobody."""
     with holding_lock(tmp_path, 0):
         supervisor = start_joining(tmp_path, WAITS)
         learner = learner_of(tmp_path)
@@ -168,7 +168,7 @@ def test_one_that_joined_is_lost_alone_if_it_is_killed_or_asked_to_stop(
 
 @pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, LOST)])
 def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(finished: bool, code: int, tmp_path) -> None:
-    """And one that gets no number ends as it does, and is not reported."""
+    """A learner that gets no number ends as it does, and is not reported."""
     assert start_joining(tmp_path, WAITS, "sys.exit(3)").wait(ENDED_S) == 3
     assert not (tmp_path / "learners").exists()
     if finished:
@@ -177,7 +177,7 @@ def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(finish
 
 
 def test_before_learners_start_again_those_that_had_joined_are_ended(tmp_path: Path) -> None:
-    """Their numbers come after those of the others."""
+    """The ranks of joined learners come after those of the others."""
     joined = start_joining(tmp_path, WAITS)
     learner = learner_of(tmp_path)
     end_joined(tmp_path, 2)
@@ -226,7 +226,7 @@ BY_DRAWING = "supervise(out, 1, out / 'train.json', (1,), lambda: int((out / 'dr
 def test_one_that_was_cut_off_joins_if_the_others_train_on(
     address: str, listens: bool, act: str, returns: bool, tmp_path
 ) -> None:
-    """Killed by its supervisor, or exited by itself."""
+    """The learner is killed by its supervisor, or exits by itself."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("", 0)))
         place = {"address": address, "port": listening.getsockname()[1]}

@@ -125,7 +125,7 @@ def assert_same_mean(weights: list[torch.Tensor], expected: torch.Tensor) -> Non
 
 @every_message
 def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(message_type: torch.dtype) -> None:
-    """By hand: ask, answer, record twice, pull; the other records behind its answer."""
+    """The steps are: ask, answer, record twice, pull; the other records after its answer."""
     starts = torch.tensor([[0.0, 3.0], [6.0, -3.0]])
     asks, answers = (View(start, message_type) for start in starts)
     message_P = torch.empty(2, dtype=message_type)

@@ -108,7 +108,7 @@ epochs = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 def test_every_batch_of_every_epoch_is_assigned_once(
     size: int, rule: AssignmentRule, lengths: list[int], window: int
 ) -> None:
-    """In the epoch of its round, so that cuts at the ends of epochs have all of it."""
+    """Its epoch is that of its round, so cuts at the ends of epochs include the whole epoch."""
     assigned, _ = assign_to_all(size, rule, lengths, window=window)
     assert positions(assigned) == all_of(lengths)
     assert all(one.batch.epoch == one.round.epoch for mine in assigned for one in mine if one.batch)
@@ -176,7 +176,7 @@ def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_f
 def ends_in_virtual_time(
     seconds: Sequence[float], *num_rounds: int, group_size: int = 1, store: Store | None = None, window: int = 0
 ) -> tuple[list[float], list[list[Assignment]]]:
-    """When each sync group ends whose steps take so long, and what it is assigned; epochs have `num_rounds`.
+    """Return the end and the batches of each sync group, by its duration of steps; epochs have `num_rounds`.
 
     As in a training: a learner draws the next batch when it begins to train one.
     """
@@ -208,7 +208,7 @@ def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size:
 
 @pytest.mark.parametrize(("num_rounds", "num_left"), [((306,), 1), ((300, 6), 0), ((6, 300), 1)])
 def test_nobody_leaves_before_the_last_epoch(num_rounds: tuple[int, ...], num_left: int) -> None:
-    """Who has left would pass the cut between two epochs at the end of the training alone."""
+    """A learner that has left would pass the cut between two epochs only at the end of the training."""
     store = HashStore()
     ends_in_virtual_time([10.0, *7 * [1.0]], *num_rounds, store=store)
     assert store.add(NUM_DONE, 0) == num_left

@@ -106,7 +106,7 @@ def wait_for(log: Path, text: str, times: int = 1) -> None:
 
 
 def signal_job(folder: Path, *options: str) -> None:
-    """To the job that trains in `folder`, or end it."""
+    """Send a signal to the job that trains in `folder`, or end it."""
     number = folder.with_name(f"{folder.name}.job") / "name"
     subprocess.run(["scancel", *options, number.read_text()], check=True)
 

@@ -112,7 +112,7 @@ def estimate_small(folder: Path, sentences: list[list[str]], order: int) -> Trie
 
 
 class Without:
-    """By how much the perplexity rises without one n-gram, from the sums over all words."""
+    """Model without one n-gram: the rise of the perplexity, from the sums over all words."""
 
     def __init__(self, model: Trie) -> None:
         self.known = ngrams(in_memory(model))

@@ -208,7 +208,7 @@ def test_the_slip_of_call_11487_is_corrected(fisher: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_turns(fisher: Path) -> None:
-    """But for the number of drops, and a call at a time: an object of lhotse a turn takes several hundred bytes."""
+    """Only drops and the current call take memory; an object of lhotse for each turn takes several hundred bytes."""
 
     lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} A: turn about nothing much" for i in range(150)]
     for number in range(2, 6):

@@ -274,7 +274,7 @@ def test_a_recording_of_which_nothing_is_said_is_listed(write: Writer, tmp_path:
 
 
 def write_perturbed(folder: Path, prefixes: tuple[str, ...], with_segments: bool) -> Path:
-    """As perturb_data_dir_speed_3way.sh leaves it; its commands for other speeds need a shell and are never run."""
+    """Write the output of perturb_data_dir_speed_3way.sh; its commands for other speeds are never run."""
     tables = collections.defaultdict(list)
     for prefix, i in itertools.product(prefixes, range(2)):
         wav = write_wav(folder.parent / "audio" / f"rec{i}.wav")

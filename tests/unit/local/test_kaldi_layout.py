@@ -137,7 +137,7 @@ def test_a_directory_is_read_as_by_lhotse_whatever_the_order_of_its_lines(tmp_pa
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
-    """But for the compressed reference: objects and staged tables took 2,300 bytes each."""
+    """Only the compressed reference grows; objects and staged tables took 2,300 bytes each."""
 
     def peak(num_recordings: int) -> int:
         names = [f"call{number:02d}" for number in range(num_recordings)]
@@ -350,7 +350,7 @@ def test_a_program_that_is_not_there_is_named_before_anything_is_run(with_scp: W
 
 @given(st.text("ab '\"\\$*;|<>(){}[]~#&`?=\n", max_size=12) | st.text("ab'\"\\ ~#$", max_size=9))
 def test_what_is_run_without_a_shell_is_what_a_shell_would_run(text: str) -> None:
-    """Against sh itself, which prints its words one by one."""
+    """The expectation is sh itself, which prints its arguments one by one."""
     command = f"printf %s\\\\n x {text}"
     try:
         words = read_pipe(command, Path("/nowhere"), False, "x")

@@ -144,7 +144,7 @@ def test_what_is_too_long_and_to_be_cut_is_left_out_as_well(manifests: Path) -> 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for columns; an object of lhotse takes several hundred bytes. One of training is left out."""
+    """Only columns grow; an object of lhotse takes several hundred bytes. One training utterance is left out."""
     monkeypatch.setattr(fingerprint, "COUNTERS", 2**10)  # else these would take more than all the rest
     soundfile.write(tmp_path / "short.wav", np.zeros(16_000), 8000)
     noise = np.random.default_rng(0).normal(size=16_000)

@@ -78,7 +78,7 @@ def test_audiofolders_of_huggingface_with_and_without_splits(name: str, tmp_path
 
 
 def test_common_voice_is_read_by_role_whole_or_file_by_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Through the stages that a recipe runs, which link what is given."""
+    """The stages of a recipe run, which link the data."""
     write_commonvoice(tmp_path / "cv")
     folder = next(tmp_path.glob("cv/*/en"))
     for role in ("train", "dev", "test"):
@@ -196,7 +196,7 @@ def test_a_table_beside_pairs_is_no_manifest(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_is_a_link_finds_audio_beside_both(tmp_path: Path) -> None:
-    """As in the cache of HuggingFace, where files are links to blobs."""
+    """In the cache of HuggingFace files are links to blobs."""
     write_wav(tmp_path / "snapshot" / "a.wav")
     write_lines(tmp_path / "blobs" / "123", {"file_name": "a.wav", "text": "yes"})
     (tmp_path / "snapshot" / "metadata.jsonl").symlink_to("../blobs/123")

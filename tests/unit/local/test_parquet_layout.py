@@ -71,7 +71,7 @@ def numbered(seeds: tuple[int, ...]) -> list[Entry]:
 
 
 def write_hub(folder: Path) -> Path:
-    """As a dataset of the hub is fetched, with links to blobs."""
+    """Write a dataset as fetched from the hub, with links to blobs."""
     for name, seeds in SPLITS.items():
         blob = write_parquet(folder / "blobs" / name.replace("-", ""), *numbered(seeds))
         (folder / "snapshot" / "data").mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def write_hub(folder: Path) -> Path:
 
 
 def write_saved(folder: Path) -> Path:
-    """As `DatasetDict.save_to_disk` writes it, and what `map` leaves there."""
+    """Write a dataset as `DatasetDict.save_to_disk` and `map` do."""
     for name, seeds in SPLITS.items():
         split, _, numbers = name.partition("-")
         write_arrow(folder / split / f"data-{numbers}.arrow", *numbered(seeds))
@@ -94,7 +94,7 @@ def write_saved(folder: Path) -> Path:
 
 @pytest.mark.parametrize("write", [write_hub, write_saved])
 def test_each_role_has_its_files(write: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Through the stages that a recipe runs, which link what is given."""
+    """The stages of a recipe run, which link the data."""
     folder = write(tmp_path / "data")
     paths = {f"own_{role}": str(folder) for role in ("train", "dev", "test")}
     data = make_data(("own",), ("own",), ("own",))

@@ -73,7 +73,7 @@ def left_out(folder: Path) -> list[list[str]]:
 
 
 def features_of(manifests: Path, out: Path, bad_fraction: float = 0.01) -> list[np.ndarray]:
-    """Of a training set, by the ids of its speakers."""
+    """Return the features of a training set by the ids of its speakers."""
     root = manifests.parent / f"sets-{manifests.name}"
     for name in ("train", "dev"):
         shutil.copytree(manifests, root / name)

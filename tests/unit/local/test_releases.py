@@ -1,4 +1,4 @@
-"""Where releases lie: folders, links and tar files, or the mini corpus; and decoding of shorten."""
+"""Places of releases: folders, links and tar files, or the mini corpus; and decoding of shorten."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_tar_is_unpacked_once_and_again_when_it_is_another_one(folder: Path, t
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tgz"])
 def test_a_tar_cut_off_anywhere_or_writing_elsewhere_leaves_nothing(folder: Path, tmp_path: Path, name: str) -> None:
-    """Also where a member ends, which the module tarfile takes for the end."""
+    """One cut is at the end of a member, which the module tarfile takes for the end."""
     tar = pack(folder, tmp_path / name)
     whole = tar.read_bytes()
     end = 512 * -(-len(whole.rstrip(b"\0")) // 512)  # of the last member

@@ -84,7 +84,7 @@ def split(root: Path, data: Data, **sets: list[SupervisionSegment]) -> tuple[lis
 
 
 def one_by_one(segments: list[SupervisionSegment], target_s: float) -> set[str]:
-    """The same choice, with every conversation looked at again after each."""
+    """Make the same choice by considering every conversation again after each."""
     num = Counter((s.recording_id, s.speaker) for s in segments)
     speakers = {id_: {who for call, who in num if call == id_} for id_, _ in num}
     speech_s = {id_: sum(s.duration for s in segments if s.recording_id == id_) for id_ in speakers}
@@ -110,7 +110,7 @@ def one_by_one(segments: list[SupervisionSegment], target_s: float) -> set[str]:
 
 
 def test_many_recordings_of_few_speakers_take_no_memory_by_their_square() -> None:
-    """As where each utterance is a file: two million pairs of recordings of one speaker, some 60 bytes each."""
+    """If each utterance is a file, there are two million pairs of recordings of one speaker, some 60 bytes each."""
     names = [f"{who}{number:04}" for who in "ab" for number in range(1000)]
     speech_s, num = dict.fromkeys(names, 5.0), Counter({(name, name[0]): 1 for name in names})
     chosen = choose_conversations(speech_s, num, 60.0)
@@ -353,7 +353,7 @@ def test_more_than_a_tenth_is_not_held_out_and_the_log_says_so(
 
 
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
-    """But for columns, text and the list of drops; an object of lhotse takes several hundred bytes."""
+    """Only columns, text and the list of drops grow; an object of lhotse takes several hundred bytes."""
 
     def peak(num_calls: int) -> int:
         folder = tmp_path / str(num_calls)

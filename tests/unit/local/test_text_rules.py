@@ -289,7 +289,7 @@ def test_normalised_text_has_no_mark_up_and_is_normalised_to_itself(name: str, t
 
 @given(TEXTS)
 def test_words_of_a_script_lose_no_letter_and_no_digit(text: str) -> None:
-    """Of letters, what combines with them and digits none is lost, and nothing else stays but marks inside."""
+    """All letters, combining characters and digits stay, and nothing else except marks inside words."""
     text = "".join(c for c in text if c not in "[]<>")  # without mark-up
     kept = [c for c in fold(text) if unicodedata.category(c)[0] in "LMN"]
     said = OWN_RULES["unicode"](text).replace(" ", "")
@@ -307,7 +307,7 @@ ANY_WORDS = st.text(
 def test_what_a_rule_gives_is_scored_as_it_was_said(
     words: list[str], rule: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Against itself as a hypothesis each word is right: none is mark-up, optional, or taken apart."""
+    """Each word is right against itself as a hypothesis: none is mark-up, optional, or taken apart."""
     try:
         text = OWN_RULES[rule](" ".join(words))
     except Unusable:

@@ -66,7 +66,7 @@ def test_the_loss_is_that_of_the_decoder_in_numpy_whatever_the_padding(kernel_si
 
 
 def test_each_energy_knows_where_it_was_looked_before() -> None:
-    """Without the convolution the second look would be the first one again where the query is the same."""
+    """Without the convolution the second weights would equal the first ones for the same query."""
     objective = objective_of()
     torch.nn.init.zeros_(objective.energies.query.weight)
     rows_TC = np.random.default_rng(2).standard_normal((6, 4)).astype(np.float32)
@@ -133,7 +133,7 @@ def test_a_token_is_drawn_from_what_follows_the_one_before() -> None:
 
 
 def test_tokens_are_drawn_by_weights_that_autocast_keeps_with_their_gradients() -> None:
-    """In half precision older torch gives weights no gradient that were first used under no_grad."""
+    """In half precision older torch gives no gradient to weights that were first used under no_grad."""
     objective = objective_of(sampling=0.9)
     have_gradients = []
     objective.output.register_forward_pre_hook(lambda *_: have_gradients.append(torch.is_grad_enabled()))

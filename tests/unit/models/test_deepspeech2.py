@@ -74,7 +74,7 @@ def test_a_single_frame_has_no_variance_and_gives_numbers() -> None:
 
 
 def test_normalisation_is_float32_under_bf16() -> None:
-    """Of values in bf16, as a convolution under autocast gives them; in bf16 it would be off by a hundredth."""
+    """Inputs are bf16, as from a convolution under autocast; in bf16 the result would be off by a hundredth."""
     torch.manual_seed(4)
     norm = MaskedBatchNorm(2)
     values_NTC, is_padding_NT = (8 + torch.randn(4, 50, 2)).bfloat16(), torch.zeros(4, 50, dtype=torch.bool)

@@ -24,7 +24,7 @@ from asrtool.settings.schema import Choice
 
 
 def smallest_largest(sizes: Sequence[int], num: int) -> int:
-    """Of all ways to cut, by trying them."""
+    """Return the smallest largest part of all ways to cut, by trying them."""
     ways = itertools.combinations(range(1, len(sizes)), num - 1)
     groups = ([sizes[i:j] for i, j in itertools.pairwise((0, *way, len(sizes)))] for way in ways)
     return min(max(map(sum, group)) for group in groups if all(map(sum, group)))

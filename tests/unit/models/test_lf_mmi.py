@@ -152,7 +152,7 @@ def test_the_gradient_is_that_of_finite_differences(leak: float) -> None:
 
 
 def test_long_utterances_lose_no_accuracy_and_no_path() -> None:
-    """Against logarithms of a dense matrix; scores differ by hundreds of nats, as those of a model gone wrong may."""
+    """The expectation uses logarithms of a dense matrix; scores differ by hundreds of nats, as in a diverged model."""
     graph = compose(estimate(3), TREE)
     leak, num_rows = 0.01, 400
     scores_TL = random_scores(2, num_rows, NUM_LEAVES, scale=40.0)

@@ -85,7 +85,7 @@ def test_weights_are_mapped_so_that_forked_searches_do_not_hold_them(model_path:
 
 
 def in_memory(content: dict[str, object]) -> bytes:
-    """The same file, made at once."""
+    """Make the same file at once."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     data = buffer.getvalue()[:-2] + (32).to_bytes(2, "little")

@@ -41,7 +41,7 @@ class WholeSentences(WordLstm):
 
 
 class OneDevice(TorchDispatchMode):
-    """Inside, an operation but for a copy gets tensors of one device."""
+    """Context in which an operation except a copy gets tensors of one device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         devices = {leaf.device.type for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}

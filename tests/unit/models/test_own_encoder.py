@@ -67,7 +67,7 @@ class Returning(Ctc):
 
 
 def loss_of(objective: str = "ctc") -> Loss:
-    """Of two utterances, 7 and 4 frames long."""
+    """Return the loss of two utterances, 7 and 4 frames long."""
     torch.manual_seed(1)
     model = Model(Choice.of("encoder", f"{__name__}:Thinning"), Choice.of("objective", objective))
     targets = torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])

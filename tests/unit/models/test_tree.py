@@ -144,7 +144,7 @@ def test_no_two_tokens_and_no_two_places_share_a_leaf() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_a_row_is_what_its_middle_frame_is(segments: list[tuple[int, int]], subsampling: int) -> None:
-    """By naming each frame: token, the one before it, and the number of its segment."""
+    """Each frame has a name: token, the token before it, and the number of its segment."""
     begins = list(itertools.accumulate((length for _, length in segments), initial=0))
     frames = [
         (token, segments[i - 1][0] if i else 0, i) for i, (token, length) in enumerate(segments) for _ in range(length)

@@ -102,7 +102,7 @@ def test_gradients_of_ps_sync_come_through_the_link_of_the_server_one_by_one() -
 
 
 def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> None:
-    """In the first round 8 gradients wait for one another; then learners come as they were answered, one by one.
+    """In the first round 8 gradients wait for each other; then learners come as they were answered, one by one.
 
     A round is from the answer of the last learner to the next: its step, its gradient, the update, 8 answers.
     """
@@ -113,7 +113,7 @@ def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> N
 
 
 def shared_in_small_steps(num: int, host_s: float, link_s: float) -> np.ndarray:
-    """As answers_s, by a link that hands out what it carries in a short time in equal parts."""
+    """Return answers_s by small steps of time, in which a link carries equal parts of all messages."""
     step_s = 1e-5
     left_L, ends_L, now_s = np.full(num, link_s), np.zeros(num), 0.0
     begins_L = host_s * np.arange(num)
@@ -186,7 +186,7 @@ def test_pairs_wait_for_the_answer_at_the_end_of_the_next_step() -> None:
     ],
 )
 def test_each_batch_is_trained_once_and_times_add_up(name: str, trouble: tuple[str, ...]) -> None:
-    """Of an epoch that learners do not divide; batches trained again after a loss are counted."""
+    """Learners do not divide the epoch; batches trained again after a loss are counted."""
     events: list[Event] = []
     of = scenario(
         4, 20, "job.num_samples=83", "network.learners_per_node=2" if name != "hogwild" else "job.seed=2", *trouble
@@ -252,7 +252,7 @@ def test_who_is_lost_leaves_its_batches_to_others_or_sets_all_back() -> None:
 
 
 def test_the_last_learner_trains_all_that_is_left() -> None:
-    """Also where all others are lost before anybody knows of one."""
+    """All others may be lost before any loss is known."""
     lost = [f"{learner}:{0.001 * (learner + 1)}" for learner in range(4)]
     of = scenario(4, 100, f"faults.lost={json.dumps(lost)}", "distributed.timeout_s=20", *FREE)
     outcome = run(of, "adpsgd-random", 4)
@@ -294,7 +294,7 @@ def test_draws_of_a_learner_do_not_depend_on_how_many_there_are() -> None:
 
 
 def test_a_slow_learner_stretches_its_wait_for_a_core_as_well() -> None:
-    """Of eight on two cores; those of allreduce come together, and a slow one on average in the middle of them."""
+    """Eight learners share two cores; with allreduce they come together, the slow one on average in the middle."""
     slow = scenario(8, 10, "compute.cpu_ms=10", "network.cores_per_node=2", "slow.learners=0:10")
     together_L = Cluster(slow, 8, True).compute_LK[:, 0]
     np.testing.assert_allclose(together_L[1:], 0.1 + 0.01 * 8 / 2 - 0.01)

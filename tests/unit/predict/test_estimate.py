@@ -75,7 +75,7 @@ def test_the_neural_language_model_counts_where_it_is_on(tmp_path: Path) -> None
 
 
 def test_manifests_of_other_releases_are_not_what_the_settings_mean(tmp_path: Path) -> None:
-    """As in a folder where the demo ran, on the mini corpus, and a real configuration is asked for."""
+    """The demo ran in the folder on the mini corpus, and the settings are those of a real configuration."""
     work, words = tmp_path / "work", ("--config", "swb2000", "--set", "specaugment.max_freq_bins=5")
     (work / "manifests" / "train").mkdir(parents=True)
     (work / "manifests" / "train" / "report.json").write_text(json.dumps({"speech_hours": 12.5}))

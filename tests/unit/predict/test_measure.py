@@ -109,7 +109,7 @@ def test_a_rate_is_stable_by_the_steepest_direction_up() -> None:
 
 
 def gradients_of(random: np.random.Generator, num_groups: int, each: int, apart: float) -> np.ndarray:
-    """Of batches with noise of variance 2, of groups whose means have variance `apart`."""
+    """Return gradients of batches with noise of variance 2, in groups whose means have variance `apart`."""
     means = random.standard_normal((num_groups, 40))
     means -= means.mean(axis=0)
     means *= math.sqrt(apart / (means**2).sum(axis=1).mean()) if apart else 0.0
@@ -156,7 +156,7 @@ def test_the_variance_of_a_batch_is_that_of_gradients_and_its_interval_holds_it(
 
 @pytest.mark.slow
 def test_consensus_of_a_small_network_is_as_predicted_from_its_measured_noise() -> None:
-    """On a fixed ring near the minimum: the prediction from sigma^2 and the curvature lies within both intervals."""
+    """On a fixed ring near the minimum, the prediction from sigma^2 and the curvature lies within both intervals."""
     network, num, rate, batch = Network(), 6, 0.02, 16
     random = np.random.default_rng(8)
     system: System = system_of("adpsgd-fixed", num)

@@ -107,7 +107,7 @@ def test_what_is_drawn_is_about_what_is_predicted(name: str, settings: dict[str,
 
 @pytest.mark.parametrize(("steps", "eta", "zeta", "nesterov"), [(4, 0.5, 1.0, False), (2, 0.4, 0.8, True)])
 def test_a_block_begins_where_the_momentum_takes_it(steps: int, eta: float, zeta: float, nesterov: bool) -> None:
-    """By hand: the mean of all, less where the block began, with momentum; Nesterov's is ahead of the weights."""
+    """The expectation is the mean minus the block's begin, with momentum; Nesterov's is ahead of the weights."""
     system = system_of("bmuf", 3, block_steps=steps, block_momentum=eta, block_rate=zeta, nesterov=nesterov)
     w, weights, momentum, ahead = np.ones(3), 1.0, 0.0, eta * nesterov
     state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])

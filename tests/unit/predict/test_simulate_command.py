@@ -80,7 +80,7 @@ def test_of_a_long_training_the_beginning_is_written() -> None:
 def write_training(
     folder: Path, strategy: str, num_learners: int, compute_ms: float | None = None, **parts: float
 ) -> Path:
-    """Of 20 equal steps a learner, half a second apart at the tenth, where it saves."""
+    """Write a training of 20 equal steps a learner, with half a second for saving at the tenth."""
     (folder / "learners").mkdir(parents=True)
     steps = {f"{part}_s": parts.get(part, 0.0) for part in ("compute", "comm", "wait", "data")}
     whole = {"staleness": 0, "bytes": 6_000_000, "partners": [], "skipped": 0, "loss": 1.0}
@@ -119,7 +119,7 @@ def test_settings_come_from_the_records_of_a_training(tmp_path: Path) -> None:
 
 
 def test_of_those_who_wait_for_one_another_the_last_to_come_waits_for_the_message() -> None:
-    """Of three steps of four learners, two a group."""
+    """Four learners in two groups make three steps."""
     waits = [[9.0, 1.0, 2.0], [1.0, 8.0, 2.0], [4.0, 4.0], [3.0, 7.0, 9.0]]
     assert shortest_wait_s([np.array(of_one) for of_one in waits], 2) == pytest.approx((1 + 1 + 2 + 3 + 4) / 5)
     assert shortest_wait_s([np.zeros(0), np.ones(3)], 2) == 0
@@ -203,7 +203,7 @@ def test_a_mistake_of_the_command_gets_one_line(words: list[str], expected: str)
 
 
 def test_what_is_uncertain_makes_times_intervals(tmp_path: Path) -> None:
-    """From one end to the other, of which neither is the scenario itself."""
+    """Intervals go from one end to the other; neither is the scenario itself."""
     mine = tmp_path / "mine.toml"
     ends = 'low = ["compute.ms=50"]\nhigh = ["compute.ms=400", "network.latency_us=1"]'
     mine.write_text(f'[compute]\nms = 100\n[uncertain]\n{ends}\nwhy = "the card"\n', encoding="utf-8")

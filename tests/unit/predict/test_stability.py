@@ -78,7 +78,7 @@ def test_a_random_ring_diverges_in_mean_square_just_above(momentum: float) -> No
 
 
 def mean_square_growth(num: int, x: float, momentum: float) -> float:
-    """Of E[state state'] a step, by the mean over rings of the map itself."""
+    """Return the growth of E[state state'] a step, by the mean of the map over rings."""
     apart = np.eye(num) - 1 / num
     rings = [mixing_matrix(random_ring(num, step, 1)) for step in range(400)]
     maps = [

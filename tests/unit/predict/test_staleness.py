@@ -57,7 +57,7 @@ def test_staleness_is_that_of_events_in_virtual_time(name: str, slow: dict[int, 
 
 
 def assert_same_mean_and_tails(drawn_S: np.ndarray, expected_S: np.ndarray, num: int) -> None:
-    """Of `num` independent updates, within four standard errors: the mean, and what lies above three quantiles."""
+    """Check the mean and three tails of `num` independent updates within four standard errors."""
     s = np.arange(len(expected_S))
     mean = float(expected_S @ s)
     deviation = math.sqrt(max(0.0, float(expected_S @ s**2) - mean**2))

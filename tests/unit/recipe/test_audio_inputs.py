@@ -47,7 +47,7 @@ def run(tmp_path: Path, toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def replace(path: Path) -> None:
-    """By another of equal size and time, as `cp -p` or `rsync -t` may."""
+    """Replace a file by another of equal size and time, as `cp -p` or `rsync -t` may."""
     before = path.stat()
     other = path.with_name("other")
     other.write_text(path.read_text().upper())

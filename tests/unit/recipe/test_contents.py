@@ -18,7 +18,7 @@ from asrtool.recipe.contents import CACHE, Contents
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With two files, which are old enough to be cached."""
+    """Make a work folder with two files, old enough to be cached."""
     monkeypatch.setattr(contents, "YOUNG_NS", 0)
     (tmp_path / "exp" / "a").mkdir(parents=True)
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""Which stages run, in which state they are, and what they leave behind."""
+"""Stages of a run: their order, states and outputs."""
 
 from __future__ import annotations
 

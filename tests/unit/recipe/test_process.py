@@ -76,7 +76,7 @@ def test_what_a_command_writes_as_it_ends_is_in_the_log(tmp_path: Path, monkeypa
     poll, quiet, looked_at = select.poll, [True], tmp_path / "looked at"
 
     class Late:
-        """Nothing is there at first; before that is looked at, the command has written and ended."""
+        """Output that is empty at the first look; then the command has written and ended."""
 
         def register(self, read_end: int, events: int) -> None:
             self.found, self.hang_up = poll(), poll()

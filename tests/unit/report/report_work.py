@@ -185,7 +185,7 @@ def _write_manifest(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _recording(folder: Path, name: str, duration_s: float, audio: bool) -> dict[str, Any]:
-    """Its entry; two channels, of 500 and of 1,000 Hz."""
+    """Return the entry of a recording with two channels, of 500 and of 1,000 Hz."""
     folder.mkdir(parents=True, exist_ok=True)
     path, num_samples = folder / f"{name}.wav", round(duration_s * RATE_HZ)
     if audio:

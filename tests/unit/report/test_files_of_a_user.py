@@ -1,4 +1,4 @@
-"""Nothing is written where data is read, and nothing that asrtool did not write is replaced, by any command."""
+"""Files of a user: no command writes into data or replaces files that asrtool did not write."""
 
 from __future__ import annotations
 

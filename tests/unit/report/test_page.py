@@ -38,7 +38,7 @@ SCREENS = [(width, dark) for width in (1280, 400) for dark in (False, True)]
 
 
 def attacking() -> list[Said]:
-    """As usual, with mark-up wherever a text, a name or a hypothesis goes."""
+    """Return the usual utterances with mark-up in texts, names and hypotheses."""
     first, second, *rest = usual()
     words = {"greedy": f"w0 {ATTACK} what", "graph": f"w0 so what '\"&amp;{IMAGE}"}
     hostile = first._replace(text=f"w0 so what {IMAGE}", recognised=words)
@@ -47,7 +47,7 @@ def attacking() -> list[Said]:
 
 @pytest.fixture(scope="module")
 def works(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two experiments: one of two learners, whose data and names attack, and one of one learner that is better."""
+    """Make two experiments: one of two learners, with hostile data and names, and a better one of one learner."""
     folder = tmp_path_factory.mktemp("works")
     first = write_work(folder / IMAGE.replace("/", " "), num_learners=2, said=attacking())
     write_json(first / "config/run.json", {"command": f"asrtool run {ATTACK}", "recipe": ATTACK, "work": "exp"})
@@ -60,7 +60,7 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def page(works: list[Path]) -> Path:
-    """Of one experiment."""
+    """Make the page of one experiment."""
     return write_report(works[:1], 3)[1]
 
 

@@ -153,7 +153,7 @@ def test_a_training_in_its_first_steps_is_drawn(tmp_path: Path) -> None:
 
 
 def write(train: Path, train_losses: list[float], dev_losses: list[float]) -> None:
-    """Two learners, 10 steps of 2 utterances from one evaluation to the next."""
+    """Write two learners, with 10 steps of 2 utterances from one evaluation to the next."""
     write_training(train, num_learners=2, num_steps=10 * len(dev_losses))
     for path in (train / "learners").iterdir():
         steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

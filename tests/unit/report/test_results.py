@@ -55,7 +55,7 @@ def test_the_table_has_a_row_for_each_method_and_a_column_for_each_corpus(work: 
 
 
 def character_errors(work: Path, method: str) -> str:
-    """By what the stage score counted."""
+    """Return the character errors by the counts of the stage score."""
     counts = json.loads((work / "score/hub5" / method / "score.json").read_text())["overall"]
     return f"{100 * counts['char_err'] / counts['chars']:.1f}"
 

@@ -26,7 +26,7 @@ TEXTS = st.text("abcd é今", max_size=12)
 
 
 def distance(a: str, b: str) -> int:
-    """By the whole table."""
+    """Return the edit distance by the whole table."""
     row = list(range(len(b) + 1))
     for number, one in enumerate(a, 1):
         above, row = row, [number]
@@ -121,7 +121,7 @@ def test_words_of_any_script_are_counted_as_sclite_counts_them_in_utf8(seed: int
 @needs_sclite
 @pytest.mark.parametrize("seed", range(3))
 def test_as_many_characters_as_sclite_counts_and_never_more_errors(seed: int, tmp_path: Path) -> None:
-    """Its alignment, in which a substitution costs less than twice a gap, may have more errors than need be."""
+    """sclite's alignment may have more errors than needed: a substitution costs less than twice a gap."""
     write_case(tmp_path, seed)
     result = score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm")
     theirs = sclite(tmp_path, "-c")

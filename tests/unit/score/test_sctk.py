@@ -1,4 +1,4 @@
-"""The same counts as SCTK, segment by segment: NIST's own example and random test sets."""
+"""Counts equal to SCTK, segment by segment: NIST's own example and random test sets."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ASRTOOL = Path(sys.executable).with_name("asrtool")
 
 
 def command_words(toy: Path, config: Path, folder: Path, *options: str) -> list[str]:
-    """Of a training in `folder`/train, with emulated computation so that it takes a while."""
+    """Return the command of a training in `folder`/train, slowed by emulated computation."""
     paths = [toy / "features", toy / "tokenizer", folder / "train", "--config", config]
     patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
     num = () if "--join" in options else ("--num-learners", NUM_LEARNERS)

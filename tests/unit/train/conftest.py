@@ -65,7 +65,7 @@ def toy_config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_batches_config(tmp_path: Path) -> Path:
-    """The same with batches of two utterances, so that each of four learners has some."""
+    """Return the configuration with batches of two utterances, so that each of four learners has some."""
     path = tmp_path / "small.toml"
     path.write_text(MANY_BATCHES, encoding="utf-8")
     return path
@@ -109,7 +109,7 @@ def train_toy(toy: Path, toy_config: Path, request: pytest.FixtureRequest) -> Ca
 
 @pytest.fixture(scope="session")
 def finished() -> dict[tuple[str, tuple[str, ...]], Path]:
-    """Of toy trainings from beginning to end, by their settings, the folders."""
+    """Return the folders of finished toy trainings by their settings."""
     return {}
 
 

@@ -83,7 +83,7 @@ class FaultyStore:
     """
 
     def __init__(self, store: HashStore, dies_at: float, stops_at: int = 0) -> None:
-        """At the `stops_at`-th request the learner is asked to stop."""
+        """Ask the learner to stop at its `stops_at`-th request."""
         self.store, self.dies_at, self.lock = store, dies_at, threading.Lock()
         self.stops_at, self.stop = stops_at, Stop()
         self.num, self.num_tickets = itertools.count(1), itertools.count(1)
@@ -254,7 +254,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of `in_nodes`."""
+    """Settings of `in_nodes`."""
 
     survives: ClassVar[bool] = True
     joinable: ClassVar[bool] = True
@@ -362,7 +362,7 @@ def every_batch() -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without signals, curves and losses, which other tests have."""
+    """Turn off signals, curves and losses, which other tests cover."""
     losses = Sums(1.0, 1)
 
     def evaluate(self: Evaluation, _: Any) -> Sums:

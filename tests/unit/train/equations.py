@@ -57,7 +57,7 @@ def gradient(weights: np.ndarray, learner: int, step: int) -> np.ndarray:
 
 
 class Regression(nn.Module):
-    """The same as a task of a strategy."""
+    """Regression as a task of a strategy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class InLockStep:
         return partners
 
     def check(self) -> None:
-        """None ends by an error."""
+        """Check that no learner ends by an error."""
 
     def wait(self) -> None:
         """Return at once: an exchange has ended when it has begun."""
@@ -300,7 +300,7 @@ def mixed(matrix_of: Callable[[int], np.ndarray], decays_mixed: bool = False) ->
 
 
 def ring_matrix(name: str, num_learners: int, step: int) -> np.ndarray:
-    """Nothing has been exchanged before the first step."""
+    """Return the mixing matrix of a ring; nothing is exchanged before the first step."""
     return mixing_matrix(ring_order(name, num_learners, step, SEED)) if step else np.eye(num_learners)
 
 

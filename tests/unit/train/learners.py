@@ -79,7 +79,7 @@ class Started:
 
 
 def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
-    """By rank, as far as they come: once one has failed, others may wait for it."""
+    """Return the answers by rank until one has failed, for which others may wait."""
     answers: dict[int, tuple[str, Any]] = {}
     patience_s = ANSWER_S
     while waiting := [pipe for rank, pipe in enumerate(pipes) if rank not in answers]:
@@ -110,7 +110,7 @@ def serve(pipe: Connection) -> None:
 
 
 def batches_trained(out: Path) -> Counter[tuple[int, int]]:
-    """How often each (epoch, batch) was, by all learners."""
+    """Count how often each (epoch, batch) was trained by all learners."""
     lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
     return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
 
@@ -124,7 +124,7 @@ def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
 
 
 def processes_of(out: Path) -> dict[int, tuple[int, int]]:
-    """Of each learner and supervisor the parent, and the rank."""
+    """Return parent and rank of each learner and supervisor."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -140,7 +140,7 @@ def processes_of(out: Path) -> dict[int, tuple[int, int]]:
 
 
 def _name_and_environment(folder: Path) -> str:
-    """Of a process: the launcher of the command names its learners, torchrun has them in their environment."""
+    """Return name and environment of a process: the launcher names learners, torchrun sets variables."""
     return (folder / "comm").read_text() + "\0" + os.fsdecode((folder / "environ").read_bytes())
 
 
@@ -152,7 +152,7 @@ def learners_of(out: Path) -> dict[int, int]:
 
 
 def saved_learners(out: Path) -> list[list[int]]:
-    """Of the checkpoints there are: which learners they have."""
+    """Return the learners of each checkpoint."""
     found = []
     for path in (out / "checkpoints").glob("step-????????.pt"):
         with contextlib.suppress(AsrtoolError, FileNotFoundError):  # one may be removed meanwhile

@@ -84,7 +84,7 @@ class Streaming(BatchSource):
 
 
 class OwnDev(Shards):
-    """As ever, but for what it is evaluated with: the first batch of dev."""
+    """Source whose evaluation uses only the first batch of dev."""
 
     Settings = ShardsSettings
 

@@ -41,7 +41,7 @@ def build(toy: Path, toy_config: Path, tokenizer: Path, *overrides: str) -> Acou
 
 
 def parts_kept(model: AcousticModel, path: Path) -> dict[str, bool]:
-    """Of encoder and objective: whether all weights are those of the file; AssertionError where only some are."""
+    """Return for encoder and objective if all weights are those of the file; AssertionError if only some are."""
     same: dict[str, set[bool]] = {}
     for name, weight in load_model(path)[0].state_dict().items():
         found = model.state_dict()[name]
@@ -56,7 +56,7 @@ def test_training_begins_with_all_weights_of_the_model(toy: Path, toy_config: Pa
 
 
 def test_of_other_tokens_it_takes_the_encoder_alone(toy, toy_config, trained, tmp_path, caplog) -> None:
-    """As many of them: their number does not say that they are the same."""
+    """There are as many tokens: an equal number does not mean equal tokens."""
     (tmp_path / "other.txt").write_text("\n".join(make_texts(60, seed=9)) + "\n", encoding="utf-8")
     train_tokenizer(tmp_path / "other.txt", tmp_path / "other", read_info(trained)["num_tokens"])
     with caplog.at_level("INFO"):

@@ -168,7 +168,7 @@ def test_learners_of_a_host_that_was_cut_off_join_again(hosts_of, trainings) -> 
     options = ("--compute-ms", "200", "--set", "distributed.timeout_s=8")
 
     def record(rank: int) -> dict[str, Any]:
-        """Its first one, if there is one."""
+        """Return the first record of a learner, if there is one."""
         path = trainings.out / "learners" / f"{rank}.jsonl"
         lines = path.read_text().splitlines(True) if path.exists() else []
         return json.loads(lines[0]) if lines and lines[0].endswith("\n") else {}

@@ -44,7 +44,7 @@ NO_CHANGES += ["train.shards.cache_gib=1", "train.sgd.momentum=0.1", "distribute
 
 @pytest.mark.parametrize("override", [*CHANGES, *NO_CHANGES])
 def test_a_setting_that_changes_the_weights_makes_another_training_and_no_other_does(data: Path, override: str) -> None:
-    """Those of what is not chosen change none."""
+    """Settings of components that are not chosen change nothing."""
     assert describe(data) == describe(data)
     assert (describe(data, override) != describe(data)) == (override in CHANGES)
 

@@ -52,7 +52,7 @@ NUM_ROUNDS = NUM_EPOCHS * NUM_BATCHES
 
 
 def attempts(random: random_module.Random) -> Iterator[Callable[[Crew], Attempt]]:
-    """Some in which learners are killed or asked to stop at any request, and one joins; then one without."""
+    """Draw attempts in which learners are killed or asked to stop at any request, and one joins; then one without."""
     for _ in range(random.randrange(1, 4)):
         node_size = random.choice([1, 1, 2])
         size = node_size * random.randint(2, 4 if node_size == 1 else 3)
@@ -138,7 +138,7 @@ def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: P
 
 
 def test_a_training_that_was_stopped_by_one_that_is_lost_is_not_taken_for_finished(tmp_path: Path) -> None:
-    """As on a cluster that first asks a node to stop. Learner 1 is lost with the last batch before, learner 0 then."""
+    """A cluster first asks a node to stop. Learner 1 is lost with the last batch before, learner 0 then."""
     training = Crew(tmp_path / "train")
     made = training.attempts
     request, waiting = FaultyStore.request, set[int]()
@@ -215,7 +215,7 @@ def test_the_mean_of_a_checkpoint_is_that_of_the_nodes_that_are_left(
 
 
 def test_statistics_that_learners_keep_for_themselves_are_averaged_and_counters_the_largest() -> None:
-    """Those of learners whose weights lie in servers, of which each part but one has none."""
+    """Weights of these learners lie in servers; all parts except one have no statistics."""
     strategy: Any = SimpleNamespace(flat=SimpleNamespace(slices=1), ema=None)
     model: Any = nn.BatchNorm1d(2)
     mean = MeanOfParts(strategy, model, 2)
@@ -237,7 +237,7 @@ def announce(store: HashStore, number: int, *ranks: int) -> None:
 
 
 def test_a_checkpoint_waits_for_the_parts_of_those_that_joined_before_its_cut_and_are_not_lost() -> None:
-    """Also of one that joins while the parts of others come: its entry is there before others announce theirs."""
+    """One learner joins while the parts of others come: its entry is there before others announce theirs."""
 
     class Joining(HashStore):
         def check(self, keys: list[str]) -> bool:
@@ -364,7 +364,7 @@ class Newcomer:
 
 
 def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:
-    """Its weights lack the steps and exchanges of others after a checkpoint that it does not know."""
+    """The weights of the joined learner lack others' steps after a checkpoint that it does not know."""
     newcomer = Newcomer(tmp_path)
     newcomer.join()
     assert newcomer.called == ["weights", "cut", "behind 7", "entry", "average anew"]

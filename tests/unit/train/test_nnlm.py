@@ -72,7 +72,7 @@ def trained(texts: Texts, finished: dict[Any, Path]) -> Path:
 
 
 def test_it_learns_what_an_n_gram_would_know(texts: Texts, trained: Path, tmp_path: Path) -> None:
-    """By the adaptive output over words by frequency."""
+    """The output is adaptive, over words by frequency."""
     train(texts, tmp_path / "out", "nnlm.output=adaptive", "nnlm.adaptive.cutoffs=2,4")
     for out, words in ((trained, "<unk> one two three four <s>"), (tmp_path / "out", "one <s> two three four <unk>")):
         assert summary(out)["dev_perplexity"] < 2.0
@@ -181,7 +181,7 @@ def test_it_learns_from_extra_texts_and_anew_where_one_of_them_has_changed(texts
     config, lines = load_config([texts[0].with_name("nnlm.toml")], short), texts[0].read_text()
 
     def rank_of(text: str) -> float:
-        """How much likelier a sentence of it is than one of the own text, after a short training."""
+        """Return how much likelier a sentence of it is than one of the own text, after a short training."""
         extra.write_text(text)
         start_neural_lm(*texts, out, config, extra=[extra])
         backwards, counting = load_neural_lm(out / "model.pt").log_probs([["four", "three"], ["one", "two"]])

@@ -69,7 +69,7 @@ def test_others_train_without_lost_learners(
 def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     lost: int, start, toy, many_epochs, tmp_path
 ) -> None:
-    """From checkpoints of which one learner is lost; long before the end, on any machine."""
+    """Checkpoints lack one lost learner; all are killed long before the end, on any machine."""
     many_epochs.write_text(many_epochs.read_text().replace(f"num_epochs = {NUM_EPOCHS}", "num_epochs = 40"))
     out = tmp_path / "train"
     options = ("--strategy", "adpsgd-fixed", "--compute-ms", "40", "--set", "train.save_every_steps=3")

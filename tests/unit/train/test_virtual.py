@@ -83,7 +83,7 @@ REPLAYED = ["adpsgd-random", *slow("adpsgd-fixed", "adpsgd-pairs", "ps-async", "
 
 @pytest.mark.parametrize("name", [*IN_LOCK_STEP, *REPLAYED])
 def test_virtual_learners_train_what_processes_do(name: str, learners, toy, small_batches_config, tmp_path) -> None:
-    """In lock-step; others by the log of their events."""
+    """Strategies in lock-step train directly, others by the log of their events."""
     overrides, real = (*named(name), f"distributed.num_learners={NUM_LEARNERS}"), tmp_path / "real"
     in_lock_step = name in LOCKSTEP
     learners.run(run_training if in_lock_step else train_logged, toy, small_batches_config, real, overrides)

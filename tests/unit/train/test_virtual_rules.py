@@ -54,7 +54,7 @@ def shared_model(slices: int = 1) -> SharedModel:
 
 
 def strategy_of(name: str) -> tuple[Choice, int]:
-    """By its name in equations.py; and learners of a node."""
+    """Return the strategy by its name in equations.py, and the learners of a node."""
     name, nesterov, _ = name.partition(" with nesterov")
     name, _, outer = name.partition(" by ")
     more = {key: value for key, value in {"outer": outer, "nesterov": bool(nesterov)}.items() if value}
@@ -62,7 +62,7 @@ def strategy_of(name: str) -> tuple[Choice, int]:
 
 
 def train(name: str, num_learners: int) -> Iterator[tuple[SharedModel, Rule]]:
-    """After each step of all."""
+    """Train all learners; yield after each step of all."""
     strategy, node_size = strategy_of(name)
     shared = shared_model(node_size)
     rule = rule_of(strategy, shared, num_learners, node_size)
@@ -84,7 +84,7 @@ def train(name: str, num_learners: int) -> Iterator[tuple[SharedModel, Rule]]:
 
 
 def replicas_of(rule: Any) -> list[tuple[Replica, int]]:
-    """Of each learner, with its place in it."""
+    """Return the replica of each learner, with its place in it."""
     if hasattr(rule, "learners"):
         nodes = list(dict.fromkeys(learner.node for learner in rule.learners))
         return [(node.replica, place) for node in nodes for place in range(len(node.replica.members))]
@@ -93,7 +93,7 @@ def replicas_of(rule: Any) -> list[tuple[Replica, int]]:
 
 @pytest.mark.parametrize("name", equations.RULES)
 def test_virtual_learners_in_lock_step_compute_the_equations(name: str) -> None:
-    """Of weights and of statistics."""
+    """This holds for weights and statistics."""
     num_learners = equations.num_learners_of(name)
     shape = (equations.NUM_OUTPUTS, NUM_INPUTS)
     weights, statistics = [], []

@@ -67,7 +67,7 @@ def test_nothing_is_found_in_silence(samples: np.ndarray) -> None:
 
 
 def test_a_recording_may_be_nothing_but_speech() -> None:
-    """As words that were cut out: nothing in it is quieter than the rest."""
+    """Words that were cut out are such: nothing in them is quieter than the rest."""
     (only,) = pieces(sound([(0.0, 0.4)], 0.4))
     assert (only.begin_s, len(only.samples_S)) == (0.0, round(0.4 * RATE))
 
@@ -141,7 +141,7 @@ def test_without_a_word_alike_the_middle_is_the_seam() -> None:
 
 
 def test_of_a_word_said_again_and_again_each_is_the_one_of_its_time() -> None:
-    """Of the first and the last words alone, two pairs 0.25 s apart lie as near to the middle as the true one."""
+    """For the first and last words alone, two pairs 0.25 s apart lie as near to the middle as the true one."""
     said = [word("no", at, at + 0.25) for at in (1.2, 1.45, 2.08, 2.7, 2.95)]
     first = Recognised(0, 3.875, (*said, word("no", 3.2, 3.95)))
     second = Recognised(2.075, 5.95, (*said[2:], word("no", 3.2, 3.95)), 1.8)

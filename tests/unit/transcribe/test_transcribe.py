@@ -70,7 +70,7 @@ def run(*words: str | Path) -> str:
 
 
 def test_words_are_those_of_the_model_on_each_piece(work: Path, call: Path) -> None:
-    """By the parts: pieces of the channel, features, normalisation of the channel, model, best path."""
+    """The expectation is built of its parts: pieces, features, normalisation of the channel, model, best path."""
     with asrtool.load(work) as recogniser, open_trained(work) as trained:
         transcript = recogniser.transcribe(call, "2")
         samples, _ = soundfile.read(call, dtype="float32")

@@ -46,7 +46,7 @@ def test_what_is_masked_is_whole_bins_and_whole_frames_of_no_more_than_their_wid
 
 @pytest.mark.parametrize(("settings", "across"), [((1, 4, 0, 0, 0.0), 0), ((0, 0, 1, 4, 0.4), 1)])
 def test_every_width_up_to_the_largest_and_every_place_occur(settings: tuple[int, ...], across: int) -> None:
-    """Of bins, masked in all frames, and of frames, masked in all bins."""
+    """Masks are of bins in all frames, and of frames in all bins."""
     widths, firsts, lasts = set(), set(), set()
     for seed in range(400):
         places = masked([12], 12, SpecAugment(*settings), seed)[0].all(axis=across)

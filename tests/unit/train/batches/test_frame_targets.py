@@ -38,7 +38,7 @@ def hybrid(toy: Path, toy_config: Path, targets: Path, *overrides: str) -> Compo
 def test_every_utterance_is_aligned_by_its_own_scores(
     toy, toy_config, targets, aligner, tmp_path, objective: str
 ) -> None:
-    """Those of a model of frames, with its tree, have no margin."""
+    """Targets by a model of frames with a tree have no margin."""
     path, made, margin = aligner, targets, 5  # 0.1 s
     if objective == "frame-ce":
         path, made, margin = tmp_path / "model.pt", tmp_path / "again", 0
@@ -83,7 +83,7 @@ def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, t
 
 
 def test_the_tree_is_grown_from_the_middle_frame_of_each_row(toy, aligner, tmp_path, monkeypatch) -> None:
-    """Of utterances of an odd number of frames the last row has one frame alone."""
+    """For an odd number of frames the last row has a single frame."""
     found: list[dict[Context, np.ndarray]] = []
     grow = grown.grow_tree
     monkeypatch.setattr(grown, "grow_tree", lambda moments, *more: (found.append(moments), grow(moments, *more))[1])

@@ -169,7 +169,7 @@ def check_place_of_round(plan: Plan, expected: BruteForce, number: int) -> None:
 
 
 def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, random: random_module.Random) -> int:
-    """From `first` on, and perhaps of one that nobody has come to; the newest epoch that is known then."""
+    """Check the borders from `first` on, maybe also of an epoch not yet reached; return the newest known epoch."""
     last = min(newest + random.randint(0, 1), len(expected.lengths))
     begin = first + 1
     assert plan.borders(begin, last) == [expected.place(epoch, 0) for epoch in range(begin, last + 1)]
@@ -181,7 +181,7 @@ def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, ran
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("left", [set(), {BatchNumber(0, 2), BatchNumber(1, 0), BatchNumber(1, 3)}])
 def test_batches_that_nobody_trained_are_found_with_their_rounds(size: int, left: set[BatchNumber]) -> None:
-    """Of epochs that were forgotten, too; those of an earlier epoch in the round that they come in."""
+    """Forgotten epochs count too; batches of an earlier epoch have the round that they come in."""
     lengths = [3, 5, 2, 4, 2, 2]
     begin = BatchNumber(1, 4) if left else BatchNumber(0, 0)
     expected = BruteForce(lengths, size, begin, left)

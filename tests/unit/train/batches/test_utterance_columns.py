@@ -128,7 +128,7 @@ def large() -> Iterator[Utterance]:
 
 
 def test_a_large_set_takes_few_bytes_an_utterance(toy: Path, folder: ColumnsFolder, tmp_path: Path) -> None:
-    """With 30 tokens an utterance in files; and of memory of its own, when an epoch is planned."""
+    """Files have 30 tokens an utterance; planning an epoch takes little memory of its own."""
     directory = tmp_path / "train"
     directory.mkdir()
     write_index(directory, large())
@@ -174,7 +174,7 @@ def without_columns(toy: Path, tmp_path: Path) -> Path:
 
 
 def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_same(toy: Path, tmp_path: Path) -> None:
-    """And each utterance has the tokens of its text, copies at another speed those of the original."""
+    """Each utterance has the tokens of its text, a copy at another speed those of the original."""
     directory = without_columns(toy, tmp_path)
     context = source_context(toy, directory=directory)
     shutil.rmtree(directory / "words")

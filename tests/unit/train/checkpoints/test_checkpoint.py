@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, what happens to damaged ones, when one is there, and their averages, against NumPy."""
+"""Checkpoints: those kept, damaged ones, completeness, and averages against NumPy."""
 
 from __future__ import annotations
 

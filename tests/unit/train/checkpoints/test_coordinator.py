@@ -1,4 +1,4 @@
-"""When checkpoints are due, and which cuts learner 0 finds between two of its steps.
+"""Times of checkpoints, and the cuts that learner 0 finds between two of its steps.
 
 Those by time are for resuming alone: what counts, and so what is averaged, follows from steps.
 """
@@ -34,7 +34,7 @@ MINUTE = "train.save_every_minutes=1"
 
 
 class Clock:
-    """At each look a minute has passed."""
+    """Clock that advances by a minute at each look."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -111,13 +111,13 @@ class FourBatches:
 
 
 def coordinator(**given: Any) -> CheckpointCoordinator:
-    """That of learner 0, of which a test gives what counts."""
+    """Make the coordinator of learner 0 with the parts that a test gives."""
     names = [field.name for field in dataclasses.fields(CheckpointCoordinator)]
     return CheckpointCoordinator(**dict.fromkeys(names, MagicMock()) | {"world": World(), "code": ""} | given)
 
 
 def cuts_of(asked: list[int], by_steps: list[bool], epoch: int, number: int) -> list[Cut]:
-    """Those before its next round, `number` in `epoch`, once its first step is trained."""
+    """Return the cuts before the next round, `number` in `epoch`, after the first step."""
     plan, snapshots = Plan(FourBatches(), epoch + 1, 1, State()), MagicMock()  # type: ignore[arg-type]
     plan.round(number)
     coordinator(

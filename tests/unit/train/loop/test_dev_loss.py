@@ -46,7 +46,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> Non
 def test_the_loss_on_dev_is_that_of_the_checkpoint(
     learners, toy, small_batches_config, tmp_path, strategy: str, more: tuple[str, ...]
 ) -> None:
-    """And of the average of its weights, if there is one."""
+    """If there is an average of its weights, the loss is that of the average."""
     out = tmp_path / "train"
     # A block longer than an epoch leaves learners of bmuf apart where it ends.
     overrides = (f"distributed.strategy={strategy}", "distributed.bmuf.block_steps=1000", "train.peak_lr=0.1", *more)

@@ -34,12 +34,12 @@ def toy_config(small_batches_config: Path) -> Path:
 
 
 def decay_of(number: int) -> float:
-    """That of the step `number`, counted from 1."""
+    """Return the decay of the step `number`, counted from 1."""
     return min(DECAY, (1 + number) / (10 + number))
 
 
 def a_model() -> nn.Module:
-    """With batch normalisation, and a weight that is frozen."""
+    """Make a model with batch normalisation and a frozen weight."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     model[2].bias.requires_grad = False
@@ -105,7 +105,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> lis
 
 
 def flat_of(ema: dict[str, Any], model: nn.Module) -> np.ndarray:
-    """In the order of the averages: trained weights, then statistics."""
+    """Return flat values in the order of the averages: trained weights, then statistics."""
     names = [name for name, _ in model.named_parameters()]
     names += [name for name, buffer in model.named_buffers() if buffer.is_floating_point()]
     return np.concatenate([ema["weights"][name].numpy().ravel() for name in names])
@@ -115,7 +115,7 @@ def flat_of(ema: dict[str, Any], model: nn.Module) -> np.ndarray:
 def test_what_checkpoints_have_is_the_mean_of_the_averages_of_all_learners(
     learners, toy, toy_config, tmp_path, name: str
 ) -> None:
-    """Of each checkpoint on the way by what its parts say of the steps of each."""
+    """Each intermediate checkpoint is checked by the steps in its parts."""
     overrides = (*named(name), ON, *OFTEN)
     of_learners = learners.run(train, toy, toy_config, tmp_path / "train", overrides)
     model = components_of(toy, toy_config).model

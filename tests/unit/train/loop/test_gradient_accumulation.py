@@ -101,7 +101,7 @@ def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 
 @pytest.mark.parametrize("probes", [False, True])
 def test_loss_and_figures_of_a_batch_are_those_of_all_its_pieces(probes: bool) -> None:
-    """Also where it is a probe, behind which learners exchange the gradients of none."""
+    """The batch may be a probe, after which learners exchange no gradients."""
 
     def task(piece: TrainingBatch | None) -> torch.Tensor:
         task.figures = {"utterances": float(len(piece.ids)), "frames": float(piece.frames)} if piece else {}

@@ -82,7 +82,7 @@ def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> 
 def test_all_strategies_of_the_same_weights_find_the_same_in_fp16(
     strategy: str, toy, toy_config, tmp_path, learners
 ) -> None:
-    """By plain SGD, whose steps a wrong scale would change."""
+    """Plain SGD is used, whose steps a wrong scale would change."""
     plain = ("train.optimizer=sgd", "train.peak_lr=0.002", "train.clip_norm=1000", "model.lstm.dropout=0")
     for precision in ("fp16", "fp32"):
         overrides = [f"train.precision={precision}", f"distributed.strategy={strategy}", "train.num_epochs=1", *plain]
@@ -108,7 +108,7 @@ def test_the_scale_is_continued_when_training_is_resumed(train_toy, tmp_path: Pa
 
 
 def train_with_overflow(toy: Path, config: Path, out: Path, strategy: str) -> tuple[int, float]:
-    """With an overflow in the third step of learner 1; how many steps this learner skipped, and its scale."""
+    """Train with an overflow in the third step of learner 1; return its skipped steps and its scale."""
     numbers = (3,) if os.environ["RANK"] == "1" else ()
     found: list[LossScale] = []
     load, note = overflowing(*numbers), LossScale.note

@@ -212,7 +212,7 @@ def test_it_is_learned_by_two_learners(learners, toy, targets, tmp_path, objecti
 
 
 def test_the_views_are_compared(toy: Path, tmp_path: Path) -> None:
-    """Their divergence is reported of each step, and is none of dev."""
+    """Their divergence is reported for each step, not for dev."""
     config = tmp_path / "toy.toml"
     config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 1"))
     run_training(toy, config, tmp_path / "train", ["model.ctc.consistency=0.2", "train.log_every_steps=1"])

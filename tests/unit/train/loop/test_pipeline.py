@@ -84,7 +84,7 @@ def test_stages_equal_one_device(encoder: str, objective: str, num_stages: int, 
 
 
 def test_batch_normalisation_sees_a_micro_batch_and_its_statistics_are_kept() -> None:
-    """As on one device that computes the same micro-batches one after another."""
+    """The expectation is one device that computes the same micro-batches one after another."""
     model = model_of("deepspeech2")
     one = copy.deepcopy(model)
     found = Pipeline(model, [HOST] * 2, 3, FP32).loss(BATCH)
@@ -109,7 +109,7 @@ def test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_b
 
 
 def test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower() -> None:
-    """Of micro-batches and stages of such a time that one ends while the other still computes."""
+    """One stage or micro-batch ends while the other still computes."""
     model, bf16, found = model_of(), Precision(HOST, "bf16"), []
     bf16.prepare_process()
     for slow in (0, 1):

@@ -102,7 +102,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_slow_one_sleeps_so_that_a_step_takes_its_factor(slept: list[float]) -> None:
-    """Of the first step the forward pass alone is known; one long step makes the next one long, and no other."""
+    """Before the first step only the forward pass is known; one long step makes only the next one long."""
     straggler = StragglerInjection(5.0)
     for compute_s in (2.0, 12.0, 2.0, 2.0):
         straggler.stretch(0.5)

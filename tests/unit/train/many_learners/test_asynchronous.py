@@ -96,7 +96,7 @@ def no_collectives() -> Iterator[None]:
 def test_each_batch_is_trained_once_and_checkpoints_on_the_way_have_those_before_them_but_those_they_name(
     run, large, strategy: str
 ) -> None:
-    """By the lengths of the records of all learners that are in it, of a training without collectives."""
+    """The records of all learners in it, by their lengths, show this; the training has no collectives."""
     out = run(strategy)
     states = assert_recorded_once(out, large, large / "toy.toml")
     assert [state.step for state in states] == sorted({entry["step"] for entry in metrics(out, "learners")} - {0})

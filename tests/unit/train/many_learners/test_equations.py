@@ -19,7 +19,7 @@ BF16 = ["adpsgd-d1 in bf16", "bmuf in bf16", "h-adpsgd by adpsgd-d1 in bf16"]  #
 
 @pytest.mark.parametrize("name", dict.fromkeys([*equations.RULES, *equations.STATISTICS]))
 def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) -> None:
-    """Of weights and of statistics, whose mean stands for all."""
+    """This holds for weights and statistics, whose mean stands for all."""
     num_learners = equations.num_learners_of(name)
     found = learners.run(equations.train, name, 8, num=num_learners)
     if name in equations.RULES:

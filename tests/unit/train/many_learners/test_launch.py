@@ -163,7 +163,7 @@ main()
 def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
     toy, toy_config, tmp_path, strategy: str, module: str, num_forks: int, num_compilers: int
 ) -> None:
-    """Also where learners have supervisors, which fork as well, and where torch loads its compiler."""
+    """Learners may have supervisors, which fork as well, and torch may load its compiler."""
     (tmp_path / "torch.py").write_text("raise SystemExit('loaded from the current directory')")
     train = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
     words = ["train", *map(str, train), "--num-learners", str(NUM_LEARNERS), "--strategy", strategy]

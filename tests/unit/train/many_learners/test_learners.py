@@ -113,7 +113,7 @@ def test_after_sigterm_in_the_last_evaluation_that_alone_is_left(
 
 
 def test_with_another_number_of_learners_training_resumes_from_the_mean(learners, toy, toy_config, tmp_path) -> None:
-    """Also where those before have left holes: the first batches of a window, while others have begun from its end."""
+    """Earlier learners may have left holes: the first batches of a window, while others began from its end."""
     out = tmp_path / "train"
     toy_config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12"))  # some are left at each stop
     overrides = ("distributed.strategy=adpsgd-random",)
@@ -224,7 +224,7 @@ def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(learners, t
 def train_on_machines_of(
     size: int, toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None
 ) -> str:
-    """As `train_as_learner`, as one of `size` learners of this machine; what it logs."""
+    """Run `train_as_learner` as one of `size` learners of this machine; return its log."""
     os.environ["LOCAL_WORLD_SIZE"] = str(size)
     with logged() as log:
         train_as_learner(toy, config, out, overrides, stop)
@@ -293,7 +293,7 @@ def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(learner
 
 
 def test_each_loss_is_divided_by_its_part_of_the_tokens_of_all(learners, toy, toy_config, tmp_path) -> None:
-    """So the mean of the gradients is that of all their batches as one."""
+    """So the mean of the gradients is the one of all their batches together."""
     overrides = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
     overrides = (*overrides, "train.log_every_steps=1", "train.num_epochs=1")
     together = ("distributed.strategy=allreduce", *overrides)
