@@ -121,7 +121,7 @@ setup(
         "onnx": ["onnx>=1.17"],
         # Your own data with audio in columns of Parquet or Arrow files.
         "parquet": ["pyarrow>=15"],
-        # What benchmarks/dist.py compares the strategies with.
+        # Packages that benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],
     },
 )

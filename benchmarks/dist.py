@@ -30,7 +30,7 @@ from dist_contestants import OURS, PEERS, WARMUP_STEPS, Contestant, build_contes
 from asrtool.distributed.launch.learner import learner
 from asrtool.distributed.world import World
 
-# Of those that the slowest learner holds back, a few: a step of theirs takes 10 s.
+# Few steps of strategies that the slowest learner holds back: a step takes 10 s.
 AT_100 = ("none", "allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "ps-async", "hogwild", "decent-dp ring")
 HIVEMIND_S = 16.0  # of a round: hivemind averages every 13 s
 LAUNCH_S = 1800  # longer than any launch takes

@@ -41,7 +41,7 @@ TRAINING = (
     "train.num_threads=1",
 )
 FEATURES = ("features.speeds=1.0", "features.num_jobs=1", "features.fbank.num_mel_bins=40")
-# Of a model and a text: perplexity by KenLM.
+# Perplexity of a text by KenLM with a model.
 PERPLEXITY = """
 import kenlm, sys
 model, lines = kenlm.Model(sys.argv[1]), open(sys.argv[2]).read().splitlines()

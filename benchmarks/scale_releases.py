@@ -36,7 +36,7 @@ BACKCHANNELS = {
     "yeah": 6.3, "uh-huh": 4.7, "mhm": 3.5, "right": 2.0, "okay": 1.2, "[laughter]": 2.0, "oh": 0.8, "oh yeah": 0.8,
     "no": 0.6, "um": 0.4, "you know": 0.3, "i see": 0.3,
 }  # fmt: skip
-# What is done to one utterance in a hundred, by the mark-up of each corpus; W is a word of it.
+# Changes of one utterance in a hundred, by the mark-up of each corpus; W is a word of it.
 FISHER_MARKS = {
     "[laughter] W": 5, "(( W ))": 6, "W wor-": 3, "t._v. W": 1.5, "[mn] W": 2, "(( ))": 1,
     "<german W>": 0.2, "[[skip]]": 0.1,

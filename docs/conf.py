@@ -42,7 +42,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_search_scorer = str(ROOT / "docs" / "search.js")
 
-# Of the figures of strategies: learner 1 is three times slower.
+# Figures of strategies: learner 1 is three times slower.
 SCENARIO = (
     "distributed.num_learners=4",
     "distributed.strategy=allreduce,adpsgd-d1,bmuf,h-adpsgd,ps-async,adpsgd-fixed,adpsgd-random,hogwild",

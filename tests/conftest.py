@@ -33,7 +33,7 @@ os.environ["COLUMNS"] = "80"
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Where the files are that take longest. Begun last, one of them would keep one process of tests busy, the other idle.
+# Test files that take longest. If one began last, other processes of tests would be idle.
 BEGUN_FIRST = (ROOT / "tests" / "recipe", ROOT / "tests" / "unit" / "train")
 
 

@@ -122,7 +122,7 @@ class CountedStream:
         return memory
 
     def _check(self, uses: set[Use]) -> None:
-        # Of a copy, as the computing stream is given more in another thread.
+        # Iterates over a copy, since another thread adds to the computing stream.
         assert not clash(uses, self.unfollowed.copy()), "the side stream does not follow what was computed"
 
 

@@ -53,7 +53,7 @@ def write_mls(root: Path, suffix: str = ".flac") -> None:
 
 
 FIRST_COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender")
-# Of Common Voice, by the release in which a heading came.
+# Columns of Common Voice by the release that added them.
 HEADINGS = {
     1: (*FIRST_COLUMNS, "accent"),
     5: (*FIRST_COLUMNS, "accent", "locale", "segment"),

@@ -11,7 +11,7 @@ import torch
 from asrtool.recipe import source
 
 gc.disable()  # as in tests/conftest.py
-# What a training imports when it begins, of two strategies torch._dynamo: seconds of each process that does it itself.
+# Imports of a training, torch._dynamo for two strategies: they cost seconds in each new process.
 for name in ("torch._dynamo", "matplotlib.figure", "numpy.ma", "scipy.signal", "lhotse", "PIL.Image"):
     importlib.import_module(name)
 files = [path.relative_to(source.ROOT) for package in source.PACKAGES for path in (source.ROOT / package).rglob("*.py")]
@@ -19,7 +19,7 @@ modules = sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") 
 for module in modules:
     with contextlib.suppress(ImportError):  # of a package that is not installed
         importlib.import_module(module)
-# What torch and oneDNN set up with a first step of training: a third of the CPU time of the first toy epoch elsewhere.
+# Setup of torch and oneDNN in a first step of training: else a third of the CPU time of a toy epoch.
 if torch.version.cuda is None:  # elsewhere backward starts threads for a GPU, which do not survive a fork
     torch.nn.LSTM(2, 2)(torch.zeros(2, 1, 2))[0].sum().backward()
 source.code_digests((), modules)  # which each command compares or records, unless a source has changed since

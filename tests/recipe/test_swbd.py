@@ -183,7 +183,7 @@ def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: 
     for name, folder in (("targets", "aligner"), ("realign", "hybrid")):
         assert (copy / folder / "model.pt").is_file()
         assert (copy / name / "train" / "segments.bin").stat().st_size > 1000
-    # What is decoded with is of the last alignment.
+    # The graph for decoding has the tree of the last alignment.
     assert (copy / "graph" / "tree.npz").read_bytes() == (copy / "realign" / "tree.npz").read_bytes()
     assert (copy / "targets" / "tree.npz").read_bytes() != (copy / "realign" / "tree.npz").read_bytes()
     losses = {}

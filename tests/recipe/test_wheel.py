@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
-# Where packages are installed, without what their .pth files add: the checkout, where asrtool is installed from it.
+# Folders of installed packages, without those of .pth files, such as a checkout of asrtool.
 DEPENDENCIES = [entry for entry in sys.path if entry.endswith("-packages")]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 # Several commands of a Python that need not import everything for each.

@@ -58,7 +58,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(files: dict[str, Path], tmp_pa
         except AsrtoolError as error:
             texts.add(error.what)
             continue
-        # What a zip file says twice or of no matter, as the dates of its members, changes nothing that is read.
+        # Redundant fields of a zip file, such as the dates of its members, have no influence on reading.
         archive.unpack(tmp_path / "out", archive.files)
         assert all((tmp_path / "out" / name).read_bytes() == source.read_bytes() for name, source in files.items())
     assert len(texts) > 3

@@ -60,7 +60,7 @@ def make(folder: Path, model: Model, cmvn: str = "global", features: Features = 
     """A work folder with a model of random weights, of which a search finds many tokens."""
     make_work(folder, cmvn)
     features = dataclasses.replace(features, cmvn=cmvn)
-    # Of 12, that with which no two tokens are nearly as good in any row: another CPU rounds differently.
+    # Of 12 seeds, the one without two nearly equal tokens in any row: another CPU rounds differently.
     torch.manual_seed(10)
     built = build_model(model, features.num_features, NUM_TOKENS)
     with torch.no_grad():

@@ -120,7 +120,7 @@ def test_a_killed_process_is_one_line_and_no_hang(corpus: Path, is_at_work: bool
         message = r"a process that loads batches was killed.*want of memory; lower train\.loader_processes"
         with pytest.raises(AsrtoolError, match=message):
             reader.read_several(range(len(reader.index)))
-        # What others may have answered is gone with them; who reads again has new ones.
+        # Answers of the others are gone with them; the next read starts new processes.
         reference = FeatureReader(corpus / "lilcom" / "train", "speaker")
         np.testing.assert_array_equal(reader.read_several([3])[0], reference.read(3))
 

@@ -280,7 +280,7 @@ def test_all_sets_but_train_are_decoded_or_one_with_no_folder_that_the_methods_d
     assert sorted(path.name for path in (tmp_path / "all" / "hub5").iterdir()) == [
         *("greedy.ctm", "greedy.text", "greedy.utterances")
     ]
-    # Of the words that were said, tags are not written.
+    # Tags among the spoken words are not written.
     text = ["hub5-0 yeah the sea was fine", "hub5-1", "hub5-2 i see what you did"]
     assert (tmp_path / "all" / "hub5" / "greedy.text").read_text().splitlines() == text
     assert list(json.loads((tmp_path / "all" / "decode.json").read_text())["sets"]) == ["dev", "hub5"]

@@ -38,7 +38,7 @@ class Said(NamedTuple):
     speaker: str | None = "ann"
 
 
-# Of a recording of four seconds, with the reason for which it is left out or the times and speaker that it gets.
+# Utterances of a recording of four seconds, each with the reason of its drop or its times and speaker.
 CASES = {
     Said(0.0, 1.0, "one"): (0.0, 1.0, "ann"),
     Said(1.0, 2.0, "two", None): (1.0, 1.0, "rec"),

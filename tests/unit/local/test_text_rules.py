@@ -68,7 +68,7 @@ KALDI_CASES = [
     ("24/7 9/11.", None, "twenty four seven nine eleven"),
     ("a_b_c's a._b._c.s p's_and_q's", None, "a b c's a b c's p's and q's"),
 ]
-# Of marks inside marks, and of words of which a part is said.
+# Marks inside marks, and partly spoken words.
 PARTIAL_CASES = [
     ("40[1k]- -[40]1k 401-[k]- 4[01k]- -[4]01k", "four oh one k four oh one four oh one k"),
     ("7[47]- -[7]47 74[7]- -[74]7", "seven four seven seven four seven"),

@@ -17,7 +17,7 @@ from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_config
 
 CONF = Path(__file__).resolve().parents[3] / "recipes" / "swbd" / "conf"
-# What torch warns of: a projection misses the fused kernels of the CPU.
+# Warning of torch: a projection misses the fused kernels of the CPU.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 LENS = [17, 5, 12, 1]
 

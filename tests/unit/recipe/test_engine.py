@@ -181,7 +181,7 @@ def test_a_misspelled_command_is_reported_before_any_stage_runs(toy_run: Run) ->
     assert not toy_run.work.exists()
 
 
-# What is printed of states, command lines and the outcome
+# Printed states, command lines and outcomes
 
 
 def test_states_are_one_line_a_stage_with_the_reason(toy_run: Run) -> None:

@@ -154,7 +154,7 @@ def test_a_component_of_a_persons_own_names_the_stages_it_needs(
     assert {stage.name for stage in COMMON if run.is_off(stage)} == {"text", *CUTTING, "lm", "graph", "nnlm", *BEFORE}
 
 
-# What the stages that recipes share depend on
+# Dependencies of the stages that recipes share
 
 
 def stages_that_depend_on(override: str) -> set[str]:
