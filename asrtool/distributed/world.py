@@ -36,7 +36,7 @@ COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # longer.
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
 JOIN_TIMEOUT = timedelta(seconds=20)  # for a connection to a store that answered a moment ago
-MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `message_type` of the settings names
+MESSAGE_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `message_type` of the settings names
 
 
 @dataclass

@@ -109,7 +109,7 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
         f"--ntasks-per-node={settings.num_learners_per_node}",
         f"--cpus-per-task={settings.cpus_per_learner}",
         *([f"--gpus-per-node={settings.gpus_per_node}"] if settings.gpus_per_node else []),
-        *_place(settings),
+        *_sbatch_options(settings),
         f"--output={job.folder.absolute()}/%j.log",
         "--open-mode=append",
         f"--signal=TERM@{settings.stop_before_s}",
@@ -130,8 +130,8 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
     )
 
 
-def _place(settings: Slurm) -> Iterator[str]:
-    """Yield the options of sbatch that say where a job runs, and for how long."""
+def _sbatch_options(settings: Slurm) -> Iterator[str]:
+    """Yield the options of sbatch for place and limits of a job."""
     values = {
         "partition": settings.partition,
         "account": settings.account,

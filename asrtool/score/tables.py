@@ -14,7 +14,7 @@ SIZES = {
     "Hub5'00": {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)},
     "RT-03": {"": (8420, 76157)},
 }
-HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %", "CER %")
+COLUMNS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %", "CER %")
 
 
 def name_of(result: Result, name: str) -> str:
@@ -59,7 +59,7 @@ def format_rate(rate: float | None, decimals: int = 2) -> str:
 def _format(rows: Iterable[tuple[str, Result]], result: Result) -> str:
     named = [*rows, ("Overall", result)]
     width = max(len(name) for name, _ in named)
-    lines = [" " * width + "".join(f"{head:>9}" for head in HEADS)]
+    lines = [" " * width + "".join(f"{head:>9}" for head in COLUMNS)]
     for name, part in named:
         cells = (*part.overall.to_dict().values(), format_rate(part.overall.wer), format_rate(part.characters.cer))
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in cells))

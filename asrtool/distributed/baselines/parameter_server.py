@@ -45,7 +45,7 @@ from asrtool.distributed.transport.event_log import Note, no_note
 from asrtool.distributed.transport.sockets import new_context
 from asrtool.distributed.weights.flat import FlatWeights, OwnStatistics, as_bytes, views_of
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES
+from asrtool.distributed.world import MESSAGE_TYPES
 from asrtool.errors import AsrtoolError
 
 PUSH = b"push"  # with a gradient, to an asynchronous server with a learning rate before it
@@ -74,7 +74,7 @@ class ServedLearner(Strategy):
         self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
         self.flat = FlatWeights(context.model, with_buffers=False)
         self.statistics = OwnStatistics(context.model, context.world)
-        message_type = MESSAGES[context.settings.message_type]
+        message_type = MESSAGE_TYPES[context.settings.message_type]
         self.rounds = message_type != torch.float32
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, loss_scale=context.loss_scale)
         self.gradients_P = torch.zeros(len(self.flat.weights_P), dtype=message_type)

@@ -29,7 +29,7 @@ from asrtool.distributed.strategies.strategy import (
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import OwnStatistics
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 
 
 class AveragedGradients:
@@ -93,7 +93,7 @@ class AllReduce(SynchronousStrategy):
     """A learner that has the same weights as all others."""
 
     def __init__(self, context: StrategyContext) -> None:
-        self.gradients = AveragedGradients(context.task, context.world, MESSAGES[context.settings.message_type])
+        self.gradients = AveragedGradients(context.task, context.world, MESSAGE_TYPES[context.settings.message_type])
         self.statistics = OwnStatistics(context.model, context.world)
         super().__init__(context, AssignmentRule(group_size=context.world.size, lockstep=True), self.gradients.task)
 

@@ -22,7 +22,7 @@ from asrtool.distributed.strategies.strategy import StepCost, Strategy, Strategy
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 from asrtool.settings.distributed import Bmuf
 
 
@@ -69,7 +69,7 @@ class BlockMomentum(MixingRule):
         self.clock = clock_of(flat.weights_P)
         self.block_steps = settings.block_steps
         self.num_steps = 0
-        self.message_type = MESSAGES[settings.message_type]
+        self.message_type = MESSAGE_TYPES[settings.message_type]
 
     def start(self) -> None:
         if self.num_steps == 0:

@@ -21,7 +21,7 @@ from asrtool.distributed.strategies.strategy import StepCost, Strategy, Strategy
 from asrtool.distributed.transport.device import clock_of, in_background
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 
 
 class DelayByOne(MixingRule):
@@ -49,7 +49,7 @@ class DelayByOne(MixingRule):
         self.weights_P = weights_P
         self.num_weights = num_weights
         self.world = world
-        self.message_type = MESSAGES[message_type]
+        self.message_type = MESSAGE_TYPES[message_type]
         self.last_P = torch.empty(0)  # mean, if messages are differences to it
         self.move = move
         self.under_way = False

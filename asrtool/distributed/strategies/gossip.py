@@ -43,7 +43,7 @@ from asrtool.distributed.transport.staging import GpuStaging, HostStaging
 from asrtool.distributed.transport.view import Recorded, View
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES, World
+from asrtool.distributed.world import MESSAGE_TYPES, World
 from asrtool.settings import registry
 
 
@@ -71,7 +71,7 @@ class Gossip(MixingRule):
         self.clock = clock_of(weights_P)
         self.world = world
         self.partner = partner
-        self.message_type = MESSAGES[message_type]
+        self.message_type = MESSAGE_TYPES[message_type]
         self.seed = seed
         self.num_steps = 0
         self.num_bytes = 0  # sent by the last step

@@ -20,7 +20,7 @@ from asrtool.distributed.strategies.topology import ring_partner
 from asrtool.distributed.transport.device import clock_of
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
-from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 from asrtool.settings.distributed import Hierarchical
@@ -34,7 +34,7 @@ class SuperLearner(LocalReplica):
     def __init__(
         self, context: StrategyContext, flat: FlatWeights, slice_P: Tensor, mixing: MixingRule, node: World
     ) -> None:
-        self.gradients = AveragedGradients(context.task, node, MESSAGES[context.settings.message_type])
+        self.gradients = AveragedGradients(context.task, node, MESSAGE_TYPES[context.settings.message_type])
         self.node = node
         self.slice_P = slice_P
         self.buffers_B = flat.weights_P[flat.num_weights :]

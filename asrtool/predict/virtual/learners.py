@@ -13,7 +13,7 @@ from asrtool.distributed.strategies.gossip import Gossip as RealGossip
 from asrtool.distributed.strategies.gossip import Pairs
 from asrtool.distributed.strategies.strategy import ConsensusMetrics
 from asrtool.distributed.weights.flat import FlatWeights
-from asrtool.distributed.world import MESSAGES, World
+from asrtool.distributed.world import MESSAGE_TYPES, World
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, End, Event
 from asrtool.predict.theory.system import ONE_COPY
@@ -62,7 +62,7 @@ def rule_of(strategy: Choice, shared: SharedModel, num_learners: int, node_size:
     if name == "hogwild":
         return Hogwild(shared, num_learners)
     weight = Pairs.weight if name == "adpsgd-pairs" else RealGossip.weight
-    return Gossip(shared, num_learners, weight, MESSAGES[getattr(settings, "message_type", "fp32")], node_size)
+    return Gossip(shared, num_learners, weight, MESSAGE_TYPES[getattr(settings, "message_type", "fp32")], node_size)
 
 
 @dataclass(frozen=True)
