@@ -91,7 +91,7 @@ class SharedModel:
     task: nn.Module  # a batch -> its loss
     model: nn.Module  # whose weights `task` trains
     flat: FlatWeights  # flat weights of `model`
-    pieces: GradientAccumulation
+    accumulation: GradientAccumulation
     make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
     clip_norm: float
     step_plan: StepPlan = field(init=False)  # steps of all learners by the rule of their strategy
@@ -134,7 +134,7 @@ class Replica:
             step_plan.read(trained)
             self.buffers_B.copy_(own_B)
             if trained.batch is not None:
-                computed = self.shared.pieces.backward(self, trained.batch, divisor, lambda: None)
+                computed = self.shared.accumulation.backward(self, trained.batch, divisor, lambda: None)
                 trained.nats, trained.figures = float(computed.nats), computed.figures
             flat.fetch_buffers()
             own_B.copy_(self.buffers_B)

@@ -20,8 +20,8 @@ def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
     joining.publish_rendezvous(checkpointer.directory.parent, checkpointer.world, begin)
 
 
-def begin_of(checkpointer: Checkpointer) -> State:
-    """Return the published state for a joining learner, with the time since."""
+def read_published_state(checkpointer: Checkpointer) -> State:
+    """Read the published state for a joining learner; its seconds go on to now."""
     begin, since_s = joining.read_initial_state(checkpointer.world.store)
     checkpointer.run = begin["run"]
     state = state_of(begin["state"])
@@ -29,7 +29,9 @@ def begin_of(checkpointer: Checkpointer) -> State:
     return state
 
 
-def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, cuts: CheckpointCoordinator) -> None:
+def join(
+    checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, coordinator: CheckpointCoordinator
+) -> None:
     """Join the running learners with the weights of another one.
 
     Without exchanges they are the last checkpoint's. The first cut with a part of this learner is looked up after its
@@ -41,7 +43,7 @@ def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, c
     neighbour = strategy.adopt()
     if neighbour is None and (newest := load_newest(checkpointer.directory)):
         model.load_state_dict(newest[0]["weights"])
-    cut = cuts.join()
+    cut = coordinator.join()
     strategy.join(cut)
     joined = world.members.join(world.store, world.rank, cut)
     if not (joined and joining.is_current(checkpointer.directory.parent, world.generation)):

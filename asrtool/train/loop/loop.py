@@ -37,7 +37,7 @@ from asrtool.train.ledger import Ledger, find_missing
 from asrtool.train.loop.build import fix_threads_and_precision, make_event_log, make_strategy, make_task, resume
 from asrtool.train.loop.evaluation import DevLosses, Evaluation
 from asrtool.train.loop.gradient_accumulation import GradientAccumulation
-from asrtool.train.loop.joining import begin_of, join, publish_rendezvous
+from asrtool.train.loop.joining import join, publish_rendezvous, read_published_state
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Records, Step
 from asrtool.train.loop.stop import EndsEarly, Stop, Stopped
@@ -66,7 +66,7 @@ class Training:
         self.total_samples = settings.num_epochs * components.train_set.size().num_samples
         self.checkpointer = Checkpointer(job.out / "checkpoints", components.info, world)
         found: dict[str, Any] | None = None
-        state = begin_of(self.checkpointer) if world.joins else State()
+        state = read_published_state(self.checkpointer) if world.joins else State()
         if not world.joins and (loaded := self.checkpointer.load()):
             found, state = loaded
         self.state, self.num_samples = state, state.samples  # samples of all learners after the last step, for the bar
@@ -83,7 +83,7 @@ class Training:
             resume(self.strategy, state, world, found)
         self.clock = clock_of(next(model.parameters()))
         probes = self.precision.device.type == "cuda"
-        self.pieces = GradientAccumulation(task, components.max_frames, components.frame_ms, probes=probes)
+        self.accumulation = GradientAccumulation(task, components.max_frames, components.frame_ms, probes=probes)
         self.rates = LearningRates(settings, self.total_samples, job.distributed.lr_scale, rate_factor)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
 
@@ -126,7 +126,7 @@ class Training:
             find = functools.partial(find_missing, job.out, state, self.plan, world.members)
             lost_batches = LostBatches(world, world.members, lambda: requests.stop(), self.records.is_idle, find)
         self.queue = WorkQueue(world, self.strategy.assignment_rule, self.plan, requests, lost_batches)
-        self.cuts = CheckpointCoordinator(
+        self.coordinator = CheckpointCoordinator(
             settings=settings,
             code=job.code,
             world=world,
@@ -166,11 +166,11 @@ class Training:
             try:
                 self._enter()
                 self.train_steps()
-                self.cuts.leave() if self.queue.leaves else self.cuts.end()
+                self.coordinator.leave() if self.queue.leaves else self.coordinator.end()
             except EndsEarly:
-                self.cuts.end_early()
+                self.coordinator.end_early()
             except Stopped:
-                self.cuts.save_if_missing()
+                self.coordinator.save_if_missing()
                 self.checkpointer.drain()
                 self.world.barrier()
                 raise
@@ -181,11 +181,11 @@ class Training:
         Raises TrainingEnded, and EndsEarly.
         """
         if self.world.joins:
-            join(self.checkpointer, self.strategy, self.components.model, self.cuts)
+            join(self.checkpointer, self.strategy, self.components.model, self.coordinator)
             return
         self.strategy.synchronise()  # the mean that updates are added to
-        self.cuts.evaluate_remaining()
-        self.cuts.check_early_stop()
+        self.coordinator.evaluate_remaining()
+        self.coordinator.check_early_stop()
         if self.world.members and self.world.is_first:
             publish_rendezvous(self.checkpointer, self.state)
 
@@ -199,12 +199,12 @@ class Training:
             for assignment, batch in shown:
                 epoch, slots = assignment.round.epoch, assignment.round.slots
                 if assignment.cuts:  # checkpoints and evaluations that are due before this round
-                    self.cuts.reach(assignment.cuts.epoch, slots.start, assignment.cuts.num_requested)
+                    self.coordinator.reach(assignment.cuts.epoch, slots.start, assignment.cuts.num_requested)
                 first_step = self.plan.place(epoch, slots.start).step
                 self.reports.begin_epoch(epoch, first_step, self.components.train_set.portions)
                 step = self.step(assignment, batch)
                 self.num_samples = step.num_samples
-                self.cuts.progress.num_rounds = max(self.cuts.progress.num_rounds, assignment.number + 1)
+                self.coordinator.progress.num_rounds = max(self.coordinator.progress.num_rounds, assignment.number + 1)
                 if batch is not None:
                     self._record(assignment, batch, step)
                 after_step()
@@ -237,7 +237,7 @@ class Training:
         planned, train_set = self.plan.planned(assignment.round.epoch, assignment.batch), self.components.train_set
         if planned.window is not None:
             # Other learners may read their next batches before this one reads its next.
-            num_more = 1 if self.cuts.snapshots is None else self.world.size
+            num_more = 1 if self.coordinator.snapshots is None else self.world.size
             train_set.expect(assignment.batch.epoch, planned.window, num_more, self.job.optimisation.num_epochs)
         batch = train_set.read(planned)
         batch.drawn = drawn
@@ -261,7 +261,8 @@ class Training:
         group_size = self.strategy.assignment_rule.group_size
         group_normaliser = sum(self.plan.planned(epoch, number).normaliser for number in assignment.group)
         before_others = lambda: self.straggler.stretch(time.perf_counter() - begin)  # noqa: E731
-        computed = self.pieces.backward(self.strategy, batch, max(group_normaliser / group_size, 1), before_others)
+        normaliser = max(group_normaliser / group_size, 1)
+        computed = self.accumulation.backward(self.strategy, batch, normaliser, before_others)
         nats = begin_copy(computed.nats)
         grad_norm, cost = self.strategy.step()  # step of the optimizer, then mixing; waits for the GPU
         if self.strategy.ema:
@@ -288,10 +289,10 @@ class Training:
             raise save_bad_batch(batch, number, what, self.job.out, self.job.optimisation.section)
         num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
         self.records.write(assignment.batch, step, batch, num_samples)
-        self.cuts.progress.own.add(assignment.batch, num_samples, batch.frames, batch.padded_frames)
+        self.coordinator.progress.own.add(assignment.batch, num_samples, batch.frames, batch.padded_frames)
         self.reports.add(batch, step, scale)
         if self.reports.is_due(step.number):
-            self.cuts.report(assignment.round.epoch, step.number, step.num_samples)
+            self.coordinator.report(assignment.round.epoch, step.number, step.num_samples)
 
     def _profiling(self) -> AbstractContextManager[Callable[[], None]]:
         if not self.job.profiles:
