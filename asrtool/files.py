@@ -333,7 +333,7 @@ def _reason(error: OSError) -> str:
 
 def _replace(temporary: Path, path: Path) -> None:
     if temporary.is_dir() and path.is_dir() and not path.is_symlink():
-        # A directory cannot be replaced in one step: the old one steps aside first, and a reader sees one or none.
+        # A directory cannot be replaced in one step: the old one steps aside first, and a reader finds one or none.
         old = path.with_name(f".{os.getpid()}.old.{path.name}")
         path.rename(old)
         temporary.rename(path)

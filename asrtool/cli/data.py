@@ -32,8 +32,8 @@ from asrtool.settings.config import Config
 def corpus(out: Path, config: Config) -> None:
     """Link the configured corpora under OUT, or make the mini corpus there.
 
-    The corpora are those that data.train, data.dev and data.test name, and lm.extra_text for their transcripts; [paths]
-    says where their releases lie.
+    The corpora are in data.train, data.dev and data.test, and in lm.extra_text for their transcripts; [paths] has the
+    folders of their releases.
 
     \b
     Example: asrtool corpus mini/corpus --set data.train=swbd --set data.test=hub5 --set mini.train_hours=0.01 \\

@@ -193,7 +193,7 @@ def plot(train: Path, out: Path) -> None:
 def watch(work: Path, once: bool) -> None:
     """Show how a training on any machine goes, with a row a host, until it ends.
 
-    WORK is a work folder or the OUT of `asrtool train`, on a disk that this machine sees.
+    WORK is a work folder or the OUT of `asrtool train`, on a disk that this machine has mounted.
 
     \b
     Example: asrtool watch exp

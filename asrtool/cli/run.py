@@ -120,11 +120,11 @@ def run(
 
     if as_json and not list_:
         raise click.UsageError("--json is for --list.")
-    asked = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
+    requested = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
     work = (work or load_recipe(find_recipe(recipe)).default_work).resolve()
-    request = continue_work(work, asked, unset)
+    request = continue_work(work, requested, unset)
     loaded = load_recipe(find_recipe(request.recipe))
-    if request == asked == Request(None, (), []) and loaded.folder != Path.cwd():
+    if request == requested == Request(None, (), []) and loaded.folder != Path.cwd():
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
     chosen_places = short_settings({"executor": executor, "launch": launch})

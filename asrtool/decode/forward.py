@@ -169,7 +169,7 @@ def score_batch(
 ) -> Iterator[Scored]:
     """Yield scores of the utterances at `indices` of the set, with their texts.
 
-    The model moves to a GPU if torch sees one; scores come back to the host. Processes forked afterwards must not use
+    The model moves to a GPU if torch finds one; scores come back to the host. Processes forked afterwards must not use
     it, since CUDA does not survive a fork. Raises AsrtoolError naming an utterance with NaN.
     """
     device = choose_device()

@@ -105,7 +105,7 @@ class KubernetesCluster:
         return f"kubectl -n {self._namespace} delete trainjob {name}"
 
     def _connect(self) -> Any:
-        """Return the module `kubernetes.client`, which knows the cluster from then on."""
+        """Return the module `kubernetes.client`, configured for the cluster."""
         if self._api is None:
             try:
                 from kubernetes import client, config
@@ -235,12 +235,12 @@ def make_manifest(settings: Kubernetes, job: TrainingJob) -> dict[str, Any]:
 
 
 def _why_pending(pod: Any) -> str:
-    """Return why a pod does not run yet, as Kubernetes says it."""
+    """Return the reason from Kubernetes for which a pod does not run yet."""
     if pod is None:
         return "none is there yet"
     waiting = [status.state.waiting for status in pod.status.container_statuses or [] if status.state.waiting]
-    told = [*waiting, *(condition for condition in pod.status.conditions or [] if condition.status == "False")]
-    return next((f"{one.reason}: {one.message or ''}" for one in told if one.reason), "pending")
+    reasons = [*waiting, *(condition for condition in pod.status.conditions or [] if condition.status == "False")]
+    return next((f"{one.reason}: {one.message or ''}" for one in reasons if one.reason), "pending")
 
 
 def _label(text: str) -> str:

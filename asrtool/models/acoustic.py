@@ -258,7 +258,7 @@ def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:
 def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
     """Load a model in evaluation mode, and its info.
 
-    Raises AsrtoolError when the file is missing, damaged, or of a format this version does not know.
+    Raises AsrtoolError if the file is missing, damaged, or of another format.
     """
     content = read_torch(path, "model file", ("format", "info", "weights"), mapped=True)
     if content["format"] != FORMAT:

@@ -57,7 +57,7 @@ class Precision:
 def choose_precision(name: str) -> Precision:
     """Choose `fp32`, `bf16` or `fp16`; `auto` is bf16 if the device computes it.
 
-    A GPU is used if torch sees one.
+    A GPU is used if torch finds one.
     """
     device = choose_device()
     if name == "auto":

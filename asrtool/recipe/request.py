@@ -47,8 +47,8 @@ class Request:
         return Request(str(recipe.folder), _whole_names(self.configs, recipe.folder), overrides)
 
 
-def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:
-    """Return the request that made `work`, with the settings of `asked` on top.
+def continue_work(work: Path, requested: Request, unset: Sequence[str] = ()) -> Request:
+    """Return the request that made `work`, with the settings of `requested` on top.
 
     Settings of the keys `unset` are dropped; other configurations drop all of them. Raises AsrtoolError for another
     recipe, and for a key that was not set.
@@ -60,22 +60,22 @@ def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Requ
             known = f"those that {work} was made with are {', '.join(recorded)}" if recorded else "leave out --unset"
             raise AsrtoolError(f"--unset {key}: {work} was not made with --set {key}", known)
     if before is None:
-        return asked
-    folder = find_recipe(asked.recipe or before.recipe)
+        return requested
+    folder = find_recipe(requested.recipe or before.recipe)
     if folder.name != (made_by := Path(str(before.recipe)).name):
         hint = f"choose another --work, or leave out --recipe: asrtool run --work {shlex.quote(str(work))}"
         raise AsrtoolError(f"{work}: made by recipe {made_by}, and --recipe is {folder.name}", hint)
-    recipe = asked.recipe or (folder.name if is_named(folder) else str(folder))
-    if asked.configs and _whole_names(asked.configs, folder) != (
+    recipe = requested.recipe or (folder.name if is_named(folder) else str(folder))
+    if requested.configs and _whole_names(requested.configs, folder) != (
         _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
     ):
-        if dropped := [text for text in before.overrides if text not in asked.overrides]:
+        if dropped := [text for text in before.overrides if text not in requested.overrides]:
             logging.info("%s: another --config drops %s", work, shlex.join(Request(None, [], dropped).argv()))
-        return replace(asked, recipe=recipe)
+        return replace(requested, recipe=recipe)
     kept = {key: text for key, text in recorded.items() if key not in unset}
-    overrides = list((kept | {_key(text): text for text in asked.overrides}).values())
-    merged = Request(recipe, asked.configs or before.configs, overrides)
-    if sorted(merged.argv()) != sorted(replace(asked, recipe=recipe).argv()):
+    overrides = list((kept | {_key(text): text for text in requested.overrides}).values())
+    merged = Request(recipe, requested.configs or before.configs, overrides)
+    if sorted(merged.argv()) != sorted(replace(requested, recipe=recipe).argv()):
         logging.info("%s continues with %s (--set adds to it, --unset drops)", work, shlex.join(merged.argv()))
     return merged
 

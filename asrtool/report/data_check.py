@@ -30,10 +30,10 @@ from asrtool.report.markdown import format_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SILENT_DB = -60.0  # level of the loud part of an utterance in which nobody can be heard
+SILENT_DB = -60.0  # level of the loud part of an utterance without audible speech
 QUIET_DB = -45.0
 SNR_DB = 10.0  # between loud and quiet windows, below which noise is as loud as many sounds of speech
-CLIPPED = 0.001  # fraction of the samples that can be heard as a crackle
+CLIPPED = 0.001  # fraction of the samples that are heard as crackle
 NARROW = 0.65  # fraction of half the sampling rate: 8 kHz speech in a 16 kHz file has 0.5, slightly more after a filter
 MIN_S = 1.0  # shortest utterance with a meaningful rate of characters
 MIN_UTTERANCES = 20  # utterances needed for a usual rate

@@ -70,7 +70,7 @@ def describe_interval(score: Result) -> str:
 
 
 def small_set_warning(score: Result) -> str:
-    """Return why the rate of a small set says little; empty for a large one."""
+    """Return the warning about the rate of a small set; empty for a large one."""
     words, segments, speakers = score.overall.num_words, len(score.segments), len(score.speakers)
     reasons = []
     if 0 < words < FEW_WORDS:

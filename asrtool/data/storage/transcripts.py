@@ -1,7 +1,7 @@
 """Texts of a feature set, `transcripts.tsv`, joined when it is read.
 
-A line an utterance: its id, a tab, its text. Features know audio, segments and speeds only, so another text of an
-utterance needs no other features. A set without the file has its texts in its index.
+A line an utterance: its id, a tab, its text. Features depend on audio, segments and speeds only, so another text of
+an utterance needs no other features. A set without the file has its texts in its index.
 
 Beside it, `words/` holds the texts as word numbers: `keys`, `ends` and `words`, little-endian and without a header,
 `vocabulary.txt`, and `about.json` with the digest of the transcripts. They depend on no tokenizer. If they are missing

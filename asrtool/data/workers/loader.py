@@ -115,7 +115,7 @@ def _decode(pipe: Connection, open_reader: Callable[[], Any]) -> None:
                 feats_TF = map_shared(*shared)
                 for item, begin, end in places:
                     feats_TF[begin:end] = reader.read(item)
-            except Exception as error:  # raised in the process that asked
+            except Exception as error:  # raised in the consuming process
                 answer = error
             pipe.send(answer)
 

@@ -20,7 +20,7 @@ class Arc:
 
     source: int
     label: int  # 0 reads no frame
-    word: int  # 0 says nothing
+    word: int  # 0: none
     cost: float
     graph: float
 

@@ -64,7 +64,7 @@ class Heartbeat:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._end.set()
-        for thread in self._threads:  # one that still asks the store when Python exits would end by SIGABRT
+        for thread in self._threads:  # a request to the store while Python exits would end in SIGABRT
             thread.join(self._silent_s)
 
     def _run(self) -> None:

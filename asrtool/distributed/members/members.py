@@ -29,7 +29,7 @@ class TakenForLost(ConnectionError):
     """Error of a learner that the others take for lost."""
 
 
-LEFT = "left"  # why a learner is lost that was asked to stop, and has trained all its batches
+LEFT = "left"  # reason of the loss of a learner that was stopped after all its batches
 LostBatch = tuple[int, int, int]  # round, epoch and position, each from 0, of a batch that a lost learner had
 
 

@@ -247,7 +247,7 @@ def _survivable_end(out: Path, rank: int, code: int, in_node: bool) -> str:
 
     They cannot if it had not begun. If it was asked to stop, or ended by an error, they end as
     well: the same error would come to them. A child that lost another of its node is lost with the
-    node, whether its supervisor sees that first or the one of the other.
+    node, whichever supervisor notices first.
     """
     if not _lock_path(out, rank).exists():
         return ""

@@ -29,7 +29,7 @@ from asrtool.distributed.weights.flat import as_bytes
 
 STOP = b"stop"  # other orders are the number of a partner
 NUM_STEPS = struct.Struct("<q")
-FETCH = b"fetch"  # in place of a request: a learner that joins wants the weights
+FETCH = b"fetch"  # in place of a request, from a learner that joins: send the weights
 REQUEST = struct.Struct("<q?q")  # the last cut of the sender, whether the message is in shared memory, its rank
 DONE, REFUSED, UNMAPPED = b"done", b"refused", b"unmapped"  # answers; the last if the memory cannot be mapped
 POLL_MS = 500  # delay until an exchange with a lost learner is abandoned

@@ -11,7 +11,7 @@ so each batch is trained once, whatever the speed of each group.
 
 Cuts divide the rounds: a checkpoint has all rounds before its cut, and none after it. An epoch ends
 with a cut; learner 0 asks for others. The counter also counts these cuts (each adds CUT to it). So
-all learners see on which side of each cut a round is, without waiting for one another.
+all learners have each round on the same side of a cut, without waiting for one another.
 
 A learner that is asked to stop ends the assignment for all; batches assigned before are trained. One
 that is asked to leave draws once more, and its sync group then leaves the others; all stop if all are
@@ -235,7 +235,7 @@ class WorkQueue:
     def _reassign(self, left: Sequence[LostBatch]) -> Iterator[Assignment]:
         """Yield steps of this sync group with these batches, one for each epoch.
 
-        A step counts for the last of their rounds, so that learners know at the end how far all have come.
+        A step counts for the last of their rounds: the progress of all is right at the end.
         """
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
         for _, same_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):

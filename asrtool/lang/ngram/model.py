@@ -142,7 +142,7 @@ def score_word(ngrams: NgramTables, state: int, word: int) -> tuple[float, int]:
 class NgramLm:
     """Back-off model that scores one word at a time, or sentences.
 
-    States are small integers: two histories the model cannot tell apart have the same one.
+    States are small integers: histories with equal continuations have the same one.
     """
 
     def __init__(self, model: Ngrams) -> None:
@@ -164,7 +164,7 @@ class NgramLm:
     def step(self, state: int, word: str) -> tuple[float, int]:
         """Return ln p of `word` after `state`, and the state after `word`.
 
-        ``</s>`` ends the sentence. A word the model does not know is ``<unk>``.
+        ``</s>`` ends the sentence. An unknown word is ``<unk>``.
         """
         result = self._steps.get((state, word))
         if result is None:

@@ -61,7 +61,7 @@ class Group:
     num_changes: int = 0  # to its weights by others since its last step
     version: int = 0  # version of its weights, in steps of the first server, or of all (hogwild)
     awaited: int = 0  # answers to its messages
-    asked: int = NONE  # receiver of these
+    receiver: int = NONE  # of these
     answered_bytes: int = 0  # sent in answers since its last step, by each of its learners
     is_waiting: bool = False
     is_skipped: bool = False  # its last step sent nothing, since an answer had not come
@@ -80,7 +80,7 @@ class Counts:
     rounds: int = 0  # drawn
     done: int = 0  # groups that left the last rounds to others
     version: int = 0  # version of the weights of the first server, or of all
-    live: int = 0  # groups that the others know of
+    live: int = 0  # groups that others do not count as lost
 
 
 # Sums over the steps of a learner, as in Outcome.
@@ -213,7 +213,7 @@ class Watch:
             _begin_step(state, number)
 
     def _lose(self, seconds: float, number: int) -> None:
-        """Lose a group, unless it is the last one; the others know it after the timeout."""
+        """Lose a group, unless it is the last one; the others notice after the timeout."""
         groups = self.state.groups
         if groups[number].is_lost or sum(not group.is_lost for group in groups) == 1:
             return
@@ -227,7 +227,7 @@ class Watch:
         self.left += [left for left in (lost.round, lost.ahead) if left != NONE]
         for other in self.live:
             group = state.groups[other]
-            if group.awaited and group.asked == number:
+            if group.awaited and group.receiver == number:
                 group.awaited = 0
                 _skip(state, other)
             if group.is_idle and self.left:
@@ -481,7 +481,7 @@ def _send(state: State, seconds: float, number: int) -> float:
         partner = state.watch.live[place]
         state.watch.log("send", seconds, number, partner)
     group.awaited = 1
-    group.asked = partner
+    group.receiver = partner
     _transmit(state, seconds + setup.host_s, number, partner, SERVE)
     return float(setup.message_bytes)
 

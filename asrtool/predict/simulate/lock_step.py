@@ -1,7 +1,7 @@
 """Simulate strategies whose learners make each step together, round by round.
 
-In a round a learner is free, begins when it has its batch, has computed its gradients, waits as the rule of its
-strategy says, updates, and is free again. Times are seconds since the start. Shapes: L learners, N super-learners.
+In a round a learner is free, begins when it has its batch, has computed its gradients, waits by the rule of its
+strategy, updates, and is free again. Times are seconds since the start. Shapes: L learners, N super-learners.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     `ends` are the same scenario at the ends of uncertain settings.
     """
     published, job, found = scenario.published.by_case(), scenario.job, list(cases(scenario))
-    asked = [(one, *case) for case in found for one in (scenario, *ends)]
+    requests = [(one, *case) for case in found for one in (scenario, *ends)]
     batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
     alone = replace(  # one learner that is neither slow nor lost
         scenario,
@@ -94,10 +94,10 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
         job=replace(job, batch=max(1, batch), global_batch=0),
         compute=replace(scenario.compute, batch=scenario.compute.batch or job.batch),
     )
-    asked.append((alone, Choice.of("strategy", "single"), 1))
-    check_cases(asked)
+    requests.append((alone, Choice.of("strategy", "single"), 1))
+    check_cases(requests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiled events run beside each other
-        *outcomes, one_learner = pool.map(simulate, *zip(*asked, strict=True))
+        *outcomes, one_learner = pool.map(simulate, *zip(*requests, strict=True))
     rows, each = [], 1 + len(ends)
     for place, (strategy, number) in enumerate(found):
         at_ends = outcomes[each * place : each * (place + 1)]
@@ -121,9 +121,9 @@ def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
         raise AsrtoolError(refused, "choose another --strategy")
 
 
-def check_cases(asked: Sequence[tuple[Scenario, Choice, int]]) -> None:
-    """Raise AsrtoolError as `simulate`, before the first of many takes its minutes."""
-    for scenario, strategy, num_learners in asked:
+def check_cases(requests: Sequence[tuple[Scenario, Choice, int]]) -> None:
+    """Simulate one sample of each case; raises AsrtoolError before a long simulation."""
+    for scenario, strategy, num_learners in requests:
         simulate(replace(scenario, job=replace(scenario.job, num_samples=1, num_epochs=1)), strategy, num_learners)
 
 

@@ -67,11 +67,11 @@ class Gossip(Rule):
         elif event.kind == "send":
             learner.view.ask(learner.message_P)
         elif event.kind == "answer":
-            asks = self.learners[event.other]
-            learner.view.answer(asks.message_P, self.weight, learner.view.cut)
-            asks.answered = learner.epoch
-            for epoch in range(learner.epoch + 1, asks.epoch + 1):  # one end already counted weights before the pull
-                self.means[epoch].add_pull(asks.message_P, -1, asks.offset)
+            sender = self.learners[event.other]
+            learner.view.answer(sender.message_P, self.weight, learner.view.cut)
+            sender.answered = learner.epoch
+            for epoch in range(learner.epoch + 1, sender.epoch + 1):  # one end already counted weights before the pull
+                self.means[epoch].add_pull(sender.message_P, -1, sender.offset)
         else:
             assert event.kind == "receive", event
             assert learner.answered is not None, "an answer to nothing"

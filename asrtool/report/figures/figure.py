@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[["Figure"], None]
 
-# Colours of Okabe and Ito, which people of every colour vision tell apart.
+# Colours of Okabe and Ito, distinct for every colour vision.
 BLUE, ORANGE, PINK, GREEN, GREY, DARK = "#0072B2", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD", "#555555"
 COLOURS = {
     BLUE: "var(--blue)",

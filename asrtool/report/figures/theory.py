@@ -29,9 +29,9 @@ def plot_theory(found: TheoryResult, path: Path) -> None:
     in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")
     steps_a_round = 1.0 if in_rounds else float(found.system.speeds_N.sum())
     num_steps = max(2, min(round(found.num_steps * steps_a_round), MAX_STEPS))
-    asked = (found.system, found.constants, found.rate, num_steps, in_rounds)
+    arguments = (found.system, found.constants, found.rate, num_steps, in_rounds)
     with np.errstate(all="ignore"):
-        courses = predict(*asked), draw(*asked)
+        courses = predict(*arguments), draw(*arguments)
     if not all(np.isfinite(course.gradient_K).all() and np.isfinite(course.distance_K).all() for course in courses):
         what = f"at rate {found.rate:g} and smoothness {found.constants.smoothness:g} the weights diverge"
         raise AsrtoolError(f"--plot: {what}", "choose a smaller --rate")

@@ -49,7 +49,7 @@ class _Part:
         self.before = before
         self.begin = before.batch - len(left)  # slot
         self._left = left
-        self.windows: list[range] | None = None  # once they are asked for
+        self.windows: list[range] | None = None  # None before first use
         self._samples = [0, *itertools.accumulate(self.planned(batch).num_samples for batch in left)]
 
     @property

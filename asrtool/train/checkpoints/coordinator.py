@@ -204,10 +204,10 @@ class CheckpointCoordinator:
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Return the cuts since learner 0's last step, one a place."""
-        asked = self.queue.cuts_between(self.progress.num_cuts, num_cuts)
-        if asked is None:
+        requested = self.queue.cuts_between(self.progress.num_cuts, num_cuts)
+        if requested is None:
             return []
-        marked = zip(asked, map(self._by_steps, range(self.progress.num_cuts, num_cuts)), strict=True)
+        marked = zip(requested, map(self._by_steps, range(self.progress.num_cuts, num_cuts)), strict=True)
         places = [(place, False, counts) for round, counts in marked if (place := self.plan.place_of_round(round))]
         places += [(place, True, True) for place in self.plan.borders(self.progress.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))

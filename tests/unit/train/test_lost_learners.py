@@ -357,10 +357,10 @@ class Newcomer:
             adopt=lambda: self.note("weights", 1), join=lambda cut: self.note(f"behind {cut}")
         )
         strategy.ema = SimpleNamespace(restart=lambda: self.note("average anew"))
-        cuts: Any = SimpleNamespace(join=lambda: self.note("cut", 7))
+        coordinator: Any = SimpleNamespace(join=lambda: self.note("cut", 7))
         enter = Members.join
         with patch.object(Members, "join", lambda *args: self.note("entry") or enter(*args)):
-            joining.join(self.checkpointer, strategy, nn.Module(), cuts)  # type: ignore[arg-type]
+            joining.join(self.checkpointer, strategy, nn.Module(), coordinator)  # type: ignore[arg-type]
 
 
 def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:

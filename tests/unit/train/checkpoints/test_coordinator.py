@@ -169,7 +169,7 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
     model = torch.nn.Linear(1, 1, bias=False)
     own, seen, kept = model.weight.item(), list[float](), list[Saved]()
     save_checkpoint(tmp_path, {}, {"weight": torch.ones(1, 1)}, {}, State(step=3))
-    cuts = coordinator(
+    checkpoints = coordinator(
         settings=Optimisation(),
         model=model,
         world=SimpleNamespace(barrier=lambda: seen.append(model.weight.item())),
@@ -181,7 +181,7 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
         evaluation=SimpleNamespace(on_all_learners=lambda model: model.weight.item()),
     )
     for _ in range(2):  # the second time nothing is left
-        cuts.evaluate_remaining()
-        assert cuts.state.saved == kept == [Saved(3, 1.0)]
-        assert cuts.state.unevaluated == []
+        checkpoints.evaluate_remaining()
+        assert checkpoints.state.saved == kept == [Saved(3, 1.0)]
+        assert checkpoints.state.unevaluated == []
         assert seen == [own]
