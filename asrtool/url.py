@@ -24,7 +24,7 @@ def as_url(place: str | Path) -> str:
 
 
 def refuse_address(path: str | Path) -> None:
-    """Raise AsrtoolError if `path` is an address, where only files can be read."""
+    """Raise AsrtoolError if `path` is an address: only files can be read."""
     if url := as_url(path):
         raise AsrtoolError(f"{url}: an address, expected a file", f"fetch it first: curl -O {url}")
 

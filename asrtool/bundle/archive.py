@@ -70,7 +70,7 @@ class Archive:
                     self._read(archive, name, file)
 
     def check(self) -> None:
-        """Raises AsrtoolError naming a member that is damaged."""
+        """Check all members; AsrtoolError names a damaged one."""
         with zipfile.ZipFile(self.path) as archive:
             for name in self.files:
                 self._read(archive, name, None)

@@ -140,7 +140,7 @@ def _require_onnx() -> None:
 
 
 def _check(trained: TrainedRecogniser, acoustic: AcousticModel, features: Features, pieces: Sequence[str]) -> None:
-    """Raises AsrtoolError where sherpa-onnx cannot do what this recogniser needs."""
+    """Raise AsrtoolError if sherpa-onnx lacks what this recogniser needs."""
     objective = acoustic.objective
     wrong = {
         f"model.objective = {objective.name}": objective.name not in ("ctc", "transducer"),
@@ -240,7 +240,7 @@ def _write(
 
 
 def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, lens: np.ndarray) -> str:
-    """Describe how ONNX's reference implementation differs from `expected`.
+    """Describe the difference of ONNX's reference implementation from `expected`.
 
     Returns an empty text if it agrees.
     """

@@ -88,7 +88,7 @@ def plan_windows(lengths: Lengths, random: np.random.Generator | None = None) ->
 
 
 def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:
-    """Raises AsrtoolError naming the longest utterance where it does not fit a batch."""
+    """Raise AsrtoolError naming the longest utterance if it does not fit a batch."""
     frames = lengths.num_frames
     longest = int(frames.argmax())
     if frames[longest] > max_frames_per_batch:

@@ -75,7 +75,7 @@ class DecodingTask:
 
 @dataclass(frozen=True)
 class Part:
-    """Batch `number` of the set in `features`, and where its scores are kept."""
+    """Batch `number` of the set in `features`, and the place of its scores."""
 
     features: Path
     digest: str

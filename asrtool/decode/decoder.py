@@ -53,7 +53,7 @@ class Searches:
         return passes
 
     def prepare(self, parameters: ParameterList) -> None:
-        """Load what the first passes `parameters` read."""
+        """Load the inputs of the first passes `parameters`."""
         for name, method in self.methods.items():
             if own := [each for each in parameters if each.method == name]:
                 method.prepare(own)

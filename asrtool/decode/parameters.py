@@ -127,7 +127,7 @@ def format_parameters(parameters: Iterable[DecodingParameters]) -> str:
 
 
 class TuningFile:
-    """A tuning.json; raises AsrtoolError when it is missing or malformed."""
+    """A tuning.json; raises AsrtoolError if it is missing or malformed."""
 
     hint = "run `asrtool tune` with these settings"
 

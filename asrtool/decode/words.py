@@ -56,7 +56,7 @@ def read_bytes(data: bytes) -> str:
 
 
 class WordPieces:
-    """Reads tokens as words by `pieces`, which mark where a word begins."""
+    """Parser of tokens to words by `pieces`, which mark the starts of words."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._opens = [starts_word(piece) for piece in pieces]
@@ -103,7 +103,7 @@ class FixedSentenceLm:
 
 
 class WordParser:
-    """Reads tokens as words of `lexicon`, pairs of a word and its token ids.
+    """Parser of tokens to words of `lexicon`, pairs of a word and its token ids.
 
     `lm` has start() and step(state, word), as NgramLm.
     """
@@ -167,7 +167,7 @@ class WordParser:
 
 
 class WordReader:
-    """Reads words off paths of `topology`, whose rows are `frame_s` apart."""
+    """Reader of words from paths of `topology`, whose rows are `frame_s` apart."""
 
     def __init__(self, topology: Topology, grouping: WordPieces | WordParser, frame_s: float) -> None:
         self.topology = topology

@@ -40,7 +40,7 @@ class Cluster(Protocol):
     """Cluster that runs a job: a place made of its settings and the job."""
 
     def text(self) -> str:
-        """Return what `submit` submits, as the user can submit it too."""
+        """Return the text that `submit` submits, which users can submit as well."""
 
     def submit(self) -> str:
         """Submit the job and return its name."""
@@ -52,7 +52,7 @@ class Cluster(Protocol):
         """Copy the log of a job to standard error until the job has ended."""
 
     def describe_end(self, name: str) -> str:
-        """Describe how a job ended."""
+        """Describe the end of a job."""
 
     def command_to_end(self, name: str) -> str:
         """Return the command line that ends a job."""

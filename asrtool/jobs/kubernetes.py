@@ -97,7 +97,7 @@ class KubernetesCluster:
                 time.sleep(POLL_S)
 
     def describe_end(self, name: str) -> str:
-        """Describe how a TrainJob ended, as its conditions do."""
+        """Describe the end of a TrainJob by its conditions."""
         return self._end(name)
 
     def command_to_end(self, name: str) -> str:
@@ -128,7 +128,7 @@ class KubernetesCluster:
         return self._api
 
     def _end(self, name: str) -> str:
-        """Return how a TrainJob ended; '' if it has not."""
+        """Return the end of a TrainJob; '' if it has not ended."""
         api = self._connect()
         with _reporting(f"read the TrainJob {name}"):
             try:

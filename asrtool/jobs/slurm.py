@@ -90,7 +90,7 @@ class SlurmCluster:
             time.sleep(POLL_S)
 
     def describe_end(self, name: str) -> str:
-        """Describe how a job ended, as scontrol does."""
+        """Describe the end of a job, as scontrol does."""
         done = subprocess.run(["scontrol", "show", "job", name], capture_output=True, text=True)
         found = dict(pair.partition("=")[::2] for pair in done.stdout.split())
         said = (f"{key} {found[key]}" for key in ("JobState", "Reason", "ExitCode") if key in found)

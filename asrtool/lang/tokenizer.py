@@ -38,7 +38,7 @@ WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
 
 class Tokenizer(ABC):
-    """Splits words into tokens; `pieces[i]` is the text of token i.
+    """Tokenizer of words; `pieces[i]` is the text of token i.
 
     Tokenizers with the same `digest` have the same tokens.
     """

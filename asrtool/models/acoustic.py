@@ -109,7 +109,7 @@ class Objective(nn.Module, ABC):
         return num_targets_N
 
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Return why an utterance of `num_rows` rows cannot be trained on, or ''.
+        """Return the reason for which `num_rows` rows cannot be trained on, or ''.
 
         An objective without a minimum by `rows_needed` has this instead. It is called for each utterance, which takes
         minutes for millions.
@@ -251,7 +251,7 @@ def _path_of(part: nn.Module) -> str:
 
 
 def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:
-    """Write `model` and `info`, atomically; AsrtoolError when the disk is full."""
+    """Write `model` and `info`, atomically; AsrtoolError if the disk is full."""
     write_torch(path, {"format": FORMAT, "info": info, "weights": model.state_dict()})
 
 

@@ -102,6 +102,6 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def free_unused() -> None:
-    """Give back what torch holds of a GPU's memory and does not use."""
+    """Free the unused GPU memory that torch holds."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Predict how long a training takes and how well it converges.
+"""Predict the duration and the convergence of a training.
 
 - estimate: probe of this machine and the settings of a recipe -> hours and disk space of each stage
 - simulate: scenario of a cluster -> time of each strategy, in virtual time

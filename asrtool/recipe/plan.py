@@ -57,7 +57,7 @@ def plan(run: Run, chosen: range) -> list[State]:
 
 
 def format_states(run: Run, chosen: range, as_json: bool = False) -> str:
-    """Format one line a stage: number, name, state, and why it is not done."""
+    """Format one line a stage: number, name, state, and reason if it is not done."""
     numbers = number_stages(run.recipe.stages)
     about = {"recipe": str(run.recipe.folder), "work": str(run.work)}
     rows = [

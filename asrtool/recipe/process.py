@@ -95,7 +95,7 @@ class _Signals:
             signal.raise_signal(self.received[0])
 
     def pass_on_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Send what was received to `process`, and what comes until the end."""
+        """Send `process` all signals received so far, and further ones until the end."""
         self.process = process
         self._send()
 

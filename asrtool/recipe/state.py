@@ -1,4 +1,4 @@
-"""State of a stage: done, stale or to do, and why.
+"""State of a stage: done, stale or to do, with the reason.
 
 A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its fingerprint (commands, settings, digests of inputs
 and code) and digests of its outputs. The stage is done as long as all of these agree.

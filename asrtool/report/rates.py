@@ -61,7 +61,7 @@ def format_interval(score: Result) -> str:
 
 
 def describe_interval(score: Result) -> str:
-    """Describe how `score` was counted and its intervals, for below a table."""
+    """Describe the scorer and the intervals of `score`, for below a table."""
     scored, interval = f"Scored {score.scored}.", interval_of(score)
     if interval is None:
         return scored

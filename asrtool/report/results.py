@@ -140,7 +140,7 @@ def data_rows(experiment: Experiment) -> list[list[object]]:
 
 
 def explain_words(experiment: Experiment) -> list[str]:
-    """Explain, by set, why fewer words are scored than the transcripts have."""
+    """Explain, by set, the words of the transcripts that are not scored."""
     sentences = []
     for name, scores in experiment.scores.items():
         numbers = sorted({score.overall.num_words for score in scores.values()})  # methods may take other alternatives

@@ -136,7 +136,7 @@ class _Search:
         return a, b
 
     def _trace_start(self, a: int, b: int) -> None:
-        """Trace back where one side has only its first equal words; the rest are gaps.
+        """Trace back the equal first words of one side; the rest are gaps.
 
         A substitution is as cheap as a gap there only between equal words, one of which takes the place of the other.
         """

@@ -49,7 +49,7 @@ def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
 
 
 class CtmFilter:
-    """Filters the words of a ctm; a word is taken apart once, however often it occurs."""
+    """Filter of the words of a ctm; each distinct word is parsed once."""
 
     def __init__(self, path: Path, rules: RuleSet | None) -> None:
         self._path, self._rules = path, rules

@@ -24,7 +24,7 @@ EPOCHS = (15, 40)
 
 
 def with_sizes(config: Config, features: Path) -> Config:
-    """Choose settings that are 0 by the training set of `features`; log why.
+    """Choose settings that are 0 by the training set of `features`; log the reasons.
 
     Raises AsrtoolError as open_index_columns.
     """

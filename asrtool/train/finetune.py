@@ -103,7 +103,7 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
 
 
 def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
-    """Return why the weights of the objective cannot be used, or ''."""
+    """Return the reason for which the objective's weights cannot be used, or ''."""
     theirs, ours = (_parameters_of(described["model"]["objective"]) for described in (found, info))
     if theirs != ours:
         return f"it was trained for {found['model']['objective']}"

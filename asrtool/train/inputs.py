@@ -205,7 +205,7 @@ def _check_place(out: Path) -> None:
 
 
 def initial_num_learners(out: Path) -> int | None:
-    """Return how many learners the training in `out` began with, None if unknown."""
+    """Return the initial number of learners of the training in `out`, None if unknown."""
     try:
         number: int = json.loads((out / INPUTS).read_text(encoding="utf-8"))["num_learners"]
     except (OSError, KeyError):

@@ -173,7 +173,7 @@ class TrainedBatches:
 def add_lost(
     trained: dict[int, TrainedBatches], members: Members | None, out: Path, last_step: float, cut: float
 ) -> None:
-    """Add what lost learners have trained before the `cut` after `last_step`, by rank.
+    """Add batches of lost learners before the `cut` after `last_step`, by rank.
 
     Learners that joined later do not count.
     """

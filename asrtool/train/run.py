@@ -176,7 +176,7 @@ def train(job: Job) -> None:
 
 
 def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
-    """Return how many processes train here, each on the devices of `num_stages`."""
+    """Return the number of processes that train here, each on `num_stages` devices."""
     if distributed.num_learners or distributed.strategy.name == "single":
         return distributed.num_learners or 1
     num_gpus = _count_gpus()
@@ -233,7 +233,7 @@ def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
 
 
 def _node_size(distributed: Distributed) -> int:
-    """Return how many learners are lost together, by the environment."""
+    """Return the number of learners that are lost together, by the environment."""
     return distributed.node_size(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 

@@ -48,7 +48,7 @@ class Segment:
 
 
 class Segmenter:
-    """Takes samples of one channel and returns segments as they are complete.
+    """Segmenter of one channel: takes samples, and yields complete segments.
 
     The size of the blocks has no influence.
     """
@@ -177,7 +177,7 @@ class Piece:
 
 @dataclass
 class RecordingReader:
-    """Reads the pieces of one recording; counts the seconds read in `audio_s`."""
+    """Reader of the pieces of one recording; counts the seconds read in `audio_s`."""
 
     sound: Sound
     features: Features

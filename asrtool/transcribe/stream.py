@@ -52,7 +52,7 @@ class Stream:
     """One channel of a recording, by a recogniser."""
 
     def __init__(self, recogniser: Recogniser, name: str, sampling_rate_hz: int) -> None:
-        """Raises AsrtoolError where the model or its normalisation needs whole utterances."""
+        """Raise AsrtoolError if the model or its normalisation needs whole utterances."""
         cmvn = recogniser.features.cmvn
         if cmvn == "utterance":
             what = f"{recogniser.origin.origin}: features.cmvn = utterance needs whole utterances"
@@ -133,13 +133,13 @@ class Stream:
 
 @dataclass
 class Latency:
-    """Seconds between the end of a word and when its final form was first shown."""
+    """Seconds from the end of a word to the first display of its final form."""
 
     shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, and when they came
     seconds: list[float] = field(default_factory=list)
 
     def note(self, update: Update) -> None:
-        """Record when each word of the next update of the channel was first shown."""
+        """Record the first display of each word of the next update of the channel."""
         kept = 0
         texts = [word.text for word in update.words]
         open_words = self.shown[len(texts) :]

@@ -181,7 +181,7 @@ def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterat
 
 
 def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:
-    """Return how many files are transcribed side by side.
+    """Return the number of files that are transcribed side by side.
 
     Several files take one of `num_jobs` processes each (one a core if 0). On a GPU, or if one is a pipe, files go one
     after the other, and processes search side by side.

@@ -80,7 +80,7 @@ class Names:
         return name, True
 
     def log_renamed(self, where: object) -> None:
-        """Log how many have got another name."""
+        """Log the number of renamed ones."""
         if self._renamed:
             logging.warning(
                 "%s: %d %s have the id of another one with other content, the first is now called %s",

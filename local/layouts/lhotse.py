@@ -136,13 +136,13 @@ class Cuts:
                 self.segments.append(found)
 
     def log_renamed(self, where: object) -> None:
-        """Log how many recordings and utterances have got another name."""
+        """Log the numbers of renamed recordings and utterances."""
         self._names.log_renamed(where)
         self._utterances.log_renamed(where)
 
 
 def not_mono(cut: Entry) -> str:
-    """Return why a cut has no audio of its own, or ''."""
+    """Return the reason for which a cut has no audio of its own, or ''."""
     has_audio = cut["type"] == "MonoCut" and "recording" in cut
     return "" if has_audio else f"a {cut['type']}, expected a MonoCut with a recording"
 
@@ -259,7 +259,7 @@ def _usable(recordings: Sequence[Recording], folder: Path, out: Path, drops: lis
 
 
 def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
-    """Return why a recording is unusable, or ''; set its true length.
+    """Return the fault of an unusable recording, or ''; set its true length.
 
     `to_decode` gets sources to be decoded.
     """
@@ -302,7 +302,7 @@ def _fault(recording: Recording, folder: Path, to_decode: ToDecode) -> str:
 
 
 def _fault_of_transforms(recording: Recording) -> str:
-    """Return why lhotse cannot apply a recording's transforms, or ''."""
+    """Return the reason for which lhotse cannot apply a recording's transforms, or ''."""
     samples_CS = np.random.default_rng(0).normal(0, 0.1, (recording.num_channels, recording.sampling_rate))
     for transform in recording.transforms or ():
         try:

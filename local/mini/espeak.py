@@ -128,7 +128,7 @@ class Espeak:
         return 0
 
     def _word_starts(self, words: Sequence[str]) -> list[float | None]:
-        """Start of each word in s, None where espeak-ng joined it to the word before."""
+        """Start of each word in s; None if espeak-ng joined it to the word before."""
         starts: list[float | None] = []
         position = 0
         for word in words:

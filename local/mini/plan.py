@@ -89,7 +89,7 @@ def pair_speakers(num_conversations: int) -> list[tuple[int, int]]:
 
 
 def split_evenly(speech_s: float, aim_s: float, at_least: int) -> tuple[int, float]:
-    """Return how many calls of about `aim_s` make `speech_s`, and the speech of each."""
+    """Return a number of calls of about `aim_s` for `speech_s`, and their speech."""
     num_calls = max(at_least, round(speech_s / aim_s))
     return num_calls, speech_s / num_calls
 

@@ -1,4 +1,4 @@
-"""Estimate how much speech there is to train on before it is read."""
+"""Estimate the hours of training speech before they are read."""
 
 from __future__ import annotations
 

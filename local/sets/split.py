@@ -160,7 +160,7 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
 
 
 def _check_apart(parts: Sequence[Part]) -> None:
-    """Raise AsrtoolError where two corpora have a recording of one id."""
+    """Raise AsrtoolError if two corpora have a recording of one id."""
     corpus_of: dict[str, str] = {}
     for part in parts:
         for entry in part.recordings:

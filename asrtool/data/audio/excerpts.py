@@ -11,10 +11,10 @@ from asrtool.data.manifests.validator import Entry
 
 
 class Clips:
-    """Reads audio that lies on this machine; nothing is fetched from a server."""
+    """Reader of audio on this machine; nothing is fetched from a server."""
 
     def __init__(self, manifests: Path) -> None:
-        """Raises AsrtoolError where `manifests` has no readable list of recordings."""
+        """Raise AsrtoolError if `manifests` has no readable list of recordings."""
         self._recordings = {entry["id"]: entry for entry in read_lines(manifests / RECORDINGS, Entry)}
 
     def read(self, recording: str, channel: str, begin_s: float, end_s: float) -> tuple[np.ndarray, int] | None:

@@ -62,7 +62,7 @@ def parts_in(data: Bytes) -> list[Part]:
 
 
 def describe_faults(parts: list[Part]) -> str:
-    """Return why a reader of one part misses audio, or ''."""
+    """Return the reason for which a reader of one part misses audio, or ''."""
     fault = next((f"cut off: {part.fault}" for part in parts if part.fault), "")
     return fault or (f"{len(parts)} audio files joined in one, of which the first alone is read" if parts[1:] else "")
 
@@ -127,7 +127,7 @@ def encode(samples_SC: Any, rate_hz: int) -> bytes:
 
 
 def write_lossless(samples_SC: Any, rate_hz: int, stem: Path) -> None:
-    """Write what `encode` makes of samples to `stem` with the suffix of its format."""
+    """Write encoded samples to `stem` with the suffix of the format."""
     # Through memory, because libsndfile reports a full disk as success.
     content = encode(samples_SC, rate_hz)
     with write_beside(_lossless_paths(stem)[samples_SC.dtype != "int16"]) as temporary:

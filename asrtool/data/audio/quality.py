@@ -98,7 +98,7 @@ PIECE = 16  # recordings at a time
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A recording, and why its audio cannot be read."""
+    """A recording, and the reason for which its audio cannot be read."""
 
     recording: str
     reason: str

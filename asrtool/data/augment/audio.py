@@ -159,7 +159,7 @@ class EpochCopy(NamedTuple):
 
 
 class AugmentedReader:
-    """Reads the utterances of a set as they are in an epoch.
+    """Reader of the utterances of a set as augmented in an epoch.
 
     A pure function of the seed, the epoch and the place of an utterance in the index: neither the order of reading nor
     which process reads has an influence. torch computes in one thread.

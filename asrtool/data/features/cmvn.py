@@ -106,7 +106,7 @@ def _read(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
 
 
 class Cmvn:
-    """Normalises features by `cmvn`: `speaker`, `utterance`, `global` or `none`."""
+    """Normalisation of features by `cmvn`: `speaker`, `utterance`, `global` or `none`."""
 
     def __init__(self, directory: Path, cmvn: str) -> None:
         """Read `directory`/cmvn.npz; AsrtoolError if it is missing or broken."""

@@ -52,7 +52,7 @@ def with_rate(features: Features, manifests: Path) -> Features:
 
 
 def log_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> None:
-    """Log how many recordings are resampled; `num_by_rate` counts them by rate.
+    """Log the number of resampled recordings; `num_by_rate` counts them by rate.
 
     Upsampling is a warning, since the upper band is missing.
     """
@@ -132,7 +132,7 @@ def plan_shards(
 
 
 class _Grouping:
-    """Cuts a sorted manifest into groups."""
+    """Division of a sorted manifest into groups."""
 
     def __init__(self, where: Path, features: Features) -> None:
         self._where, self._features = where, features

@@ -104,7 +104,7 @@ def write_counted(
     bad_fraction: float,
     texts: Mapping[str, str | Iterable[bytes | memoryview]],
 ) -> None:
-    """Write lines that are checked, and counted by `counts` when the last is read."""
+    """Write checked lines, which `counts` has counted after the last one is read."""
     with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
         _write_lines(temporary, lines)
         used = counts.used()

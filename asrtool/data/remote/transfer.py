@@ -123,7 +123,7 @@ class RemoteFile(io.RawIOBase):
     """
 
     def __init__(self, url: str, block_bytes: int) -> None:
-        """Raises as `fetch`; so does reading."""
+        """Open it; raises as `fetch`, and so does reading."""
         self._block_bytes = block_bytes
         self._fetch = functools.lru_cache(NUM_KEPT)(
             lambda number: read(url, number * block_bytes, (number + 1) * block_bytes)
@@ -280,7 +280,7 @@ class S3:
     """
 
     def __init__(self) -> None:
-        """Raises AsrtoolError if boto3 is missing, or its settings are broken."""
+        """Raise AsrtoolError if boto3 is missing, or its settings are broken."""
         try:
             import boto3
             import botocore

@@ -1,4 +1,4 @@
-"""Features and what belongs to them on disk.
+"""Features and related files on disk.
 
 - shard: some hundred utterances, written once, read one at a time
 - shard_manifest: what files of shards hold, and their merging; shard_offsets: where shards are

@@ -63,7 +63,7 @@ _DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
-    """Write `directory`/index.jsonl and return how many utterances it has.
+    """Write `directory`/index.jsonl and return its number of utterances.
 
     Not atomic by itself: the directory of a set is renamed when it is complete.
     """

@@ -49,7 +49,7 @@ class IndexColumns:
 
 
 class ColumnsWriter:
-    """Writes the columns of an index to `files`, shard by shard."""
+    """Writer of the columns of an index to `files`, shard by shard."""
 
     def __init__(self, files: Mapping[str, IO[bytes]]) -> None:
         self.names: dict[str, int] = {}

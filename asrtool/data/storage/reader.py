@@ -55,7 +55,7 @@ class OpenShards(Generic[Opened]):
 
 
 class FeatureReader:
-    """Reads the features of one set, for example `features/train`.
+    """Reader of the features of one set, for example `features/train`.
 
     `cmvn` is `speaker`, `utterance`, `global` or `none`. An utterance is decoded when it is read, in any
     order; if the whole set fits `cache_bytes`, decoded features stay in memory. So do the byte ranges in the last
@@ -139,7 +139,7 @@ def _other_shard(shard: Shard) -> AsrtoolError:
 
 
 class SampleReader:
-    """Reads the samples of the utterances of `directory`, whose index is `index`."""
+    """Reader of the samples of the utterances of `directory`, whose index is `index`."""
 
     def __init__(self, directory: Path, index: Sequence[Utterance], rate_hz: int) -> None:
         self._shards = OpenShards(directory, index, functools.partial(_map_samples, directory, rate_hz))

@@ -119,7 +119,7 @@ class ShardTable:
     """Byte ranges of all shards of a set; the table is mapped and shared."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises AsrtoolError where the table is broken."""
+        """Raise AsrtoolError if the table is broken."""
         path = Path(directory) / TABLE
         self._rows: np.ndarray | None = None
         try:

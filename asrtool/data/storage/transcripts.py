@@ -185,7 +185,7 @@ class Transcripts:
     """Texts of a set by utterance; 16 bytes a line are held."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises AsrtoolError as `open_text_columns`."""
+        """Open the columns; AsrtoolError as `open_text_columns`."""
         self._columns = open_text_columns(directory)
         self._lines = np.argsort(self._columns.keys, kind="stable")
         self._keys = self._columns.keys[self._lines]

@@ -116,7 +116,7 @@ def _search(
 
 
 def _find_candidates(log_probs_V: np.ndarray, blank: int, least: float, candidates: np.ndarray) -> int:
-    """Write the most probable tokens of a frame, in falling order; return how many."""
+    """Write the most probable tokens of a frame, the best first; return their number."""
     num = 0
     for token, log_prob in enumerate(log_probs_V):
         if token != blank and log_prob >= least:

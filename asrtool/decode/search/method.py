@@ -59,7 +59,7 @@ class SearchMethod(ABC):
         """
 
     def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
-        """Load what `search` needs for `parameters`, before processes are forked.
+        """Load the inputs of `search` for `parameters`, before processes are forked.
 
         `parameters` are first passes of this method that are searched side by side. Raises AsrtoolError as `open`.
         """

@@ -1,4 +1,4 @@
-"""Train by other methods, to compare the strategies of the room with.
+"""Baselines: other methods of distributed training, for comparison.
 
 - parameter_server: `ps-async` and `ps-sync`: learners push gradients and take weights
 - weight_server: the servers, threads beside learners, and the connections to them

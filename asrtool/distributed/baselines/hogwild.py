@@ -159,7 +159,7 @@ class Hogwild(SynchronousStrategy):
                 values_P[: len(update_W)] += update_W
 
     def _update_of_copy(self) -> Tensor:
-        """Compute what the optimizer adds, on a copy: others write the weights meanwhile."""
+        """Compute the optimizer's update on a copy: others write the weights meanwhile."""
         parameters, num_weights = self.flat.parameters, self.flat.num_weights
         before_W = self.flat.weights_P[:num_weights].clone()
         after_W = before_W.clone()

@@ -174,7 +174,7 @@ class ServedLearner(Strategy):
 
 
 class AsynchronousServer(Server):
-    """Steps on every gradient when it comes, and answers it with the weights."""
+    """Server that steps on each gradient on arrival, and answers with the weights."""
 
     def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
         super().__init__(kept, num_learners, message_type)
@@ -274,7 +274,7 @@ class ParameterServer(ServedLearner):
 
 
 class SynchronousServer(Server):
-    """Steps on the mean of all gradients; one that comes early waits."""
+    """Server that steps on the mean of all gradients; early ones wait."""
 
     def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
         super().__init__(kept, num_learners, message_type)
@@ -296,7 +296,7 @@ class SynchronousServer(Server):
             self._answer(range(self.num_learners), self.message_P)
 
     def _add(self) -> None:
-        """Add the gradients whose turn it is; after the last, answer with norms."""
+        """Add the gradients in turn; after the last, answer with norms."""
         total_P = self.slice.gradients_P
         while frame := self.waiting.pop(self.num_added, None):
             gradient_P = torch.frombuffer(frame.buffer, dtype=self.message_P.dtype)

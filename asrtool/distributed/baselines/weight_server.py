@@ -188,7 +188,7 @@ class Client:
         return num_steps
 
     def close(self) -> None:
-        """Close the connections, dropping what is not sent."""
+        """Close the connections, dropping unsent messages."""
         for socket in (*self.sockets, *self.ends):
             socket.close(linger=0)
 

@@ -1,4 +1,4 @@
-"""Start the learners of a training on this machine, and report how they ended.
+"""Start the learners of a training on this machine, and report their ends.
 
 Learners are forked from this process, after it has loaded what they need and before it has a second
 thread: a child must not inherit threads and sockets. A connection of one learner that is copied to
@@ -115,7 +115,7 @@ def _fork(num_learners: int, environment: Callable[[int], dict[str, str]]) -> li
 
 
 def _wait(processes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return what `_watch` does; a signal to stop takes effect here after it."""
+    """Return the result of `_watch`; a signal to stop takes effect after it."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     stops: list[int] = []
     on_stop(stops.append)

@@ -1,4 +1,4 @@
-"""Find out who trains: members, lost learners and learners that join.
+"""Members of a training: heartbeats, lost learners and learners that join.
 
 - members: the list of changes that all learners read: losses, joins, the end
 - heartbeat: detects a learner that has died or hangs

@@ -42,7 +42,7 @@ NUM_KILLED = 2  # silent beats after which a learner that is reported as lost ha
 
 
 class Heartbeat:
-    """Beats while entered, and ends the process, which may wait, after a loss."""
+    """Context that beats, and ends the process, even if it waits, after a loss."""
 
     def __init__(self, world: World, timeout_s: float, survival: Survival | None = None) -> None:
         """Take the `survival` of the training if `world` has members."""

@@ -57,7 +57,7 @@ def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
 
 
 def why_lost(out: Path, rank: int) -> str:
-    """Return why learner `rank` is lost; empty if that is not reported."""
+    """Return the reason of the loss of learner `rank`; empty if none is reported."""
     try:
         found: str = json.loads(lost_path(out, rank).read_bytes())["why"]
     except (OSError, ValueError):

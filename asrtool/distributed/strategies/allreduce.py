@@ -33,7 +33,7 @@ from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 
 
 class AveragedGradients:
-    """Averages the gradients of `task` over the learners of `world`.
+    """Average of the gradients of `task` over the learners of `world`.
 
     By torch's DistributedDataParallel (DDP). Gradients are divided in float32, then rounded to the
     type of messages and summed in it.

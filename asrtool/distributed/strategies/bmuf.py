@@ -56,7 +56,7 @@ class BlockFilter:
 
 
 class BlockMomentum(MixingRule):
-    """Keeps what the filter does, and the mean of all P.
+    """Mixing rule of the filter, by the mean of all P.
 
     Messages of bf16 are of what changed since the start of the block.
     """

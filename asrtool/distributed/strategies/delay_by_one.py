@@ -25,7 +25,7 @@ from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 
 
 class DelayByOne(MixingRule):
-    """Keeps, beside P values, as many again: their mean over the learners.
+    """Mixing rule that keeps P values, and as many of their mean over the learners.
 
     The mean is copied and computed in the background. The values after the first `num_weights` are
     buffers, which a forward pass changes: they are copied before it.

@@ -48,7 +48,7 @@ from asrtool.settings import registry
 
 
 class Gossip(MixingRule):
-    """Exchanges with the partner of each step while the next one computes.
+    """Mixing rule: an exchange with each step's partner while the next one computes.
 
     If the last exchange is still under way, a step skips its own.
     """

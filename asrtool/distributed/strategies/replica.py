@@ -206,7 +206,7 @@ class LocalReplica(Strategy):
 
 
 class NoMixing(MixingRule):
-    """Leaves the weights of each learner as they are."""
+    """Mixing rule that leaves the weights of each learner as they are."""
 
     asynchronous = True
 

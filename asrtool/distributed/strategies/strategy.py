@@ -1,4 +1,4 @@
-"""Strategies: how learners train one model.
+"""Strategies: rules by which learners train one model.
 
 The training loop calls every strategy in the same way. The simplest is here: learners that have the
 same weights at every step, or one alone.

@@ -61,7 +61,7 @@ def trained_parameters(model: nn.Module) -> NamedParameters:
 
 
 class Update:
-    """Computes gradients, clips them, applies them if there are any, and clears them.
+    """Update of the weights: computes, clips, applies and clears gradients, if any.
 
     `apply` is the optimizer's step, unless a strategy sends the gradients elsewhere.
     """

@@ -91,7 +91,7 @@ def this_machine() -> str:
 
 
 class Exchanger:
-    """Answers exchanges of others, and carries out those begun here, one at a time.
+    """Thread that answers exchanges, and carries out those begun here, one at a time.
 
     A connection is opened at the first exchange with a partner and kept. An error in the thread is
     raised by the next call.

@@ -1,4 +1,4 @@
-"""ZeroMQ sockets of learners, and how long a learner waits for an answer.
+"""ZeroMQ sockets of learners, and the wait for an answer.
 
 All learners may be suspended together: by Ctrl-Z, or by a cluster that suspends jobs. After they
 resume, more time has passed than any of them waited for another. So a wait consists of short ones,

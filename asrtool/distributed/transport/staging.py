@@ -40,7 +40,7 @@ class HostStaging:
         return self.view.lock
 
     def apply_pulls(self) -> int:
-        """Add to the weights what exchanges pulled, and return the number of exchanges."""
+        """Add the pulls of exchanges to the weights, and return the number of exchanges."""
         with self.view.lock:
             num_pulls = self.view.update()
             self.note("take")
@@ -60,7 +60,7 @@ class HostStaging:
             self.exchanger.wait()
 
     def settle(self) -> None:
-        """Make weights and view the same, when no learner has an exchange under way."""
+        """Make weights and view the same, once no learner has an exchange under way."""
         self.view.update()
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class GpuStaging:
             raise ConnectionError(f"the exchange under way has not answered for {ANSWER_TIMEOUT_S:g} s")
 
     def settle(self) -> None:
-        """Make weights and view the same, when no learner has an exchange under way."""
+        """Make weights and view the same, once no learner has an exchange under way."""
         self.publish()
         self._add_pulls()
         self.stream.follow()

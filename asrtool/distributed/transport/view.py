@@ -110,7 +110,7 @@ class View:
             self._end()
 
     def update(self) -> int:
-        """Add to w what exchanges have pulled since the last call; return their number.
+        """Add to w the pulls of exchanges since the last call; return their number.
 
         Without any exchange w stays as it is, bit for bit.
         """
@@ -120,7 +120,7 @@ class View:
             return self._taken()
 
     def collect(self, out_P: Tensor) -> int:
-        """Do the same as `update`, and copy what was pulled to `out_P`.
+        """Do the same as `update`, and copy the pulls to `out_P`.
 
         The caller adds that to its weights. With `publish` this is an update in two halves, between
         which the learner computes on.

@@ -135,7 +135,7 @@ class Requests(Protocol):
 
 
 class WorkQueue:
-    """Assigns the batches of a training to this learner.
+    """Assignment of the batches of a training to this learner.
 
     `cuts` are the rounds before which learner 0 asked for cuts. Learner 0 has all of them, and in
     lock-step each learner has.
@@ -149,7 +149,7 @@ class WorkQueue:
         requests: Requests,
         lost_batches: LostBatches | None = None,
     ) -> None:
-        """Take `lost_batches` if others train what lost learners left."""
+        """Take `lost_batches` if others train the batches that lost learners left."""
         self.world = world
         self.rule = rule
         self.plan = plan

@@ -44,7 +44,7 @@ def write_arpa(path: Path, model: Trie) -> None:
 
 
 class _Writer:
-    """Formats n-grams as columns of bytes of equal width, then removes PAD."""
+    """Writer of n-grams as columns of bytes of equal width, without PAD."""
 
     def __init__(self, model: Trie) -> None:
         self._levels = model.levels
@@ -103,7 +103,7 @@ def read_arpa(path: Path) -> Ngrams:
 
 
 class _Parser:
-    """Reads one ARPA file; `number` is the line it is at."""
+    """Parser of one ARPA file; `number` is the current line."""
 
     def __init__(self, path: Path, lines: TextIO) -> None:
         self.path = path

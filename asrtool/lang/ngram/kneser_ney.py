@@ -33,7 +33,7 @@ Discounts = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Counts:
-    """N-grams of one order, as in a `Level`, and how often each was seen.
+    """N-grams of one order, as in a `Level`, and their counts.
 
     Rows `from_bos` begin with ``<s>``.
     """

@@ -52,7 +52,7 @@ def check_digest(path: Path | str, kind: str) -> None:
 
 
 class _Outline(pickle.Unpickler):
-    """Reads plain data; a tensor is None. No other class or function is looked up."""
+    """Unpickler of plain data; a tensor is None, and nothing else is looked up."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):

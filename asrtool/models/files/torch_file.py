@@ -67,7 +67,7 @@ class _Archive:
         pass
 
     def finish(self) -> None:
-        """Add the digest as the archive's comment; raises what went wrong in `write`."""
+        """Add the digest as the archive's comment; raises the error of `write`, if any."""
         if self.error is not None:
             raise self.error
         assert self.held == bytes(2), "a zip archive ends with the length of its comment, expected 0"
@@ -130,7 +130,7 @@ def _load_weights(path: str) -> Any:
 
 
 class _WeightsUnpickler(pickle.Unpickler):
-    """Reads tensors and plain data; no other class or function is looked up."""
+    """Unpickler of tensors and plain data; nothing else is looked up."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2")):

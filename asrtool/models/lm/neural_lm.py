@@ -209,7 +209,7 @@ def build_neural_lm(encoder: Choice, output: Choice, words: Sequence[str]) -> Ne
 
 
 def save_neural_lm(path: Path, info: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Write a model file, atomically; AsrtoolError when the disk is full."""
+    """Write a model file, atomically; AsrtoolError if the disk is full."""
     write_torch(path, {"format": FORMAT, "info": info, "weights": weights})
 
 

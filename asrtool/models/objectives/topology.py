@@ -1,4 +1,4 @@
-"""Topologies: how rows of scores map to tokens, for search and forced alignment.
+"""Topologies: maps from rows of scores to tokens, for search and alignment.
 
 - CTC: equal tokens in a row are one unless a blank is between (map B of Graves et al. 2006, section 3.1). Column i of
   the scores is token i, and column 0 is the blank.

@@ -173,7 +173,7 @@ def tokens_a_word(tokenizer: Tokenizer) -> float:
 
 
 def copies(config: Config) -> float:
-    """Return how many times longer the speech at all speeds is than at one."""
+    """Return the length of the speech at all speeds relative to one speed."""
     return sum(1 / speed for speed in config.features.speeds)
 
 
@@ -297,7 +297,7 @@ def _forward(hours: float, probe: Probe) -> tuple[float, float]:
 
 
 def _hours_of(flops: float, probe: Probe) -> float:
-    """Return the hours at the rate that the encoder has in a step of training."""
+    """Return the hours at the training rate of the encoder."""
     return flops * probe.encoder.step_s / probe.encoder.flops / 3600
 
 

@@ -276,7 +276,7 @@ class Watch:
 
 
 def _run_compiled(state: State, partners: Partners) -> tuple[Array, Any]:
-    """Run all compiled; return when each group was through, and the sums."""
+    """Run all compiled; return the end of each group, and the sums."""
     groups_G, counts, sums_L = (_structured(held) for held in (state.groups, [state.counts], state.sums))
     num_groups, num_steps = len(groups_G), min(PERIOD, state.setup.num_rounds)
     partners_KG = np.array([partners(num_groups, step + 1) for step in range(num_steps)])
@@ -376,7 +376,7 @@ def _skip(state: State, number: int) -> None:
 
 
 def _begin_step(state: State, number: int) -> None:
-    """Save if it is due, then begin the next step of a free group, if a round is left."""
+    """Save if due, then begin the next step of a free group, if a round is left."""
     setup, group = state.setup, state.groups[number]
     group.round = group.ahead
     group.ahead = NONE

@@ -100,7 +100,7 @@ Emit = Callable[[Event], None]  # receives events in order
 
 @dataclass
 class Outcome:
-    """Arrays have an entry for each learner, also for those that joined.
+    """Result of a simulation; arrays have an entry for each learner, also joined ones.
 
     The parts of a learner's time add up to `seconds`: its steps, and `between_s`, when it starts, saves, evaluates,
     stands still after a loss, and waits at the end.

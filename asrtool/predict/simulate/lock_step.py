@@ -100,7 +100,7 @@ def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
 
 
 def delayed_waits(mean_s: float) -> Waits:
-    """Make the waits for a mean that takes `mean_s` from when all learners are free."""
+    """Make the waits for a mean that takes `mean_s` after all learners are free."""
     return lambda free_L, _, computed_L: np.maximum(free_L.max() + mean_s - computed_L, 0)
 
 
@@ -290,7 +290,7 @@ class LockStep:
         self.number, self.free_L, self.loaded_L = number, np.array([free_s]), np.array([loaded_s])
 
     def _load(self, begin_L: Floats, number: int) -> Floats:
-        """Return when batches are there, read from when those before were taken."""
+        """Return arrival times of batches, each read after the one before was taken."""
         return begin_L + self.cluster.loading_LK[: len(begin_L), number % PERIOD]
 
     def _first_batch(self, number: int) -> int:

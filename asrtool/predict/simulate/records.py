@@ -64,7 +64,7 @@ def _write_training(scenario: Scenario, strategy: Choice, num_learners: int, pat
     no_speech = TrainingBatch([], nothing, none_N, torch.empty(0, 0), torch.empty(0), 1)
 
     def report(seconds: float) -> None:
-        """Add a line of metrics: how far all learners are."""
+        """Add a line of metrics: the progress of all learners."""
         nonlocal num_reported
         num_reported = num_batches
         line = {"kind": "train", "step": num_batches, "samples": round(num_batches * batch), "seconds": seconds}

@@ -125,7 +125,7 @@ class Network(Section):
         between("network.efficiency", self.efficiency, 0, 1)
 
     def node_size(self, num_learners: int) -> int:
-        """Return how many of `num_learners` are in a node."""
+        """Return the number of learners in a node, of `num_learners`."""
         return min(self.learners_per_node or num_learners, num_learners)
 
 
@@ -230,7 +230,7 @@ def _parts(key: str, text: str, form: str, example: str, *types: Callable[[str],
 
 @dataclass(frozen=True)
 class Scenario:
-    """A field is a section of the TOML file."""
+    """Settings of a simulation; a field is a section of the TOML file."""
 
     job: Job = field(default_factory=Job)
     distributed: Distributed = field(default_factory=Distributed)
@@ -280,7 +280,7 @@ def load_ends(files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> list
 
 
 def is_of_scenario(override: str) -> bool:
-    """Test if an override is for a section of a scenario."""
+    """Return whether an override is for a section of a scenario."""
     return override.partition(".")[0] in CLASSES
 
 

@@ -128,7 +128,7 @@ def check_cases(requests: Sequence[tuple[Scenario, Choice, int]]) -> None:
 
 
 def _why_not(scenario: Scenario, strategy: str, num_learners: int) -> str:
-    """Return why `num_learners` cannot train by a strategy; empty if they can."""
+    """Return the reason for which `num_learners` cannot train by a strategy, or ''."""
     if strategy == "single" and num_learners > 1:
         return f"it has one learner, not {num_learners}"
     node_size = scenario.network.node_size(num_learners)

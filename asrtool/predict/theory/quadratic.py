@@ -21,7 +21,7 @@ NUM_WEIGHTS = 400  # weights of a simulated training
 
 @dataclass(frozen=True)
 class Step:
-    """`change` is (rows, states), `noise` (rows, sources)."""
+    """Linear step of the states; `change` is (rows, states), `noise` (rows, sources)."""
 
     rows: Sequence[int]
     change: Floats
@@ -256,7 +256,7 @@ def _first_above_one(radius: Callable[[float], float]) -> float:
 
 
 def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the end of where `is_below`, from below."""
+    """Return the upper end of the range where `is_below`."""
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if is_below(middle) else (low, middle)

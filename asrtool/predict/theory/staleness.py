@@ -23,7 +23,7 @@ RARE = 1e-9
 
 @dataclass(frozen=True)
 class Staleness:
-    """`fractions[s]`: of all updates, those with s changes by others."""
+    """Distribution of staleness: `fractions[s]` of updates had s changes by others."""
 
     fractions: Floats
 
@@ -33,12 +33,12 @@ class Staleness:
 
     @property
     def bound(self) -> int:
-        """However rare; of times without a bound, beyond which less than NEGLIGIBLE lies."""
+        """Largest staleness; of unbounded times, exceeded by less than NEGLIGIBLE."""
         return len(self.fractions) - 1
 
     @property
     def largest(self) -> int:
-        """Largest staleness in practice: less than one of a thousand million has more."""
+        """Largest staleness in practice: fewer than one in a thousand million exceed it."""
         beyond_S = np.cumsum(self.fractions[::-1])[::-1]
         return int(np.flatnonzero(beyond_S >= RARE)[-1])
 

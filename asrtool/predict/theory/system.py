@@ -93,12 +93,12 @@ class System:
 
     @property
     def has_own_ring(self) -> bool:
-        """Test if the ring is custom, with unknown probabilities."""
+        """True if the ring is custom, with unknown probabilities."""
         return self.ring not in ("", "fixed", "random")
 
     @property
     def asynchronous(self) -> bool:
-        """Test if a learner steps without waiting for others."""
+        """True if a learner steps without waiting for others."""
         return bool(self.ring) or self.outer in (*SHARED, "adpsgd-pairs", "none")
 
     @property

@@ -41,7 +41,7 @@ class Learner:
 
 
 class Gossip(Rule):
-    """Exchanges with `weight`, at the times of events."""
+    """Exchanges of fraction `weight`, at the times of events."""
 
     def __init__(
         self, shared: SharedModel, num_learners: int, weight: float, message_type: torch.dtype, node_size: int = 1

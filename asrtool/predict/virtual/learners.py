@@ -89,10 +89,10 @@ class Diverged(AsrtoolError):
 
 
 class VirtualLearners:
-    """`num_learners` that train `components` by the strategy of `job`."""
+    """`num_learners` learners that train `components` by the strategy of `job`."""
 
     def __init__(self, job: Job, components: Components, num_learners: int) -> None:
-        """Raises AsrtoolError where virtual learners cannot train so."""
+        """Raise AsrtoolError if virtual learners cannot train `job`."""
         check_virtual(job)
         self.job = job
         settings = job.optimisation

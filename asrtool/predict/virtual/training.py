@@ -183,7 +183,7 @@ class VirtualRecords:
         stack.enter_context(self._reports)
 
     def write(self, found: Stepped | Evaluated) -> None:
-        """Write the results of virtual learners; AsrtoolError when the disk is full."""
+        """Write the results of virtual learners; AsrtoolError if the disk is full."""
         state, reports = self._learners.state, self._reports
         if isinstance(found, Evaluated):
             self._now_s, place = max(self._now_s, found.at_s), found.place

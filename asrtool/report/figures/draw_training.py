@@ -129,7 +129,7 @@ def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
 
 
 def draw_learners(figure: Figure, run: TrainingRun) -> None:
-    """Draw steps a second of each learner, and how it spends its time."""
+    """Draw steps a second of each learner, and the parts of its time."""
     figure.set_figheight(1.4 + _rows_inches(run))
     speed, fraction = panels(figure, 2, share_y=True)
     ranks = list(run.learners)

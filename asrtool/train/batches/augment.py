@@ -15,7 +15,7 @@ from asrtool.train.batches.batch import TrainingBatch
 
 
 class BatchAugment:
-    """Adds sequence noise to a batch, then masks it, in place.
+    """Sequence noise added to a batch, then masks, in place.
 
     With two `views` the masks are drawn twice: for the inputs and for a copy of them. Raises AsrtoolError if the
     normalisation of the training set in `directory` cannot be read.

@@ -90,6 +90,6 @@ class AugmentedSet:
         return dataclasses.replace(self._lengths, num_frames=frames)
 
     def _fits_at_fastest(self) -> np.ndarray:
-        """Return which utterances fit at the fastest tempo; others keep theirs."""
+        """Return a mask of utterances that fit at the fastest tempo; others keep theirs."""
         fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
         return self._requirements.fits(self._requirements.num_rows(fastest), self._columns.texts)

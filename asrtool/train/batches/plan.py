@@ -186,7 +186,7 @@ class Plan:
                 part.forget()
 
     def number(self, batch: BatchNumber) -> int:
-        """Return how many batches the whole training has before `batch`."""
+        """Return the number of batches of the whole training before `batch`."""
         origin = self._origins[batch.epoch]
         return origin.number + batch.position - origin.batch
 
@@ -253,7 +253,7 @@ class Plan:
         return epoch
 
     def _extend(self, part: _Part, end: int) -> int:
-        """Return how many slots of a part are known, at least `end` unless it is shorter."""
+        """Return the number of known slots of a part, at least `end` unless it is shorter."""
         return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
 
     def _find_epoch(self, epoch: int) -> _Part:

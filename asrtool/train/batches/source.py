@@ -157,7 +157,7 @@ class Epoch:
         self._samples = [0]  # samples before the first batch, the second, ...
 
     def extend(self, end: int) -> int:
-        """Return how many batches are known, at least `end` unless the epoch is shorter."""
+        """Return the number of known batches, at least `end` unless the epoch is shorter."""
         for batch in islice(self._more, max(0, end - self._begin - len(self._batches))):
             self._batches.append(batch)
             self._states.append(batch.state)

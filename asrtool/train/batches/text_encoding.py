@@ -49,7 +49,7 @@ class Encoder:
             return []
 
     def failed(self, lines_N: np.ndarray) -> np.ndarray:
-        """Return which utterances with a text have no tokens, (N,) bool."""
+        """Return a mask of utterances with a text but without tokens, (N,) bool."""
         if not self._failed:
             return np.zeros(len(lines_N), bool)
         fails = np.isin(self._texts.words, self._failed)

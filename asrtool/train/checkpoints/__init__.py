@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when they are due, how they are written and loaded.
+"""Checkpoints of a training: times, writing and loading.
 
 - coordinator: when a checkpoint is due; synchronisation, evaluation and saving at each cut
 - snapshots: the parts of asynchronous learners; merge: these parts -> one checkpoint

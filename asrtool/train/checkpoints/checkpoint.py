@@ -185,7 +185,7 @@ def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left of an unfinished checkpoint.
+    """Remove the files of killed processes of an unfinished checkpoint.
 
     No process may be writing one.
     """

@@ -42,7 +42,7 @@ NICE = 10  # steps of priority that a thread here is below the training: a core 
 
 
 class Background:
-    """Calls functions one by one in a thread; `check` and `drain` raise their errors."""
+    """Thread that calls functions one by one; `check` and `drain` raise their errors."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=_yield_to_training)

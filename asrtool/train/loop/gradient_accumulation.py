@@ -35,7 +35,7 @@ class StepResult:
 
 
 class GradientAccumulation:
-    """Computes batches in parts of at most `max_frames` with padding; 0 is no limit.
+    """Gradients of batches in parts of up to `max_frames` with padding; 0 is no limit.
 
     If memory may run out, a batch larger than any before (`sizes_of`) is a probe: it is computed before learners
     exchange anything. If it does not fit, it and all later ones are split further.

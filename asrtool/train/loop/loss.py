@@ -79,7 +79,7 @@ class LossModule(nn.Module):
 
 
 class EmulatedCompute(nn.Module):
-    """Takes `compute_ms` in a LossModule's place; all gradients are small and equal."""
+    """Emulated LossModule that takes `compute_ms`; gradients are small and equal."""
 
     def __init__(self, model: nn.Module, compute_ms: float) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ class Interval:
 
 
 class Logger(Protocol):
-    """Gets curves and texts of a training; a SummaryWriter of TensorBoard is one."""
+    """Receiver of curves and texts of a training, such as TensorBoard's SummaryWriter."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
         """Take one value of the curve `tag`."""

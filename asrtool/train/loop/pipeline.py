@@ -42,7 +42,7 @@ class Stage(nn.Module):
 
 
 class Pipeline:
-    """Computes the loss of a batch by stages; gradients reach the model's weights."""
+    """Loss of a batch by stages on devices; gradients reach the model's weights."""
 
     def __init__(
         self, model: AcousticModel, devices: Sequence[torch.device], num_micro_batches: int, precision: Precision

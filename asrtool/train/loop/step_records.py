@@ -126,7 +126,7 @@ class Records:
         self._assigned.remove(line["epoch"], line["batch"])
 
     def end_lost(self, losses: Mapping[int, LostLearner]) -> None:
-        """Drop what lost learners wrote after their loss, by the first of the others."""
+        """Drop records that lost learners wrote after their loss, at the first live one."""
         for rank, loss in losses.items() if self._world.index == 0 else ():
             path = records_path(self._out, rank)
             if path.exists():

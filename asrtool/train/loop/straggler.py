@@ -23,7 +23,7 @@ class InjectionOptions:
 
 
 class StragglerInjection:
-    """Stretches the computation of a learner by `factor`."""
+    """Emulated straggler: the computation of a learner stretched by `factor`."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
