@@ -132,7 +132,7 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
     """Open a bundle, its name in $ASRTOOL_MODELS, or the work folder of a run.
 
     `method`: its search, by default the one with the fewest errors on dev; `num_jobs`: processes that search, 1 is this
-    process. Raises AsrtoolError where it is damaged or not finished, and for a method that it does not have.
+    process. Raises AsrtoolError if it is damaged or not finished, and for a method that it does not have.
     """
     return Recogniser(path, method, num_jobs)
 

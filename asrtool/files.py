@@ -34,8 +34,8 @@ def write_beside(path: Path | str) -> Iterator[Path]:
 
     The caller creates the file (or link) under the yielded name. The name keeps the suffixes of `path`, because
     writers choose their format by them. On any exception the temporary is removed and `path` stays as it was; what a
-    killed process left beside it is removed by the next one. Raises AsrtoolError where `path` is a folder or cannot be
-    written, and when the disk is full.
+    killed process left beside it is removed by the next one. Raises AsrtoolError if `path` is a folder or cannot be
+    written, and if the disk is full.
     """
     check_file_name(path)
     with _beside(Path(path)) as temporary:

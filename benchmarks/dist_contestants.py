@@ -49,7 +49,7 @@ class Contestant:
     without communication diverge.
     """
 
-    optimizer: Any = None  # None where the module updates the weights during backward
+    optimizer: Any = None  # None if the module updates the weights during backward
     period = 1  # steps after which those who step together have waited for each other
 
     def __init__(self, task: EmulatedCompute, assignment_rule: AssignmentRule, module: nn.Module, world: World) -> None:

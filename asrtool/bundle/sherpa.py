@@ -101,8 +101,8 @@ class Joiner(nn.Module):
 def export_for_sherpa(work: Path, out: Path) -> str:
     """Write the folder `out` of the work folder or bundle `work`.
 
-    Returns the command that runs sherpa-onnx on it. Raises AsrtoolError where the package onnx is missing, where
-    sherpa-onnx has no such features or search, and where a layer cannot be written as ONNX.
+    Returns the command that runs sherpa-onnx on it. Raises AsrtoolError if the package onnx is missing, if
+    sherpa-onnx has no such features or search, and if a layer cannot be written as ONNX.
     """
     _require_onnx()
     with open_trained(work) as trained:

@@ -51,7 +51,7 @@ MAX_MS = 3_600_000
     metavar="X",
     help="Emulated compute: wait X milliseconds a step instead.  [default: none]",
 )
-@click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
+@click.option("--profile", is_flag=True, help="Write a profile of ten steps to OUT/profile.")
 @click.option(
     "--events", is_flag=True, help="Write to OUT/events in which order weights change: asrtool simulate --replay."
 )

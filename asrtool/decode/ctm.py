@@ -10,7 +10,7 @@ from itertools import groupby
 from asrtool.decode.words import Word
 from asrtool.score.utterances import escape
 
-MIN_CS = 1  # centiseconds; a word has a duration even where rounding leaves none
+MIN_CS = 1  # centiseconds; a word has a duration even if rounding leaves none
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def _place_side(side: Sequence[Segment]) -> list[tuple[int, int, Word]]:
     lows = [segment.start_s for segment in side]
     highs = [segment.start_s + segment.duration_s for segment in side]
     for i in range(len(side) - 1):
-        if lows[i + 1] < highs[i] < highs[i + 1]:  # no middle where one holds the other: both keep their times
+        if lows[i + 1] < highs[i] < highs[i + 1]:  # no middle if one holds the other: both keep their times
             highs[i] = lows[i + 1] = (highs[i] + lows[i + 1]) / 2
     return [
         item

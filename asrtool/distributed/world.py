@@ -46,7 +46,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_size: int = 1  # learners on this machine
-    store: Any = None  # torch.distributed.Store of this generation, None when alone
+    store: Any = None  # torch.distributed.Store of this generation, None if alone
     group: Any = None  # torch.distributed.ProcessGroup
     generation: str = ""  # token, before each key of the store
     address: str = addresses.LOOPBACK  # address at which all sockets of this learner listen

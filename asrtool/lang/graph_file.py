@@ -53,7 +53,7 @@ class GraphArrays:
 def read_graph(directory: Path | str) -> GraphArrays:
     """Map ``HLG.fst`` in `directory` to memory.
 
-    Raises AsrtoolError when it is missing or broken: cut, or with an impossible state, label or weight.
+    Raises AsrtoolError if it is missing or broken: cut, or with an impossible state, label or weight.
     """
     path = Path(directory) / "HLG.fst"
     if not path.is_file():

@@ -89,7 +89,7 @@ class BpeTokenizer(Tokenizer):
     def read(cls, path: Path) -> BpeTokenizer:
         """Read a SentencePiece model.
 
-        Raises AsrtoolError when it is missing or broken, and where a ``tokens.txt`` beside it has other pieces.
+        Raises AsrtoolError if it is missing or broken, and if a ``tokens.txt`` beside it has other pieces.
         """
         hint = "run `asrtool tokenizer` first"
         try:

@@ -115,7 +115,7 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> int | None:
-    """Return the line of `path` where `error` arose, the last one in a call chain."""
+    """Return the line of `path` that raised `error`, the last one in a call chain."""
     if isinstance(error, SyntaxError):
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)

@@ -41,17 +41,17 @@ class TrainingRun:
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
     partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
-    hosts: dict[int, str]  # rank -> the host of its last step; none where they are not known
+    hosts: dict[int, str]  # rank -> the host of its last step; none if unknown
     lost: list[int]  # learners that the others trained on without
     joined: list[int]  # learners that came later
     host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
-    dev: Floats  # (.., 4): samples, loss, fractions of targets and of words that are wrong (NaN where not known)
+    dev: Floats  # (.., 4): samples, loss, fractions of targets and of words that are wrong (NaN if unknown)
     dev_epochs: list[int]  # number of ended epochs of each row of `dev`
     stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
     corpora: dict[int, dict[str, dict[str, float]]]  # epoch -> corpus -> utterances, fraction, hours
-    consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
+    consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN if unknown)
 
     @property
     def differ(self) -> bool:

@@ -98,7 +98,7 @@ def _filter(text: str, rules: RuleSet | None, location: Location) -> str:
 def _take_apart(text: str, word: CtmWord, location: Location) -> _Filtered:
     """Read a filtered word.
 
-    The last token passes for the confidence where it looks like a number, and a confidence without word for the word:
+    The last token counts as the confidence if it looks like a number, and a confidence without word for the word:
     so does csrfilt, and counts must be those it leads to.
     """
     tokens = split(lower(text).replace("{", " { ").replace("}", " } "))

@@ -87,7 +87,7 @@ class RuleSet:
         return self._rewrite(text, folded, sorted(numbers)) if numbers else text
 
     def _rewrite(self, text: str, folded: str, numbers: list[int]) -> str:
-        fitting: dict[int, Rule] = {}  # by where the source begins
+        fitting: dict[int, Rule] = {}  # by the start of the source
         for number in numbers:
             rule, literal = self.rules[number], self._literals[number]
             position = folded.find(literal)

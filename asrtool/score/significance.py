@@ -187,7 +187,7 @@ class Comparison:
 def compare_scores(a: Path | str, b: Path | str, seed: int = SEED) -> Comparison:
     """Compare two folders that `asrtool score` wrote, or files in them.
 
-    Raises AsrtoolError where a file is missing or malformed, and where the two are not scores of one reference.
+    Raises AsrtoolError if a file is missing or malformed, and if the two are not scores of one reference.
     """
     return compare_segments(read_segments(a), read_segments(b), f"{a} and {b}", seed)
 

@@ -9,6 +9,6 @@
 - loop/: forward, backward, metrics, evaluation on dev
 - optimisation/: optimizers and learning-rate schedules
 - ledger: the batches that each learner has been assigned and has trained
-- checkpoints/: when they are due, how they are written, merged and loaded
+- checkpoints/: times of checkpoints; writing, merging and loading
 - average: the mean of the weights of several checkpoints
 """

@@ -85,7 +85,7 @@ def start(job: Job) -> None:
 
     Raises AsrtoolError as `train`, and here if a learner ends early.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where others end first
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ if others end first
     pod = find_pod(job.distributed.num_learners)
     adopt_task(job.distributed.num_learners)
     check_environment(job.distributed.num_learners)

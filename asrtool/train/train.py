@@ -76,8 +76,8 @@ def build_components(
 ) -> Components:
     """Build model and sets, with batches for one of `num_learners`.
 
-    `columns` is where several learners keep columns; `targets` as in acoustic_job. Raises AsrtoolError if a file is
-    missing, or a set cannot be trained on.
+    Several learners keep columns in `columns`; `targets` as in acoustic_job. Raises AsrtoolError if a file is missing,
+    or a set cannot be trained on.
     """
     from asrtool.lang.tokenizer import WORD_MARK, BpeTokenizer, Tokenizer
     from asrtool.train.batches.augment import BatchAugment

@@ -34,7 +34,7 @@ INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
 MAX_HEADER_BYTES = 4096  # bytes of a file without audio, at most
-LOUDEST = 1e6  # samples that are larger, where full scale is 1, are no sound
+LOUDEST = 1e6  # larger samples are no sound; full scale is 1
 START_BYTES = 12  # first bytes of a pipe, which show if it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
 TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -, or name the file itself"
@@ -70,7 +70,7 @@ class Sound:
     name: str
     sampling_rate_hz: int
     num_channels: int
-    duration_s: float | None  # None where only the end shows it, as of a pipe
+    duration_s: float | None  # None if only the end shows it, as of a pipe
     blocks: Iterator[np.ndarray]
     path: str = ""  # path as given; empty for samples
 
@@ -215,7 +215,7 @@ def _open_pipe(source: _Source) -> io.FileIO:
     try:
         if source.path != INPUT:
             return open(source.path, "rb", buffering=0)
-        if sys.stdin is not None:  # None where it was closed when Python began
+        if sys.stdin is not None:  # None if it was closed when Python began
             return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is closed"

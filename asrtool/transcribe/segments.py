@@ -181,7 +181,7 @@ class RecordingReader:
 
     sound: Sound
     features: Features
-    channels: Sequence[int]  # from 0 on; none where all are mixed into one
+    channels: Sequence[int]  # from 0 on; none if all are mixed into one
     label: str = ""  # before its name, if recordings share batches
     audio_s: float = 0.0
 

@@ -135,7 +135,7 @@ class Stream:
 class Latency:
     """Seconds from the end of a word to the first display of its final form."""
 
-    shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, and when they came
+    shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, with times of arrival
     seconds: list[float] = field(default_factory=list)
 
     def note(self, update: Update) -> None:

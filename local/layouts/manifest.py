@@ -51,7 +51,7 @@ class Row:
     where: str  # FILE:LINE, in an array of JSON FILE:NUMBER
     audio: str  # empty if it is null
     text: str  # empty if it is null
-    speaker: str  # empty where it is not known
+    speaker: str  # empty if unknown
     offset_s: float | None
     duration_s: float | None
     transcript: str = ""  # a file that has the text

@@ -25,7 +25,7 @@ HEADING = 2**16  # bytes fetched at a time to read a header
 def fetched(recording: Recording) -> Recording:
     """Return `recording` with the bytes of its sources of type `url`.
 
-    Raises OSError where one is missing or ends early, and AsrtoolError where its server does not answer or refuses.
+    Raises OSError if one is missing or ends early, and AsrtoolError if its server does not answer or refuses.
     """
     if all(source.type != "url" for source in recording.sources):
         return recording

@@ -50,7 +50,7 @@ class Moments:
         """Return mean and floored standard deviation of each bin, float32."""
         assert self.num_frames > 0, "no frames to take a mean of"
         mean_F = self.sum_F / self.num_frames
-        # Rounding can leave a tiny negative variance where a bin is constant.
+        # Rounding can leave a tiny negative variance if a bin is constant.
         variance_F = np.maximum(self.sum_squares_F / self.num_frames - mean_F**2, 0)
         return mean_F.astype(np.float32), np.maximum(np.sqrt(variance_F), STD_FLOOR).astype(np.float32)
 

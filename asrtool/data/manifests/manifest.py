@@ -326,7 +326,7 @@ def _read(path: Path, parse: Callable[[str], Item]) -> Iterator[Item]:
 def read_report(directory: Path) -> dict[str, Any]:
     """Read report.json, which proves that the folder is complete.
 
-    Raises AsrtoolError when it is missing, so that the folder is not there or half-written, or cannot be read.
+    Raises AsrtoolError if it is missing (the folder is missing or half-written) or unreadable.
     """
     path = directory / REPORT
     if not path.is_file():

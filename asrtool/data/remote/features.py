@@ -32,7 +32,7 @@ from asrtool.settings.data import Remote
 from asrtool.url import as_url, join
 
 OF_ALL = (SETTINGS, SETS)
-OF_SET = (INDEX, CMVN, TRANSCRIPTS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
+OF_SET = (INDEX, CMVN, TRANSCRIPTS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only if audio is kept
 NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
 Versions = Mapping[str, Version]  # name -> version of a file
 

@@ -1,7 +1,7 @@
 """Features and related files on disk.
 
 - shard: some hundred utterances, written once, read one at a time
-- shard_manifest: what files of shards hold, and their merging; shard_offsets: where shards are
+- shard_manifest: contents of files of shards, and their merging; shard_offsets: places of shards
 - index: the utterances of a set; index_columns: as arrays
 - transcripts: texts
 - alignment: frame targets

@@ -41,7 +41,7 @@ class Utterance:
     start_s: float
     duration_s: float
     speaker: str
-    text: str | None  # None where it is joined on reading, as of all sets that have transcripts.tsv
+    text: str | None  # None if it is joined on reading, as of all sets that have transcripts.tsv
     shard: int
     num_frames: int
     corpus: str = ""  # its corpus; older files have none
@@ -129,7 +129,7 @@ def write_feature_settings(directory: Path, features: Features) -> None:
 def read_feature_settings(directory: Path) -> Features:
     """Read the settings of the feature sets below `directory`.
 
-    Raises AsrtoolError when the file is missing (the stage did not finish) or holds something else.
+    Raises AsrtoolError if the file is missing (the stage did not finish) or holds something else.
     """
     path = Path(directory) / SETTINGS
     try:

@@ -108,7 +108,7 @@ class FeatureReader:
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
         """Return the text of each; None if it was removed.
 
-        Raises AsrtoolError when the texts are missing or broken.
+        Raises AsrtoolError if the texts are missing or broken.
         """
         return self._transcripts.texts(utterances)
 

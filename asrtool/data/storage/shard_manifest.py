@@ -40,7 +40,7 @@ class Entry:
     """Shard in a file."""
 
     number: int
-    data_of: int  # the shard with its data: another one where only the speed differs, which is changed on reading
+    data_of: int  # the shard with its data: another one if only the speed differs, which is changed on reading
     key: str  # digest of settings and code
     digest: str  # digest of its other inputs
     spans: dict[str, tuple[int, int]]  # name of a file, with {} for its number -> bytes of the shard

@@ -45,7 +45,7 @@ class TextColumns:
     """Texts by line; single spaces divide their words."""
 
     keys: np.ndarray  # (L,) uint64, of the ids of utterances, as key_of
-    ends: np.ndarray  # (L + 1,) uint64: where the words of each end; the first one is 0, where they begin
+    ends: np.ndarray  # (L + 1,) uint64: end of the words of each, after a 0
     words: np.ndarray  # (W,) uint32, places in `vocabulary`
     vocabulary: list[str]
 

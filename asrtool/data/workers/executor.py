@@ -129,7 +129,7 @@ def _wait(finished: Any, client: Any, address: str) -> None:
         if now_s < looked_s + LOOK_S:
             continue
         workers = client.scheduler_info(n_workers=1).get("workers")
-        if workers or finished.has_ready():  # all are done where the scheduler has ended
+        if workers or finished.has_ready():  # all are done if the scheduler has ended
             seen_s = now_s
         elif seen_s == looked_s:
             logging.warning(

@@ -34,7 +34,7 @@ class Decoders:
     def __init__(self, num: int, open_reader: Callable[[], Any]) -> None:
         """Take `open_reader`, called in each process; its `read` returns (T, F).
 
-        Raises AsrtoolError where this is not Linux.
+        Raises AsrtoolError if this is not Linux.
         """
         if not hasattr(os, "memfd_create"):
             what = "processes that load batches (train.loader_processes, [augment]) need Linux"

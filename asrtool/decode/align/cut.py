@@ -118,8 +118,8 @@ def cut_run(
     """Cut the utterances of `manifests`/long by `model`, and write the folder `out`.
 
     `out`/features are `features` with the pieces after the training set; `out`/pieces.tsv lists these,
-    `out`/dropped.tsv the utterances that could not be cut. Raises AsrtoolError when an input is missing or broken, and
-    when parts do not belong together.
+    `out`/dropped.tsv the utterances that could not be cut. Raises AsrtoolError if an input is missing or broken, and
+    if parts do not belong together.
     """
     sets = read_sets(features)
     computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)

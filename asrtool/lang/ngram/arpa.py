@@ -30,7 +30,7 @@ HINT = "correct it, or run `asrtool lm` again"
 def write_arpa(path: Path, model: Trie) -> None:
     """Write `model` with six decimals; a back-off weight of one is left out.
 
-    Raises AsrtoolError when the disk is full.
+    Raises AsrtoolError if the disk is full.
     """
     with write_beside(path) as temporary, temporary.open("wb") as out:
         counts = (f"ngram {order}={len(level.word)}\n" for order, level in enumerate(model.levels, 1))

@@ -28,7 +28,7 @@ def build_lm(
     table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning
     is written as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
 
-    Raises AsrtoolError when a file cannot be read, a file to write is one that is read or a folder, or the disk is
+    Raises AsrtoolError if a file cannot be read, a file to write is one that is read or a folder, or the disk is
     full.
     """
     files = _find_texts(texts)

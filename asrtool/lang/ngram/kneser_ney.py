@@ -27,7 +27,7 @@ from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Level, Rows
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where the text is too small or too artificial to estimate them
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if the text is too small or too artificial to estimate them
 Discounts = tuple[float, float, float, float]
 
 

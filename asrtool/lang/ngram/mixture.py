@@ -62,7 +62,7 @@ def mix(models: Sequence[Trie], weights: Sequence[float]) -> Trie:
     """Return the mixture of `models`, which have the same words; `weights` sum to one."""
     words, levels = models[0].words, []
     # By model, of the order mixed last: the row in the mixture of each n-gram that the model has, and for each row its
-    # probability, with back-off where the model lacks the n-gram, and its back-off weight, 1 where it lacks it.
+    # probability, with back-off if the model lacks the n-gram, and its back-off weight, 1 if it lacks it.
     rows, probs, backoffs = [[np.zeros(1, np.int32)] * len(models), *([[np.ones(1)] * len(models)] * 2)]
     for order in range(max(len(model.levels) for model in models)):
         own = [model.levels[order] if order < len(model.levels) else NONE for model in models]

@@ -63,7 +63,7 @@ def keys_of(parent: Rows, word: Rows, num_words: int) -> Ints:
 
 
 def find(keys: Ints, wanted: Ints) -> Rows:
-    """Return the row of each of `wanted` in rising `keys`, -1 where it is missing."""
+    """Return the row of each of `wanted` in rising `keys`, -1 if it is missing."""
     rows = np.empty(len(wanted), np.int32)
     for start in range(0, len(wanted), LOOKUP_BATCH):
         part = wanted[start : start + LOOKUP_BATCH]

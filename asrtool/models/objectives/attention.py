@@ -84,7 +84,7 @@ class Attention(Objective):
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss in nats a token or end.
 
-        `errors` counts tokens where another one is more probable. In training `label_smoothing` of the target is
+        `errors` counts tokens less probable than another one. In training `label_smoothing` of the target is
         spread over all tokens.
         """
         ends_N1 = targets_NU.new_full((len(targets_NU), 1), END)

@@ -120,7 +120,7 @@ class TokenNgrams:
     begin: int
     histories: list[History]  # the first one is that of the beginning
     arcs: list[dict[int, Arc]]  # arcs of each state by token
-    ends: list[float]  # ln of the probability that the utterance ends there; -inf where it never did
+    ends: list[float]  # ln of the probability that the utterance ends there; -inf if it never did
 
     @cached_property
     def states(self) -> dict[History, int]:

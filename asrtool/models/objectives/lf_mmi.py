@@ -227,7 +227,7 @@ class Chains:
     first_NI: Tensor
     further_NI: Tensor
     lens_N: Tensor
-    is_allowed_NTI: Tensor  # True where the token may be in the row
+    is_allowed_NTI: Tensor  # True if the token may be in the row
 
 
 def chain_log_probs(scores_NTL: Tensor, lens_N: Tensor, chains: Chains) -> Tensor:

@@ -28,7 +28,7 @@ def transducer_loss(
 
     `blank_NTU`, (N, T, U + 1), and `token_NTU`, (N, T, U), are natural logarithms of the probabilities of the blank and
     of the next token in each node; padding of rows or tokens has no influence. Each has a row,
-    and where `one_a_row` one for each token.
+    and with `one_a_row` one for each token.
     """
     loss: Tensor = _Paths.apply(blank_NTU, token_NTU, lens_N, target_lens_N, one_a_row)
     return loss

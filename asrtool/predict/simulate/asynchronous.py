@@ -52,7 +52,7 @@ class Group:
     data_s: float = 0.0
     loaded_s: float = 0.0  # time at which the next batch is loaded
     sent_s: float = 0.0  # time at which it began to wait for answers
-    busy_s: float = 0.0  # until when its answering thread, or the server beside it, is busy
+    busy_s: float = 0.0  # end of the work of its answering thread, or of the server beside it
     round: int = NONE  # round that it trains
     ahead: int = NONE  # the next one, which is being read
     before: int = NONE  # the last two rounds drawn
@@ -99,7 +99,7 @@ class State(NamedTuple):
     partners: Any  # step, place -> place of the partner, or NONE
     groups: Any
     counts: Any
-    out_s: Any  # until when the link of a node is busy, each way
+    out_s: Any  # end of the last transfer of the link of a node, each way
     in_s: Any
     sums: Any  # sums of learners
     events: list[tuple[float, int, int, int, int]]  # seconds, order, kind, group, other group
@@ -502,7 +502,7 @@ def _transmit(state: State, seconds: float, here: int, there: int, arrive: int) 
 
 
 def _serve(state: State, seconds: float, asking: int, number: int) -> None:
-    """Answer a message, when those before it are answered."""
+    """Answer a message, after those before it."""
     group = state.groups[number]
     if group.is_lost and not state.setup.to_servers:
         return

@@ -25,7 +25,7 @@ class Client(Replica):
     def __init__(self, shared: SharedModel, learner: int, num_servers: int) -> None:
         super().__init__(shared, [learner])
         self.update = Update(self.parameters, self.optimizer, shared.clip_norm, self._keep)
-        self.gradients_P = NOTHING  # clipped; nothing where they are zero or no numbers
+        self.gradients_P = NOTHING  # clipped; nothing if they are zero or NaN
         self.num_steps = [0] * num_servers  # steps of each server at its last answer
         self.num_others = [0] * num_servers  # updates by others in this step
         self.epoch = 0  # epoch of its last step

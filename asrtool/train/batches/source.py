@@ -63,7 +63,7 @@ class SourceContext:
     settings: Any  # settings of the source
     directory: Path  # features of the set, for example features/train
     features: Features  # the settings they were made with
-    encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError where it has others
+    encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError if it has others
     model: AcousticModel  # its objective gives minimum lengths and normalisers
     max_frames: int  # frames of a batch, padding included
     seed: int

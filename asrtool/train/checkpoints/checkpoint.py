@@ -69,12 +69,12 @@ class State:
     samples: int = 0  # utterances trained
     frames: int = 0  # feature frames trained
     padded_frames: int = 0  # the same with padding
-    rounds: int = 0  # steps of a learner, where all step together
+    rounds: int = 0  # steps of a learner, if all step together
     seconds: float = 0.0  # in the loop, over all runs
     num_threads: int = 0  # torch threads; with the precision they decide the last bits of the weights
     precision: str = "auto"
     learners: list[int] = field(default_factory=lambda: [0])  # ranks of learners that are not lost
-    group_size: int = 0  # learners that average their gradients; 0 where it is not known
+    group_size: int = 0  # learners that average their gradients; 0 if unknown
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     source: dict[str, Any] = field(default_factory=dict)  # the source's state, to continue planning
     code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other

@@ -38,7 +38,7 @@ from asrtool.train.checkpoints.checkpoint import (
 )
 
 Content = TypeVar("Content")
-NICE = 10  # steps of priority that a thread here is below the training: a core gives it a tenth where both want it
+NICE = 10  # steps of priority that a thread here is below the training: a shared core gives it a tenth
 
 
 class Background:

@@ -165,7 +165,7 @@ def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[d
 class Reports:
     """Reports of learner 0's steps; all learners keep the time.
 
-    `state` is where to continue, and gets the seconds of `time`; `total_samples` is the whole training's count.
+    `state` is the progress so far, and gets the seconds of `time`; `total_samples` is the count of the whole training.
     """
 
     def __init__(
