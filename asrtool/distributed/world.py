@@ -41,7 +41,7 @@ MESSAGE_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a 
 
 @dataclass
 class World:
-    """Learners 0 to size - 1, one of which is this process; one alone sends nothing."""
+    """Learners 0 to size - 1; this process is `rank`, and sends nothing if alone."""
 
     rank: int = 0
     size: int = 1

@@ -34,7 +34,7 @@ class SearchMethod(ABC):
     reads (`needs`). Nothing is read when it is constructed.
     """
 
-    based_on: ClassVar[str] = ""  # a method that is tuned before; its parameters are the `base` of those of this one
+    based_on: ClassVar[str] = ""  # method that is tuned before this one; its parameters become `base`
     completes_in_main = False  # `complete` runs in the main process, the only one that may use a GPU
     one_at_a_time: ClassVar[str] = ""  # an axis of whose values `prepare` is given one alone, for want of memory
     jointly: ClassVar[bool] = False  # tune tries all combinations, as no search is needed for each

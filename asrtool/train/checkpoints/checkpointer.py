@@ -124,7 +124,7 @@ class Incomplete(Exception):
 
 
 class Checkpointer:
-    """Checkpoints in `directory`; `info` is the one of a model file."""
+    """Writer and reader of checkpoints in `directory`, with `info` as in model files."""
 
     def __init__(self, directory: Path, info: dict[str, Any], world: World) -> None:
         self.directory = directory
