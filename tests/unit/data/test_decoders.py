@@ -71,7 +71,7 @@ def test_processes_decode_the_same_features_in_any_order_and_leave_no_file_open(
 
 
 class Who:
-    """Reads which process reads, in two frames."""
+    """Reader of the number of its own process, in two frames."""
 
     def read(self, item: int) -> np.ndarray:
         return np.full((2, 1), os.getpid(), np.float32)

@@ -47,7 +47,7 @@ def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written(
 
 
 class Reader:
-    """Stands for the features of a set."""
+    """Stand-in for the features of a set."""
 
     directory = Path("features/set")  # which is on no server
 

@@ -32,7 +32,7 @@ WATCHED = "test_cluster:Watched"
 
 
 class Watched(SearchMethod):
-    """Leaves a file for each time that it is opened, and a letter for each utterance that it searches.
+    """Search that leaves a file each time it is opened, and a letter for each utterance searched.
 
     The first worker to come to an utterance without sound is killed there.
     """

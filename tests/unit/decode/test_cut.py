@@ -99,7 +99,7 @@ def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
 
 
 class Model(torch.nn.Module):
-    """Gives the scores of SENTENCE for whatever it hears."""
+    """Model that gives the scores of SENTENCE for any input."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()

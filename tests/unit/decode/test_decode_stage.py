@@ -36,7 +36,7 @@ METHODS = ("greedy", "beam", "graph", "rescore")
 
 
 class Echo(torch.nn.Module):
-    """Takes features for logits, every third frame."""
+    """Model whose logits are every third frame of the features."""
 
     encoder = SimpleNamespace(subsampling=STACK_FRAMES)
 
@@ -45,7 +45,7 @@ class Echo(torch.nn.Module):
 
 
 class Reader(MadeUpReader):
-    """Utterances whose features stand for their text: each token for one output row, two rows of blank behind it."""
+    """Utterances whose features encode their text: each token is one output row, then two rows of blank."""
 
     def __init__(self, name: str, tokenizer: Tokenizer) -> None:
         random = np.random.default_rng(len(name))

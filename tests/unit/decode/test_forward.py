@@ -121,7 +121,7 @@ def test_a_batch_that_does_not_fit_memory_is_computed_in_halves(caplog: pytest.L
 
 
 class Broken(torch.nn.Module):
-    """Adds what does not fit."""
+    """Model with a sum of shapes that do not fit."""
 
     def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return feats_NTF + torch.zeros(7), lens_N

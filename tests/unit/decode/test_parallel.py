@@ -154,7 +154,7 @@ class Plain(SearchMethod):
 
 
 class There(Plain):
-    """Notes besides who completed it, and beside how many others."""
+    """Method that also records the process that completed it, and the number of results beside it."""
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
         return [SearchResult((), (*each.candidates, os.getpid(), len(results))) for each in results]

@@ -28,7 +28,7 @@ def loss(rank: int, why: str = "was ended by SIGKILL") -> LostLearner:
 
 
 class Changes(RuleBasedStateMachine):
-    """Changes by any learner, as far as it knows, against a plain list of the members."""
+    """Changes by any learner from its view, against a plain list of the members."""
 
     def __init__(self) -> None:
         super().__init__()

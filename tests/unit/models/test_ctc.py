@@ -169,13 +169,13 @@ class Bare:
 
 
 class Elsewhere:
-    """Settings whose topology is nowhere."""
+    """Settings whose topology does not exist."""
 
     topology = "asrtool.models.objectives.topology:Missing"
 
 
 class Incomplete:
-    """Settings whose topology has nothing of one."""
+    """Settings whose topology lacks all attributes."""
 
     topology = "collections:OrderedDict"
 

@@ -55,7 +55,7 @@ def test_the_parts_of_an_encoder_have_all_its_weights_once(name: str, values: di
 
 
 class Whole(Encoder):
-    """Says nothing of parts."""
+    """Encoder without `parts`."""
 
     def __init__(self) -> None:
         super().__init__()

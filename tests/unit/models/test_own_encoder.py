@@ -18,7 +18,7 @@ from asrtool.settings.schema import Choice
 
 
 class Silent(WordEncoder):
-    """Says neither how wide a row is nor how many frames it stands for."""
+    """Encoder without the width and the number of frames of a row."""
 
     subsampling = None  # type: ignore[assignment]
 
@@ -45,7 +45,7 @@ def test_an_encoder_says_how_wide_a_row_is_and_how_many_frames_it_stands_for(
 
 
 class Thinning(Encoder):
-    """Makes a row of two frames, and returns what `changed` makes of these."""
+    """Encoder that makes a row of two frames, and returns `changed` of the rows."""
 
     changed: Callable[[Tensor, Tensor], Any] = staticmethod(lambda rows_NTC, lens_N: (rows_NTC, lens_N))
 
@@ -58,7 +58,7 @@ class Thinning(Encoder):
 
 
 class Returning(Ctc):
-    """Returns what `changed` makes of its loss."""
+    """Objective that returns `changed` of its loss."""
 
     changed: Callable[[Loss], Any]
 

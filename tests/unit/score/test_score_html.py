@@ -15,7 +15,7 @@ PAIRS = (Pair("C", "one", "one"), Pair("S", "<b>", "a&b"), Pair("D", "three", ""
 
 
 class Page(HTMLParser):
-    """Checks that tags nest; collects links, ids and the text under each class of a word."""
+    """Parser that checks that tags nest, and collects links, ids and the text of each class."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ from asrtool.train.batches.source import BatchSource, DevSet, Planned, Size, Sou
 
 
 class CountingCtc(Ctc):
-    """Reports the rows that it sees."""
+    """CTC that reports the rows of its input."""
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         loss = super().loss(hidden_NTC, lens_N, targets_NU, target_lens_N)
@@ -33,7 +33,7 @@ class CountingCtc(Ctc):
 
 
 class Streaming(BatchSource):
-    """Utterances in the order of a file that is read line by line; an epoch ends where the file does.
+    """Utterances in the order of a file that is read line by line; an epoch ends with the file.
 
     State: ``line``, the number of the next line, and ``offset``, where it begins in the file.
     """
@@ -94,7 +94,7 @@ class OwnDev(Shards):
 
 
 class OfFile(Shards):
-    """Reads another file than the index."""
+    """Source that reads another file than the index."""
 
     @dataclass(frozen=True)
     class Settings:
@@ -143,7 +143,7 @@ class InNodes:
 
 
 class Claiming:
-    """Claims to survive, and waits for all others."""
+    """Strategy that claims to survive, and waits for all others."""
 
     Settings = Enduring
 

@@ -174,7 +174,7 @@ def test_a_batch_of_as_many_frames_but_longer_utterances_or_texts_is_a_probe(
         return TrainingBatch(names, inputs_NT, lens, torch.ones(num, tokens).long(), target_lens_N, num * tokens)
 
     class Limited(torch.nn.Module):
-        """Fits what the first batch needs, by any measure."""
+        """Model whose memory fits the first batch, by any measure."""
 
         figures: ClassVar[dict[str, float]] = {}
         weight = torch.nn.Parameter(torch.ones(()))

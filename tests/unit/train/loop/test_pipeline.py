@@ -173,7 +173,7 @@ def test_what_a_stage_raises_ends_the_batch(stage: int) -> None:
 
 
 class Devices(TorchDispatchMode):
-    """Knows on which device a tensor is meant to be, and lets no operation mix them. All memory is that of the host."""
+    """Emulated devices of tensors: no operation may mix them. All memory is of the host."""
 
     def __init__(self) -> None:
         super().__init__()
