@@ -77,7 +77,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def two_hosts(folder: Path, addresses: Sequence[str], names: Sequence[Mapping[str, str]]) -> Iterator[list[Host]]:
-    """Hosts h1 and h2 with these `addresses` on eth0, of which each knows the `names` with their addresses."""
+    """Hosts h1 and h2 with these `addresses` on eth0, each with the addresses of `names`."""
     hosts = []
     for number, known in enumerate(names, 1):
         path = folder / f"hosts.{number}"

@@ -43,7 +43,7 @@ def make_work(folder: Path, cmvn: str = "speaker", bidirectional: bool = True) -
     built = build_model(model, features.num_features, NUM_TOKENS)
     with torch.no_grad():
         for weights in built.parameters():
-            weights *= 4  # so that what is heard matters
+            weights *= 4  # makes the input matter
     save_model(folder / "average" / "model.pt", built, info)
     config = Config(features=features, model=model, decode=Decode(methods=(Choice.of("search", "greedy"),)))
     write(folder / "config" / "report.toml", format_toml(config, ("data", "features", "model", "decode")))

@@ -51,7 +51,7 @@ OWNERS = {
     "onnx": ("asrtool/bundle/",),
     "numba": ("asrtool/compiled.py",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
-    # [paths] has the keys of the releases, which the corpora know
+    # [paths] has the keys of the releases of the corpora
     "asrtool.local": ("asrtool/api.py", "asrtool/cli/", "asrtool/settings/toml_files.py", "asrtool/local/"),
     "asrtool.utils": ("asrtool/cli/", "asrtool/local/", "asrtool/utils/"),
 }

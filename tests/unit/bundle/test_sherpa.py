@@ -90,7 +90,7 @@ def audio(duration_s: float) -> np.ndarray:
 
 
 def ours(work: Path, samples: np.ndarray) -> list[str]:
-    """Tokens by the search of the work folder, of what is heard as one piece."""
+    """Tokens by the search of the work folder, of the whole recording as one piece."""
     with open_trained(work) as trained:
         recogniser = open_recogniser(trained, num_jobs=1)
         feats_TF = frames_of(samples, RATE_HZ, recogniser.features)

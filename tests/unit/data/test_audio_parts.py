@@ -1,4 +1,4 @@
-"""Audio files that are joined or cut off are heard as far as they go, and named."""
+"""Joined or cut-off audio files are read as far as they go, and named."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_cut_off_is_set_aside_and_heard_with_a_warning(
     assert 1 < len(found) / 16000 < 3.5
     assert "cut off" in caplog.messages[-1]
     assert f"first {len(found) / 16000:.1f} s" in caplog.messages[-1]
-    if kind[0] not in ("MP3", "OGG"):  # of which a frame is not heard alone
+    if kind[0] not in ("MP3", "OGG"):  # single frames of these cannot be decoded
         assert np.array_equal(found, decoded(whole)[: len(found)])
     if kind[0] != "AU":
         (folder / "b.wav").write_bytes(audio(1, FORMATS[4]))

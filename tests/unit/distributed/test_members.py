@@ -33,7 +33,7 @@ class Changes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = HashStore()
-        self.views = [Members(SIZE) for _ in range(SIZE)]  # of which one may know less than others
+        self.views = [Members(SIZE) for _ in range(SIZE)]  # one may be older than others
         self.live = list(range(SIZE))
         self.joined: dict[int, int] = {}
         self.whys: dict[int, str] = {}
@@ -67,7 +67,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(view=views)
     def close(self, view: int) -> None:
-        """The training ends with the members that the learner knows, or it does not end."""
+        """The training ends with the members in the learner's view, or it does not end."""
         known = self.views[view].live
         self.closed = self.closed or known == tuple(self.live)
         assert self.views[view].close(self.store, known) == self.closed

@@ -121,7 +121,7 @@ def test_every_batch_of_every_epoch_is_assigned_once(
 def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
     size: int, rule: AssignmentRule, lengths: list[int], numbers: set[int]
 ) -> None:
-    """Learner 0 asks for cuts at these of its own steps, at any time for the others."""
+    """Learner 0 requests cuts at these of its own steps, at any time for the others."""
     assigned, queues = assign_to_all(size, rule, lengths, saves=lambda number: number in numbers)
     assert positions(assigned) == all_of(lengths)
     cuts = queues[0].cuts
@@ -267,7 +267,7 @@ def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> lis
 
 
 def test_a_step_with_batches_of_several_rounds_counts_as_the_last_of_them() -> None:
-    """If a lost learner had the last round, the others know by this step that all have been assigned."""
+    """If a lost learner had the last round, this step shows the others that all are assigned."""
     left: Any = SimpleNamespace(
         take=lambda *_: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
     )

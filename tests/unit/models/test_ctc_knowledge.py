@@ -1,4 +1,4 @@
-"""Only the modules of CTC and the transducer know them, by the names in all syntax trees."""
+"""Only the modules of CTC and the transducer name them, in all syntax trees."""
 
 from __future__ import annotations
 

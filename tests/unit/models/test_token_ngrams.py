@@ -54,7 +54,7 @@ def test_probabilities_are_relative_frequencies_behind_the_tokens_before(
 def test_behind_a_history_that_is_left_out_its_longest_end_counts(
     sequences: list[list[int]], order: int, max_histories: int
 ) -> None:
-    """The automaton knows no more than its state, and finds the history that the tokens before say."""
+    """The automaton has only its state, and finds the history of the tokens before."""
     ngrams = estimate(sequences, order, max_histories)
     kept = set(ngrams.histories)
     assert len(kept) == len(ngrams.histories)

@@ -83,7 +83,7 @@ def test_parentheses_of_plain_text_are_characters(tmp_path: Path) -> None:
 
 
 def write_case(folder: Path, seed: int) -> None:
-    """Segments in several scripts, and what was heard: words that are missed, changed, or in another case."""
+    """Segments in several scripts, with hypotheses: words missing, changed, or in another case."""
     draw = random.Random(seed)
     words = ["Привет", "мир", "ёлка", "ЁЛКА", "été", "ÉTÉ", "Hello", "hello"]
     words += ["今", "天", "气", "ação", "straße", "İ", "ς"]

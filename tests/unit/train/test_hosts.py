@@ -29,7 +29,7 @@ KINDS = {
     "debian": (IPV4, ({"h1": "127.0.1.1", "h2": "10.79.0.2"}, {"h2": "127.0.1.1", "h1": "10.79.0.1"})),
     # Their own name is that of an interface that leads nowhere.
     "astray": (IPV4, ({"h1": "10.80.0.1", "h2": "10.79.0.2"}, {"h2": "10.80.0.2", "h1": "10.79.0.1"})),
-    # They know no name but their own, as two workstations without DNS.
+    # They resolve only their own name, as two workstations without DNS.
     "nameless": (IPV4, ({"h1": "127.0.1.1"}, {"h2": "127.0.1.1"})),
     "ipv6": (("fd79::1/64", "fd79::2/64"), (NAMES_V6, NAMES_V6)),
 }

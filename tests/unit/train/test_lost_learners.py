@@ -138,7 +138,7 @@ def test_if_all_are_asked_to_leave_all_stop_with_a_checkpoint_of_all(tmp_path: P
 
 
 def test_a_training_that_was_stopped_by_one_that_is_lost_is_not_taken_for_finished(tmp_path: Path) -> None:
-    """A cluster first asks a node to stop. Learner 1 is lost with the last batch before, learner 0 then."""
+    """A cluster first stops a node by SIGTERM. Learner 1 is lost with the last batch before, learner 0 then."""
     training = Crew(tmp_path / "train")
     made = training.attempts
     request, waiting = FaultyStore.request, set[int]()
@@ -364,7 +364,7 @@ class Newcomer:
 
 
 def test_its_weights_come_before_the_cut_and_all_before_its_entry(tmp_path: Path) -> None:
-    """The weights of the joined learner lack others' steps after a checkpoint that it does not know."""
+    """The weights of the joined learner lack others' steps after a checkpoint unknown to it."""
     newcomer = Newcomer(tmp_path)
     newcomer.join()
     assert newcomer.called == ["weights", "cut", "behind 7", "entry", "average anew"]

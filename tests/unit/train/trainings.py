@@ -102,7 +102,7 @@ def named(name: str) -> tuple[str, ...]:
 def train_as_learner(
     toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None
 ) -> None:
-    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
+    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM at its batch number `times`."""
 
     def make_queue(
         world: World, rule: AssignmentRule, plan: Plan, requests: LearnerRequests, lost_batches: LostBatches | None
@@ -129,7 +129,7 @@ def train_as_learner(
 
 
 def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops: bool) -> None:
-    """Train to the end, or until SIGTERM where the training `stops`."""
+    """Train to the end, or until SIGTERM if the training `stops`."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -168,7 +168,7 @@ def test_one_word_heard_differently_across_the_middle_is_written_once() -> None:
 def test_words_cut_anywhere_come_out_once_and_in_order(
     said: list[tuple[str, float, float]], shifts: list[float], length_s: float
 ) -> None:
-    """Each piece hears what lies wholly in it, a little earlier or later than it is."""
+    """Each piece has the words that lie wholly in it, a little earlier or later."""
     words, at = [], 0.0
     for text, duration_s, pause_s in said:
         words.append(word(text, at, at + duration_s))

@@ -1,4 +1,4 @@
-"""Audio to words by a small model: what is heard is what the parts of the toolkit find one by one."""
+"""Audio to words by a small model, equal to the results of the toolkit's parts one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RATE = 8000
 
 
 def voice(duration_s: float, seed: int) -> np.ndarray:
-    """Bursts of coloured noise with pauses between, which the model hears something in."""
+    """Bursts of coloured noise with pauses between, which the model takes for words."""
     random = np.random.default_rng(seed)
     samples = random.normal(scale=0.001, size=round(duration_s * RATE))
     at_s = 0.4

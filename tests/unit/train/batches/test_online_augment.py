@@ -166,7 +166,7 @@ def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_con
 
 
 class Plain(Shards):
-    """A source that knows nothing of changes."""
+    """A source without augmentation."""
 
     augments = False
 

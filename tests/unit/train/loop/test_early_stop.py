@@ -160,7 +160,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> lis
 def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losses_before(
     learners, toy, small_batches_config, tmp_path, name: str
 ) -> None:
-    """Asynchronous learners may know a loss later, after the start of the next epoch."""
+    """Asynchronous learners may get a loss later, after the start of the next epoch."""
     out, config = tmp_path / "train", tmp_path / "whole.toml"
     overrides = (*named(name), *STOPS, *PLATEAU, "train.peak_lr=0.016")
     rates = learners.run(train, toy, small_batches_config, out, overrides)

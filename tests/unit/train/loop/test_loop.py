@@ -194,7 +194,7 @@ SMALL = {
     "attention": ("model.attention.hidden_size=12", "model.attention.attention_size=8", "model.attention.sampling=0.2"),
 }
 
-# In nats a token, after two epochs. A model that knows nothing has ln 40 for each token or end by attention, and more
+# In nats a token, after two epochs. An untrained model has ln 40 for each token or end by attention, and more
 # with CTC beside it; by a transducer that for each of about three rows a token, less ln of the number of alignments.
 # Frame targets are compared with a model without knowledge of the leaves.
 LEARNED = {"transducer": 6.0, "attention": 0.8 * math.log(NUM_TOKENS), "frame-ce": 0, "lf-mmi": 0}

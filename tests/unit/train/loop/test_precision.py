@@ -55,7 +55,7 @@ def test_matrix_products_are_computed_in_the_chosen_format(monkeypatch, name: st
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
 def test_an_lstm_is_computed_in_each_format_on_any_cpu(name: str) -> None:
-    """oneDNN has no LSTM in fp16, and none in bf16 on a CPU with AVX2 alone; torch asks it all the same."""
+    """oneDNN has no LSTM in fp16, and none in bf16 on a CPU with AVX2 alone; torch calls it all the same."""
     chosen, lstm = Precision(torch.device("cpu"), name), nn.LSTM(3, 4)
     before = torch.get_rng_state()
     chosen.prepare_process()

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_reported_before_learners_are_started(
     assert str(result.exception).startswith(message)
 
 
-# Prints which modules are loaded, how many threads a process has as it forks, and if the launcher asks CUDA for GPUs.
+# Prints which modules are loaded, how many threads a process has as it forks, and if the launcher looks for GPUs.
 LAUNCHER = r"""
 import os, sys
 

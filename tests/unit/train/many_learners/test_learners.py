@@ -79,7 +79,7 @@ def test_after_sigterm_to_one_learner_all_resume_and_every_batch_is_trained_once
     assert not (out / "train.json").exists()
     num_trained, num_planned = (sum(found.values()) for found in (batches_trained(out), planned(toy, toy_config)))
     assert 0 < num_trained <= num_planned
-    assert num_trained < num_planned or name not in LOCKSTEP  # others may be done before they hear of it
+    assert num_trained < num_planned or name not in LOCKSTEP  # others may be done before the news arrives
     learners.run(train_as_learner, toy, toy_config, out, overrides, None)
     assert batches_trained(out) == planned(toy, toy_config)
     final = summary(out)
