@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from asrtool.score.result import Pair, Result, Segment
-from asrtool.score.tables import HEADS, format_rate
+from asrtool.score.tables import COLUMNS, format_rate
 
 # For aligned words, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;
@@ -78,7 +78,7 @@ def format_html(result: Result, name: str) -> str:
 
 
 def _table(result: Result) -> Iterator[str]:
-    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *HEADS))
+    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *COLUMNS))
     yield f"<div><table>\n<tr>{heads}</tr>\n"
     for number, (speaker, part) in enumerate(result.speakers.items()):
         yield _row(f'<a href="#speaker-{number}">{escape(speaker)}</a>', part)
