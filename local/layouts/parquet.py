@@ -23,7 +23,7 @@ from asrtool.local.utterances import clean_id
 from asrtool.log import progress
 from asrtool.settings.data import Data
 
-BATCH_ROWS = 64  # whose audio is in memory at a time
+BATCH_ROWS = 64  # rows with audio in memory at a time
 Entry = dict[str, Any]
 
 

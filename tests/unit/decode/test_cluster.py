@@ -20,7 +20,7 @@ from asrtool.cli.decoding import decode, tune
 from asrtool.data.features.cmvn import Moments, write_cmvn
 from asrtool.data.storage.index import Utterance, write_index
 from asrtool.data.storage.shard import write_shard
-from asrtool.data.workers.executor import hold
+from asrtool.data.workers.executor import keep_open
 from asrtool.decode.parameters import Axis, DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
 from asrtool.decode.words import Word
@@ -156,7 +156,7 @@ def test_what_was_held_goes_before_another_is_opened() -> None:
         def __del__(self) -> None:
             alive.remove(self.name)
 
-    held = [hold("test", name, lambda name=name: Large(name)).name for name in ("a", "a", "b", "a")]  # type: ignore[misc]
+    held = [keep_open("test", name, lambda name=name: Large(name)).name for name in ("a", "a", "b", "a")]  # type: ignore[misc]
     assert held == ["a", "a", "b", "a"]
-    assert hold("other", "a", lambda: 3) == 3
+    assert keep_open("other", "a", lambda: 3) == 3
     assert alive == ["a"]
