@@ -65,8 +65,10 @@ class Exits:
 
 @pytest.fixture
 def exits(monkeypatch: pytest.MonkeyPatch) -> Exits:
-    exits = Exits()
+    exits, hook = Exits(), threading.excepthook
     monkeypatch.setattr(os, "_exit", exits)
+    # Unlike Python's, the hook of pytest reports SystemExit.
+    monkeypatch.setattr(threading, "excepthook", lambda args: args.exc_type is SystemExit or hook(args))
     monkeypatch.setenv("MASTER_ADDR", "node7")
     monkeypatch.setenv("MASTER_PORT", "29500")
     return exits
