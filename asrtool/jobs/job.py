@@ -101,7 +101,7 @@ def submit_and_follow(config: Config, out: Path, dry_run: bool) -> bool:
 
 
 def no_cluster(settings: Any, job: TrainingJob) -> None:
-    """Return no cluster, for the place `local`: the command itself trains."""
+    """The place `local`, which leaves the training to the command."""
 
 
 def without_launch_options(argv: Sequence[str]) -> list[str]:

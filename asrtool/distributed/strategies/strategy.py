@@ -215,7 +215,7 @@ class SynchronousStrategy(Strategy):
 
 
 def single(context: StrategyContext) -> Strategy:
-    """Make the strategy of one learner: w <- w - alpha g(w).
+    """One learner: w <- w - alpha g(w).
 
     Raises AsrtoolError if there are more.
     """

@@ -85,7 +85,7 @@ class Logger(Protocol):
 
 
 def tensorboard(settings: object, out: Path, next_step: int | None) -> Logger:
-    """Return a writer of curves for TensorBoard, in the folder tensorboard."""
+    """Curves for TensorBoard, in the folder tensorboard."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer: Logger = SummaryWriter(str(out / "tensorboard"), purge_step=next_step)
