@@ -401,7 +401,7 @@ def test_several_experiments_go_to_a_folder_of_their_own(works: list[Path], tmp_
     words = [str(work) for work in works]
     for arguments, said in (
         (words, "several experiments need --out FOLDER"),
-        ([words[0], "--out", str(tmp_path)], "--out is of several experiments"),
+        ([words[0], "--out", str(tmp_path)], "--out is for several experiments"),
     ):
         refused = CliRunner().invoke(report, arguments)
         assert refused.exit_code == 2
