@@ -68,16 +68,11 @@ class LostBatches:
         self.find_missing = find_missing
         self._num_claimed = 0  # batches of the list claimed by this learner or others
 
-    def take(self, group: SyncGroup, epoch: int) -> Iterator[Sequence[LostBatch]]:
-        """Yield the batches that are known to be left now, by steps of the sync group.
+    def claim(self, num: int, epoch: float = math.inf) -> Sequence[LostBatch]:
+        """Claim the next `num` batches that are known to be left and that no learner has.
 
         They end with the first batch of a later epoch: a checkpoint before it lacks that epoch.
         """
-        while batches := group.share(lambda: self._claim(group.size, epoch)):
-            yield batches
-
-    def _claim(self, num: int, epoch: float = math.inf) -> Sequence[LostBatch]:
-        """Claim the next `num` batches that no learner has, up to one after `epoch`."""
         claimed: list[LostBatch] = []
         while len(claimed) < num and self._num_claimed < len(self.members.lost_batches):
             batch = self.members.lost_batches[self._num_claimed]
@@ -108,7 +103,7 @@ class LostBatches:
     def _poll(self, num: int) -> tuple[bool, Sequence[LostBatch], int]:
         """Return whether the training ends, up to `num` batches, and the number claimed."""
         self.members.refresh(self.world.store)
-        batches = [] if self.members.closed else self._claim(num)
+        batches = [] if self.members.closed else self.claim(num)
         return self.members.closed, batches, self._num_claimed
 
     def _end(self, state: str) -> None:

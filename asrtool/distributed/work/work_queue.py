@@ -80,6 +80,10 @@ class Round(NamedTuple):
     slots: range
 
 
+# Batches of lost learners, or the number of a round, the cuts before it and slots claimed.
+Draw = tuple[Sequence[LostBatch], int, int, Sequence[int]]
+
+
 class Rounds(Protocol):
     """The batches of a training, in rounds."""
 
@@ -172,10 +176,10 @@ class WorkQueue:
         self._sync_group = SyncGroup(self.world, self.rule.group_size)
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
-            if self.lost_batches:
-                for left in self.lost_batches.take(self._sync_group, self._epoch):
-                    yield from self._reassign(left)
-            number, num_cuts, slots = next(rounds, (NONE, 0, ()))
+            left, number, num_cuts, slots = next(rounds, ((), NONE, 0, ()))
+            if left:
+                yield from self._reassign(left)
+                continue
             found = self.plan.round(number) if number != NONE else None
             if found is None:
                 self.stopped = number == NONE and not self._is_done
@@ -251,7 +255,7 @@ class WorkQueue:
         assert found
         return found
 
-    def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+    def _in_order(self) -> Iterator[Draw]:
         """Yield rounds 0, 1, 2, ... with the same cuts for all learners."""
         num_requested = 0  # requests of any learner that were met
         for number in itertools.count():
@@ -269,7 +273,7 @@ class WorkQueue:
                     if what == "stop":
                         return
                     self.cuts.append(number)
-            yield number, len(self.cuts), ()
+            yield (), number, len(self.cuts), ()
 
     def _publish_round(self, number: int, num_requested: int) -> None:
         """Publish the round, and then the request of this learner, if any.
@@ -295,8 +299,11 @@ class WorkQueue:
         what: bytes = store.get(key)
         return what.decode()
 
-    def _by_counter(self) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """Yield the rounds that the first of this sync group takes, and slots claimed."""
+    def _by_counter(self) -> Iterator[Draw]:
+        """Yield the rounds that the first of this sync group takes, and slots claimed.
+
+        Before each it yields the batches of lost learners that are known to be left.
+        """
         store = self.world.store
         for count in itertools.count():
             if self.requests.stop():
@@ -308,11 +315,23 @@ class WorkQueue:
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
                 store.set(_request_key(num_cuts - 1), str(number))
-            value, slots = self._sync_group.share(self._take_ticket)
+            while True:
+                left, value, slots = self._sync_group.share(self._draw)
+                if not left:
+                    break
+                yield left, NONE, 0, ()
             self._is_done, self.leaves = value == DONE, value == LEAVE
             if value < 0 or value >= END:
                 return
-            yield value % CUT, value // CUT, slots
+            yield (), value % CUT, value // CUT, slots
+
+    def _draw(self) -> tuple[Sequence[LostBatch], int, Sequence[int]]:
+        """Return batches of lost learners; if none is left, a ticket as _take_ticket.
+
+        Together, because the store may be far from the others of the sync group.
+        """
+        left = self.lost_batches.claim(self.rule.group_size, self._epoch) if self.lost_batches else ()
+        return (left, NONE, ()) if left else ((), *self._take_ticket())
 
     def _is_to_save(self, count: int, number: int) -> bool:
         """Return whether to cut before step `count`, round `number` being the last known."""

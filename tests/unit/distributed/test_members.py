@@ -140,13 +140,14 @@ def test_one_that_was_asked_to_stop_takes_nothing_that_is_left() -> None:
 
 def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
     world = lost_one(lost := [(number, 0, number) for number in range(5)])
-    assert list(batches_of(world).take(SyncGroup(world, 2), 0)) == [lost[:2], lost[2:4], lost[4:]]
+    batches = batches_of(world)
+    assert [batches.claim(2, 0) for _ in range(4)] == [lost[:2], lost[2:4], lost[4:], []]
 
 
 def test_two_learners_claim_batches_of_one_round_apart() -> None:
     first = lost_one(lost := [(0, 0, 0), (0, 0, 1)])
     worlds = [first, lost_one(lost, 1, first)]
-    assert [next(batches_of(world).take(SyncGroup(world, 1), 0)) for world in worlds] == [lost[:1], lost[1:]]
+    assert [batches_of(world).claim(1, 0) for world in worlds] == [lost[:1], lost[1:]]
 
 
 def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got() -> None:

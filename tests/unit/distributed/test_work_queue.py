@@ -7,6 +7,7 @@ import itertools
 import random as random_module
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -266,10 +267,26 @@ def claims_of(windows: list[range], num_groups: int, group_size: int = 1) -> lis
     return [ShardClaims(store, 0, windows, group / num_groups, group_size) for group in range(num_groups)]
 
 
+def test_a_learner_asks_its_sync_group_once_a_step() -> None:
+    """The store may be far away, and each answer takes it as long as the way there and back."""
+    store, read = HashStore(), Counter[str]()
+    near = SimpleNamespace(add=store.add, set=store.set, check=store.check)
+    near.get = lambda key: (read.update([key]), store.get(key))[1]
+    queues = []
+    for rank in range(2):
+        world = World(rank, 4, 4, near, members=Members(4))
+        assert world.members
+        lost = LostBatches(world, world.members, lambda: False, lambda: True, list)
+        queues.append(WorkQueue(world, AssignmentRule(2), InRounds([20], 2), wishes(), lost))
+    first, second = ([one.batch for one in queue.assign()] for queue in queues)
+    assert (first, second) == ([(0, k) for k in range(0, 20, 2)], [(0, k) for k in range(1, 20, 2)])
+    assert sorted(read.values()) == 11 * [1]  # ten steps, and the end
+
+
 def test_a_step_with_batches_of_several_rounds_counts_as_the_last_of_them() -> None:
     """If a lost learner had the last round, this step shows the others that all are assigned."""
     left: Any = SimpleNamespace(
-        take=lambda *_: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
+        claim=lambda *_: (), wait=lambda *_: iter([[(2, 0, 5), (0, 0, 0)], [(1, 0, 2), (3, 1, 0)]])
     )
     queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(2), InRounds([6, 6], 2), wishes(), left)
     list(queue.assign())
