@@ -1,14 +1,17 @@
 """Compare predicted with measured throughput of every strategy.
 
-    benchmarks/bench.py sim [--learners 2 4 8] [--only NAME ...] [--repeats 1] [--keep FOLDER]
+    benchmarks/bench.py sim [--learners 2 4 8] [--only NAME ...] [--repeats 1] [--keep FOLDER] [--set KEY=VALUE]
                             [--hosts [--delay-ms 20] [--loss 0.01] [--mbit 100]]
 
 Measured is `asrtool train` with emulated steps. `asrtool simulate --from` calibrates the simulator by a run of one
 learner and one of four equal learners with the same strategy, so four equal learners are in the sample. Throughput is
 steps a second of all learners, from the first step of the last learner to the end of the last step. `--repeats`
-compares medians of several rounds, because the speed of memory changes within minutes on a shared machine. With
-`--hosts` two learners each are on a host of their own, a network namespace, by torchrun. Beside a figure is its
-fraction of what as many single learners do.
+compares medians of several rounds, because the speed of memory changes within minutes on a shared machine. Beside a
+figure is its fraction of what as many single learners do.
+
+With `--hosts` two learners each are on a host of their own, a network namespace, by torchrun, and the straggler is a
+host. The simulator is calibrated by the same trainings on one machine, and knows the slow links; messages over fast
+ones share the memory of this machine with all others.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import argparse
 import contextlib
 import statistics
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from switch import Link, switched_hosts
@@ -31,7 +36,7 @@ STRATEGIES = (
     "ps-sync", "hogwild",
 )  # fmt: skip
 COMPUTE_MS = 100
-SLOW, SLOW_RATE = "0:10", 1 / 10
+SLOW_RATE = 1 / 10  # of a straggler: a learner, or each of a host
 NODE_SIZE = 2  # of h-adpsgd
 CALIBRATED_BY = 4  # equal learners, the fewest of which two super-learners exchange
 WITHIN = 0.10
@@ -42,7 +47,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exp", type=Path, help="work folder of a demo")
     parser.add_argument("--learners", type=int, nargs="+", default=[2, 4, 8], metavar="N")
-    parser.add_argument("--only", nargs="+", default=STRATEGIES, choices=STRATEGIES, metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=STRATEGIES, metavar="NAME")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the trainings")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--hosts", action="store_true", help="two learners a host; needs root")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="of the hosts' links, one way")
@@ -50,22 +56,31 @@ def main() -> None:
     parser.add_argument("--mbit", type=float, default=0.0, help="a second that a host sends at most; 0 is no limit")
     parser.add_argument("--keep", type=Path, help="folder of trainings; finished ones are kept")
     options = parser.parse_args()
-    num_hosts = max([CALIBRATED_BY, *options.learners]) // LEARNERS_PER_HOST if options.hosts else 0
-    link = Link(options.delay_ms, options.loss, options.mbit)
+    num_hosts = max(options.learners) // LEARNERS_PER_HOST if options.hosts else 0
+    link, settings, slow_ranks = Link(options.delay_ms, options.loss, options.mbit), (*SETTINGS, *options.set), range(1)
+    network = ["network.learners_per_node=0"]
     with contextlib.ExitStack() as stack:
         kept = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         hosts = stack.enter_context(switched_hosts(num_hosts, link)) if num_hosts else []
-        rounds = [Trainings(options.exp, kept / str(n), SETTINGS, hosts) for n in range(options.repeats)]
+        if hosts:
+            slow_ranks = range(LEARNERS_PER_HOST)
+        if link != Link():
+            network = [f"network.learners_per_node={LEARNERS_PER_HOST}", f"network.latency_us={1000 * link.delay_ms}"]
+            if rate := link.tcp_gbit_per_s():
+                network += ["network.efficiency=1", f"network.gbit_per_s={rate}"]
+        machines = [Trainings(options.exp, kept / str(n), settings) for n in range(options.repeats)]
+        rounds = [(one, replace(one, work=one.work / "hosts", hosts=hosts) if hosts else one) for one in machines]
         print("| strategy | learners | | measured steps/s | of attainable | predicted | error | all |")
         print("|---|---|---|---|---|---|---|---|")
         errors = []
-        for name in options.only:
+        one_machine = ["hogwild"] if hosts else []  # learners of hogwild share memory
+        for name in options.only or [name for name in STRATEGIES if name not in one_machine]:
             for number in options.learners:
-                for slow in ("", SLOW):
-                    found = [compare(trainings, name, number, slow) for trainings in rounds]
+                for slow in ((), slow_ranks):
+                    found = [compare(*trainings, name, number, slow, network) for trainings in rounds]
                     measured, predicted, attainable = map(statistics.median, zip(*found, strict=True))
                     errors.append(predicted / measured - 1)
-                    cells = [name, number, f"learner {slow}" if slow else "equal", f"{measured:.2f}"]
+                    cells = [name, number, "straggler" if slow else "equal", f"{measured:.2f}"]
                     cells += [f"{measured / attainable:.2f}", f"{predicted:.2f}", f"{100 * errors[-1]:+.1f} %"]
                     cells.append(", ".join(f"{one:.2f} ({other:.2f})" for one, other, _ in found))
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
@@ -74,9 +89,14 @@ def main() -> None:
     print(f"\n{num_within} of {len(errors)} within {100 * WITHIN:g} %; median of the errors {100 * median:.1f} %")
 
 
-def compare(trainings: Trainings, name: str, number: int, slow: str) -> tuple[float, float, float]:
-    """Return steps a second: measured, predicted, and of as many single learners."""
-    four, alone = train(trainings, name, CALIBRATED_BY), train(trainings, "single", 1)
+def compare(
+    machine: Trainings, trainings: Trainings, name: str, number: int, slow: Sequence[int], network: Sequence[str]
+) -> tuple[float, float, float]:
+    """Return steps a second: measured, predicted, and of as many single learners.
+
+    The prediction is calibrated by trainings of `machine`.
+    """
+    four, alone = train(machine, name, CALIBRATED_BY), train(machine, "single", 1)
     learners = records(train(trainings, name, number, slow))
     num_steps = sum(map(len, learners))
     begin, last = max(steps[0]["begin"] for steps in learners), max(end(steps[-1]) for steps in learners)
@@ -86,21 +106,26 @@ def compare(trainings: Trainings, name: str, number: int, slow: str) -> tuple[fl
         "job.batch=1",
         "job.num_epochs=1",
         "saving.checkpoint_s=0",
-        "network.learners_per_node=0",
+        *network,
         f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",
         f"distributed.strategy={name}",
-        f"slow.learners={slow}",
+        f"slow.learners={','.join(slowness(slow))}",
     ]
     scenario = load_scenario([], settings)
     predicted = num_steps / simulate(scenario, scenario.distributed.strategy[0], number).seconds
     (single,) = records(alone)
-    attainable = len(single) / (end(single[-1]) - single[0]["begin"]) * (number - (1 - SLOW_RATE) * bool(slow))
+    attainable = len(single) / (end(single[-1]) - single[0]["begin"]) * (number - (1 - SLOW_RATE) * len(slow))
     return num_steps / (last - begin), predicted, attainable
 
 
-def train(trainings: Trainings, name: str, number: int, slow: str = "") -> Path:
-    options = ["--compute-ms", str(COMPUTE_MS), *(["--slow", slow] if slow else [])]
+def train(trainings: Trainings, name: str, number: int, slow: Sequence[int] = ()) -> Path:
+    options = ["--compute-ms", str(COMPUTE_MS), *(word for one in slowness(slow) for word in ("--slow", one))]
     return trainings.train(name, number, *options, sets=(f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",))
+
+
+def slowness(ranks: Sequence[int]) -> list[str]:
+    """Return RANK:FACTOR of stragglers."""
+    return [f"{rank}:{1 / SLOW_RATE:g}" for rank in ranks]
 
 
 if __name__ == "__main__":

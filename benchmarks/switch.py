@@ -1,7 +1,7 @@
-"""Hosts on this machine behind an Ethernet switch with slow and lossy links.
+"""Hosts on this machine behind an Ethernet switch, also with slow and lossy links.
 
-Hosts are network namespaces, the switch is a process of Python with a TAP device in each, since not every kernel has
-netem. Needs root and iproute2.
+Hosts are network namespaces. The switch is a bridge of the kernel; for slow and lossy links it is a process of Python
+with a TAP device in each host, since not every kernel has netem. Needs root and iproute2.
 
     benchmarks/switch.py PREFIX NUM DELAY_MS LOSS MBIT        # forwards frames until it is killed
 """
@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import fcntl
 import heapq
+import math
 import os
 import random
 import select
@@ -30,6 +31,7 @@ from hosts import CLONE_NEWNET, Host
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000  # of linux/if_tun.h
 QUEUE_S = 0.2  # of frames that wait for a link; more are dropped
 FRAME_BYTES = 1 << 16
+SEGMENT_BITS = 8 * 1448  # of TCP on Ethernet
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ class Link:
     delay_ms: float = 0.0  # one way, from host to host
     loss: float = 0.0  # fraction of frames
     mbit: float = 0.0  # a second that a host sends at most; 0 is no limit
+
+    def tcp_gbit_per_s(self) -> float:
+        """Return the rate of a TCP connection; 0 is no limit.
+
+        With loss by equation 3 of Mathis et al. 1997.
+        """
+        limits = [self.mbit / 1000] if self.mbit else []
+        if self.loss and self.delay_ms:
+            limits.append(SEGMENT_BITS / (2e-3 * self.delay_ms) * math.sqrt(1.5 / self.loss) / 1e9)
+        return min(limits, default=0.0)
 
 
 @contextlib.contextmanager
@@ -50,17 +62,35 @@ def switched_hosts(num: int, link: Link) -> Iterator[list[Host]]:
         names = folder / "hosts"
         names.write_text("127.0.0.1 localhost\n" + "".join(f"10.79.0.{k} h{k}\n" for k in range(1, num + 1)))
         for k in range(1, num + 1):
-            subprocess.run(["ip", "netns", "add", f"{prefix}{k}"], check=True)
-            stack.callback(subprocess.run, ["ip", "netns", "del", f"{prefix}{k}"], check=True)
-        words = [sys.executable, __file__, prefix, num, link.delay_ms, link.loss, link.mbit]
-        switch = stack.enter_context(subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE))
-        stack.callback(switch.kill)
-        assert switch.stdout
-        assert switch.stdout.readline() == b"up\n"
+            ip("netns", "add", f"{prefix}{k}")
+            stack.callback(ip, "netns", "del", f"{prefix}{k}")
+        if link == Link():
+            bridge = f"br{os.getpid()}"
+            ip("link", "add", bridge, "up", "type", "bridge")
+            stack.callback(ip, "link", "del", bridge)
+            for k in range(1, num + 1):
+                ip(*f"link add {bridge}p{k} master {bridge} up type veth peer name eth0 netns {prefix}{k}".split())
+                set_up(f"{prefix}{k}", k)
+        else:
+            words = [sys.executable, __file__, prefix, num, link.delay_ms, link.loss, link.mbit]
+            switch = stack.enter_context(subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE))
+            stack.callback(switch.kill)
+            assert switch.stdout
+            assert switch.stdout.readline() == b"up\n"
         yield [Host(f"h{k}", f"{prefix}{k}", str(names)) for k in range(1, num + 1)]
 
 
-def open_tap(namespace: str, address: str) -> int:
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def set_up(namespace: str, number: int) -> None:
+    """Give the host its address."""
+    for words in (f"addr add 10.79.0.{number}/24 dev eth0", "link set eth0 up", "link set lo up"):
+        ip("-n", namespace, *words.split())
+
+
+def open_tap(namespace: str, number: int) -> int:
     """Return a TAP device, eth0 of a namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/self/ns/net") as own, open(f"/run/netns/{namespace}") as other:
@@ -68,8 +98,7 @@ def open_tap(namespace: str, address: str) -> int:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", b"eth0", IFF_TAP | IFF_NO_PI))
         assert libc.setns(own.fileno(), CLONE_NEWNET) == 0
-    for words in (f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"):
-        subprocess.run(["ip", "-n", namespace, *words.split()], check=True)
+    set_up(namespace, number)
     return tap
 
 
@@ -104,6 +133,6 @@ def forward(taps: list[int], link: Link) -> None:
 
 if __name__ == "__main__":
     prefix, num, *values = sys.argv[1:]
-    opened = [open_tap(f"{prefix}{k}", f"10.79.0.{k}/24") for k in range(1, int(num) + 1)]
+    opened = [open_tap(f"{prefix}{k}", k) for k in range(1, int(num) + 1)]
     print("up", flush=True)
     forward(opened, Link(*map(float, values)))
