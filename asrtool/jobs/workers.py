@@ -70,11 +70,11 @@ def slurm_workers(settings: Slurm, logs: Path) -> Iterator[str]:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with SLURMCluster(cores=1, processes=1, memory="1GB", name="asrtool", **options) as cluster:
         cluster.adapt(minimum=1, maximum=settings.workers)
-        _wait_for_worker(cluster, logs)
+        wait_for_worker(cluster, logs)
         yield cluster.scheduler_address
 
 
-def _wait_for_worker(cluster: Any, logs: Path) -> None:
+def wait_for_worker(cluster: Any, logs: Path) -> None:
     """Wait for the first worker; replace jobs that end before it, unseen by Dask."""
     looked, lost, why = time.monotonic(), [], "Slurm has not found a place for the first job"
     while not cluster.scheduler_info["workers"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +22,8 @@ from slurm_cluster import kill_node, needs_slurm, private_slurm
 from toy_task import TOY_CONFIG, assert_trained_once, write_toy
 
 from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
+from asrtool.jobs import workers
 from asrtool.jobs.job import TrainingJob, without_launch_options
 from asrtool.jobs.slurm import format_script
 from asrtool.settings.launch import Slurm
@@ -70,6 +74,29 @@ def test_a_place_without_sense_is_one_line(words: list[str], message: str, tmp_p
     done = CliRunner().invoke(cli, ["train", "features", "tokenizer", str(tmp_path / "out"), *words])
     assert message in str(done.exception)
     assert not list(tmp_path.iterdir())
+
+
+class EndingJobs:
+    """Stand-in of a SLURMCluster: each job that Dask asks for ends before it is a worker."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(7)
+        self.worker_spec, self.scheduler_info = {"asrtool-0": None}, {"workers": {}}
+        self.workers = {"asrtool-0": SimpleNamespace(job_id="6")}
+
+    def scale(self, num: int) -> None:
+        assert (num, self.workers) == (1, {})
+        self.workers = {"asrtool-0": SimpleNamespace(job_id=str(next(self.numbers)))}
+
+
+def test_workers_that_end_again_and_again_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "POLL_S", 0)
+    monkeypatch.setattr(workers, "LOOK_S", 0)
+    monkeypatch.setattr(workers, "state_of", lambda _: "FAILED")
+    with pytest.raises(
+        AsrtoolError, match=rf"jobs 6, 7, 8, 9 of Slurm ended .*, see {tmp_path}; correct \[launch.slurm\]"
+    ):
+        workers.wait_for_worker(EndingJobs(), tmp_path)
 
 
 @pytest.fixture(scope="module")
