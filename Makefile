@@ -24,7 +24,7 @@ $(STAMP): setup.py constraints/cpu.txt
 	@if [ -e $(STAMP) ]; then echo "== updating .venv"; \
 	else echo "== making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear .venv; fi
 	@rm -f $(STAMP)
-	@echo "== installing torch, lhotse and the other packages of setup.py into .venv: minutes, and about 1.5 GB"
+	@echo "== installing torch, lhotse and the other packages of setup.py into .venv: minutes, and about 2.4 GB"
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev]'
 	@touch $(STAMP)
 	@echo "== .venv is ready: source .venv/bin/activate"
