@@ -13,12 +13,14 @@ from asrtool.settings.values import format_value
 
 HEAD = """# Settings
 
-Made by `python -m asrtool.settings.settings_page` from the classes in `asrtool/settings`; change it
-there. `asrtool config`
-prints the values that a recipe has, and where they come from.
+    asrtool config                    # values of a recipe and their origin
+    asrtool config train.optimizer    # choices of a setting
 
 A component is chosen by its name; its settings are a table of that name, which has no effect while another one is
-chosen. `package.module:Name` chooses one of your own ([extending](extending.md))."""
+chosen. `package.module:Name` chooses one of your own ([extending](extending.md)).
+
+Made by `python -m asrtool.settings.settings_page` from the classes in `asrtool/settings`; change it
+there."""
 
 
 def format_page() -> str:
