@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.bundle.trained import TrainedRecogniser, open_trained
-from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, MeanStd
+from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, PRIOR_FRAMES, STD_FLOOR, Cmvn, MeanStd
 from asrtool.decode.forward import AcousticModel, load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
@@ -63,13 +63,13 @@ class Normalised(nn.Module):
     def _normalise(self, x: Tensor, x_lens: Tensor) -> Tensor:
         if self.cmvn == "none":
             return x
-        mean_NTF, std_NTF = self.mean_F[None, None], self.std_F[None, None]
-        if self.cmvn != "global":
-            own_mean, own_std = _moments(x, x_lens)
-            # As in a set, a speaker with little speech is normalised by the whole training set; here all input is one
-            is_long = x_lens[:, None, None] >= (MIN_SPEAKER_FRAMES if self.cmvn == "speaker" else 1)
-            mean_NTF, std_NTF = torch.where(is_long, own_mean, mean_NTF), torch.where(is_long, own_std, std_NTF)
-        return (x - mean_NTF) / std_NTF
+        if self.cmvn == "global":
+            return (x - self.mean_F) / self.std_F
+        # As Cmvn.learn does; here all input is one speaker. Without frames there is nothing to normalise by
+        is_short = x_lens < (MIN_SPEAKER_FRAMES if self.cmvn == "speaker" else 1)
+        num_prior_N = is_short.double() * PRIOR_FRAMES
+        mean_N1F, std_N1F = _moments(x, x_lens, num_prior_N, self.mean_F.double(), self.std_F.double())
+        return (x - mean_N1F) / std_N1F
 
 
 class Decoder(nn.Module):
@@ -155,14 +155,19 @@ def _check(trained: TrainedRecogniser, acoustic: AcousticModel, features: Featur
         raise AsrtoolError(what, f"{HINT}, or train with ctc or transducer on filterbanks of 10 and 25 ms")
 
 
-def _moments(x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation (N, 1, F) of the frames of each utterance."""
+def _moments(x: Tensor, x_lens: Tensor, num_prior_N: Tensor, mean_F: Tensor, std_F: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation (N, 1, F) of each utterance.
+
+    They include `num_prior_N` frames with the statistics of the training set, `mean_F` and `std_F`.
+    """
     is_frame = (torch.arange(x.shape[1], device=x.device) < x_lens[:, None])[:, :, None]
     exact = torch.where(is_frame, x, torch.zeros_like(x)).double()
-    num = x_lens[:, None, None].double()
-    mean = exact.sum(dim=1, keepdim=True) / num
-    variance = ((exact**2).sum(dim=1, keepdim=True) / num - mean**2).clamp(min=0)
-    return mean.float(), variance.sqrt().float().clamp(min=STD_FLOOR)
+    num_prior = num_prior_N[:, None, None]
+    num = x_lens[:, None, None].double() + num_prior
+    mean = (exact.sum(dim=1, keepdim=True) + num_prior * mean_F) / num
+    mean_square = ((exact**2).sum(dim=1, keepdim=True) + num_prior * (mean_F**2 + std_F**2)) / num
+    deviation = (mean_square - mean**2).clamp(min=0).sqrt()
+    return mean.float(), deviation.float().clamp(min=STD_FLOOR)
 
 
 def _write_transducer(folder: Path, whole: Normalised, about: Mapping[str, Any], origin: str) -> None:

@@ -20,6 +20,7 @@ from asrtool.errors import AsrtoolError
 CMVN = "cmvn.npz"
 EVERYONE = "*"
 MIN_SPEAKER_FRAMES = 500  # a speaker with less (5 s at 10 ms) is normalised like the whole training set
+PRIOR_FRAMES = 100  # of the training set that are added to a recording with less than MIN_SPEAKER_FRAMES
 STD_FLOOR = 0.1  # least deviation of a log energy; keeps the rounding noise of a constant bin small
 
 MeanStd = tuple[np.ndarray, np.ndarray]  # mean and deviation of each bin, (F,) float32
@@ -118,9 +119,17 @@ class Cmvn:
         self.num_bins = self._means_SF.shape[1]
 
     def learn(self, speaker: str, moments: Moments) -> None:
-        """Normalise `speaker` by these sums from now on, if enough and by speaker."""
-        if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
-            self._learned[speaker] = moments.mean_std()
+        """Normalise `speaker` by these sums from now on, if by speaker.
+
+        Sums of few frames are completed by the training set, PRIOR_FRAMES of it.
+        """
+        if self.cmvn == "speaker" and moments.num_frames:
+            is_short = moments.num_frames < MIN_SPEAKER_FRAMES
+            self._learned[speaker] = (moments + self._prior() if is_short else moments).mean_std()
+
+    def _prior(self) -> Moments:
+        mean_F, std_F = (values_F.astype(np.float64) for values_F in self.global_mean_std())
+        return Moments(PRIOR_FRAMES, PRIOR_FRAMES * mean_F, PRIOR_FRAMES * (mean_F**2 + std_F**2))
 
     def global_mean_std(self) -> MeanStd:
         """Return mean and deviation of each bin over the whole training set."""
