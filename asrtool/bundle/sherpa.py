@@ -65,7 +65,7 @@ class Normalised(nn.Module):
             return x
         if self.cmvn == "global":
             return (x - self.mean_F) / self.std_F
-        # As Cmvn.learn does; here all input is one speaker. Without frames there is nothing to normalise by
+        # As complete() of cmvn.py; here all input is one speaker. Without frames there is nothing to normalise by
         is_short = x_lens < (MIN_SPEAKER_FRAMES if self.cmvn == "speaker" else 1)
         num_prior_N = is_short.double() * PRIOR_FRAMES
         mean_N1F, std_N1F = _moments(x, x_lens, num_prior_N, self.mean_F.double(), self.std_F.double())

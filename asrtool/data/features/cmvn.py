@@ -19,8 +19,8 @@ from asrtool.errors import AsrtoolError
 
 CMVN = "cmvn.npz"
 EVERYONE = "*"
-MIN_SPEAKER_FRAMES = 500  # a speaker with less (5 s at 10 ms) is normalised like the whole training set
-PRIOR_FRAMES = 100  # of the training set that are added to a recording with less than MIN_SPEAKER_FRAMES
+MIN_SPEAKER_FRAMES = 500  # a speaker of the training with less (5 s at 10 ms) is normalised like all of it
+PRIOR_FRAMES = 100  # that complete other speakers with less
 STD_FLOOR = 0.1  # least deviation of a log energy; keeps the rounding noise of a constant bin small
 
 MeanStd = tuple[np.ndarray, np.ndarray]  # mean and deviation of each bin, (F,) float32
@@ -56,6 +56,17 @@ class Moments:
         return mean_F.astype(np.float32), np.maximum(np.sqrt(variance_F), STD_FLOOR).astype(np.float32)
 
 
+def complete(moments: Moments, everyone: MeanStd) -> MeanStd:
+    """Return mean and deviation of a speaker whom the model was not trained on.
+
+    With less than MIN_SPEAKER_FRAMES they include PRIOR_FRAMES with the statistics of `everyone`.
+    """
+    if moments.num_frames < MIN_SPEAKER_FRAMES:
+        mean_F, std_F = (values_F.astype(np.float64) for values_F in everyone)
+        moments += Moments(PRIOR_FRAMES, PRIOR_FRAMES * mean_F, PRIOR_FRAMES * (mean_F**2 + std_F**2))
+    return moments.mean_std()
+
+
 def add_moments(totals: dict[str, Moments], new: Mapping[str, Moments]) -> None:
     """Add `new` to `totals`, speaker by speaker."""
     for speaker, moments in new.items():
@@ -71,10 +82,14 @@ def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Momen
 
 
 def write_more_cmvn(directory: Path, base: Path, speakers: Mapping[str, Moments]) -> None:
-    """Write `directory`/cmvn.npz: `base`'s content and the speakers it lacks."""
+    """Write `directory`/cmvn.npz: `base`'s content and the speakers it lacks.
+
+    Those with little speech are completed by the training set.
+    """
     names, means_SF, stds_SF = _read(base / CMVN)
     known = dict(zip(names, zip(means_SF, stds_SF, strict=True), strict=True))
-    _write(directory, {**known, **_listed(speakers), **known})
+    more = {name: complete(moments, known[EVERYONE]) for name, moments in speakers.items() if moments.num_frames}
+    _write(directory, {**known, **more, **known})
 
 
 def write_everyone(directory: Path, base: Path) -> None:
@@ -121,15 +136,10 @@ class Cmvn:
     def learn(self, speaker: str, moments: Moments) -> None:
         """Normalise `speaker` by these sums from now on, if by speaker.
 
-        Sums of few frames are completed by the training set, PRIOR_FRAMES of it.
+        Those of few frames are completed by the training set.
         """
         if self.cmvn == "speaker" and moments.num_frames:
-            is_short = moments.num_frames < MIN_SPEAKER_FRAMES
-            self._learned[speaker] = (moments + self._prior() if is_short else moments).mean_std()
-
-    def _prior(self) -> Moments:
-        mean_F, std_F = (values_F.astype(np.float64) for values_F in self.global_mean_std())
-        return Moments(PRIOR_FRAMES, PRIOR_FRAMES * mean_F, PRIOR_FRAMES * (mean_F**2 + std_F**2))
+            self._learned[speaker] = complete(moments, self.global_mean_std())
 
     def global_mean_std(self) -> MeanStd:
         """Return mean and deviation of each bin over the whole training set."""

@@ -23,7 +23,15 @@ from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, Supervisi
 from small_releases import read_manifests
 from tones import PLAIN, SMALL, change_line, read_all
 
-from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, Moments, add_moments, write_cmvn
+from asrtool.data.features.cmvn import (
+    MIN_SPEAKER_FRAMES,
+    STD_FLOOR,
+    Cmvn,
+    Moments,
+    add_moments,
+    write_cmvn,
+    write_more_cmvn,
+)
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.disk_space import stored_bytes
 from asrtool.data.features.feature_type import FeatureType, PowerSpectrum
@@ -497,6 +505,24 @@ def test_a_speaker_with_little_speech_is_normalised_like_everyone(tmp_path: Path
     expected = (speakers["loud"] - whole.mean(axis=0)) / whole.std(axis=0)
     np.testing.assert_allclose(Cmvn(tmp_path, "global").normalise("loud", speakers["loud"]), expected, atol=1e-4)
     np.testing.assert_array_equal(Cmvn(tmp_path, "none").normalise("loud", speakers["loud"]), speakers["loud"])
+
+
+@pytest.mark.parametrize("num_frames", [30, MIN_SPEAKER_FRAMES])
+def test_a_speaker_of_a_further_set_with_little_speech_is_completed_by_the_training_set(
+    tmp_path: Path, num_frames: int
+) -> None:
+    base, more = tmp_path / "base", tmp_path / "more"
+    base.mkdir()
+    more.mkdir()
+    whole = write_speakers(base, {"one": features(1, 600)}).astype(np.float64)
+    feats_TF = features(2, num_frames)
+    write_more_cmvn(more, base, {"new": Moments.of(feats_TF)})
+    all_TF = feats_TF.astype(np.float64)
+    if num_frames < MIN_SPEAKER_FRAMES:  # 100 frames with mean and deviation of the training set
+        alike = np.repeat([whole.mean(axis=0) - whole.std(axis=0), whole.mean(axis=0) + whole.std(axis=0)], 50, axis=0)
+        all_TF = np.concatenate([all_TF, alike])
+    expected = (feats_TF - all_TF.mean(axis=0)) / all_TF.std(axis=0)
+    np.testing.assert_allclose(Cmvn(more, "speaker").normalise("new", feats_TF), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
