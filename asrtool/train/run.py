@@ -216,6 +216,8 @@ def _train_as_learner(job: Job) -> None:
     with learner(distributed.timeout_s, survival, distributed.interface) as world, contextlib.ExitStack() as stack:
         if world.joins or not _open(job, world, stack):
             if world.members:
+                if not world.joins:  # while this learner waited for the others, they may have reported the one before
+                    forget_lost(job.out, world.rank)
                 stack.enter_context(holding_lock(job.out, world.rank))
             try:
                 _train(job, world)

@@ -228,7 +228,10 @@ def _stay(out: Path, final: Path, code: int) -> int:
 
 
 def _wait(out: Path, rank: int, child: int) -> int:
-    """Return the exit code of `child`, which is killed if others take it for lost."""
+    """Return the exit code of `child`, which is killed if others take it for lost.
+
+    Only if it trains: before, they may report the learner in whose place it is.
+    """
     looked = time.monotonic()
     while True:
         # Not a wait in the kernel: a signal that comes right before that would wait as well.
@@ -237,7 +240,7 @@ def _wait(out: Path, rank: int, child: int) -> int:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() - looked >= POLL_S:
             looked = time.monotonic()
-            if lost_path(out, rank).exists() and why_lost(out, rank) != LEFT:
+            if _lock_path(out, rank).exists() and why_lost(out, rank) not in ("", LEFT):
                 _send(child, signal.SIGKILL)
         time.sleep(WATCH_S)
 

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.supervisor import end_joined, holding_lock, report_lost, why_lost
+from asrtool.distributed.members.supervisor import POLL_S, end_joined, holding_lock, report_lost, why_lost
 
 LEARNER = """
 import os, signal, sys, time
@@ -59,6 +59,19 @@ def learner_of(out: Path) -> int:
 
 def has_ended(learner: int) -> bool:
     return not Path(f"/proc/{learner}").exists()
+
+
+def test_a_report_of_the_learner_before_does_not_end_one_that_waits_for_the_others(tmp_path: Path) -> None:
+    waits = "while not (out / 'go').exists(): time.sleep(0.01)"
+    before = f"supervise(out, 1, out / 'train.json')\n(out / 'began').write_text(str(os.getpid()))\n{waits}"
+    words = LEARNER.format(out=str(tmp_path), act="pass", supervise=before)
+    with subprocess.Popen([sys.executable, "-c", words]) as process:
+        learner_of(tmp_path)
+        (tmp_path / "learners").mkdir(exist_ok=True)
+        report_lost(tmp_path, 1, "has given no sign of life for 8 s")
+        time.sleep(3 * POLL_S)  # in which its supervisor looks for reports
+        (tmp_path / "go").touch()
+        assert process.wait(ENDED_S) == 0
 
 
 @pytest.mark.parametrize(
