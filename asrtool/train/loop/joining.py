@@ -21,7 +21,7 @@ def publish_rendezvous(checkpointer: Checkpointer, state: State) -> None:
 
 
 def read_published_state(checkpointer: Checkpointer) -> State:
-    """Read the published state for a joining learner; its seconds go on to now."""
+    """Read the published state for a joining learner; its seconds count up to now."""
     begin, since_s = joining.read_initial_state(checkpointer.world.store)
     checkpointer.run = begin["run"]
     state = state_of(begin["state"])

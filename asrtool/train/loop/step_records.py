@@ -27,7 +27,7 @@ class Step:
     """Step of a learner."""
 
     number: int  # batches that all learners have trained after it, as the learning rate counts them
-    num_samples: int  # samples of all learners, likewise
+    num_samples: int  # samples that all learners have trained after it
     loss: float  # nats, summed over the batch, before the update; 0 without a batch
     figures: Mapping[str, float]  # further sums that the objective reports
     grad_norm: float  # before the update and before clipping

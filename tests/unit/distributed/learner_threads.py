@@ -90,7 +90,7 @@ class Net(nn.Module):
 
 
 class NormalisedNet(Net):
-    """Model with buffers, one of which it replaces in every forward pass."""
+    """Model with buffers; each forward pass replaces one of them."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
