@@ -1,7 +1,7 @@
 """Speech recognition for conversational telephone speech.
 
-`load` opens a trained recogniser, `load_lm` a language model, `prepare` makes manifests of data, `wer`, `cer`,
-`score_wer` and `score_hub5` count errors; see docs/guide/python.md. Everything else is internal.
+`load` opens a trained recogniser, `from_bundle` its network, `load_lm` a language model; `prepare` makes manifests of
+data; `wer`, `cer`, `score_wer` and `score_hub5` count errors. See docs/guide/python.md. All else is internal.
 
 Rooms, in the order of the data:
 
@@ -19,7 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asrtool.api import Recogniser, load, load_lm, prepare
+    from asrtool.api import Recogniser, from_bundle, load, load_lm, prepare
     from asrtool.errors import AsrtoolError
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.wer import cer, score_wer, wer
@@ -30,6 +30,7 @@ __all__ = [
     "Recogniser",
     "__version__",
     "cer",
+    "from_bundle",
     "load",
     "load_lm",
     "prepare",
@@ -42,6 +43,7 @@ _PLACES = {
     "AsrtoolError": "asrtool.errors",
     "Recogniser": "asrtool.api",
     "cer": "asrtool.score.wer",
+    "from_bundle": "asrtool.api",
     "load": "asrtool.api",
     "load_lm": "asrtool.api",
     "prepare": "asrtool.api",

@@ -137,6 +137,18 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
     return Recogniser(path, method, num_jobs)
 
 
+def from_bundle(path: str | Path) -> AcousticModel:
+    """Return the acoustic model of a bundle or work folder, as `Recogniser.model`.
+
+    No search is loaded. Raises AsrtoolError if it is damaged or not finished.
+    """
+    from asrtool.bundle.trained import open_trained
+    from asrtool.decode.forward import load_acoustic_model
+
+    with open_trained(Path(path)) as trained:
+        return load_acoustic_model(trained.model).model
+
+
 def load_lm(path: str | Path) -> NgramLm:
     """Open an n-gram language model in ARPA format, such as ``lm/G.arpa`` of a run.
 

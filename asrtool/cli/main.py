@@ -19,7 +19,7 @@ from asrtool.cli.command import Group
 from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
-DEBUG, QUIET = "--debug", "--quiet"
+VERBOSE, QUIET = ("--verbose", "--debug"), "--quiet"
 # Read when torch is loaded: how often a thread polls the others before it sleeps. By libgomp's own
 # number they use up their share of a core that another process needs, and then wait for it at each step of an LSTM.
 SPIN = "3000"
@@ -109,11 +109,11 @@ class LazyGroup(Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
-@click.option(DEBUG, is_flag=True, help="Show the traceback of an error; also after the command.")
+@click.option(*VERBOSE, is_flag=True, help="Show the traceback of an error; also after the command.")
 @click.option(QUIET, is_flag=True, help="Show warnings, errors and results only; also after the command.")
 @click.version_option(package_name="asrtool")
 @click.pass_context
-def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
+def cli(ctx: click.Context, verbose: bool, quiet: bool) -> None:
     """Staged speech-recognition recipes for conversational telephone speech.
 
     \b
@@ -150,7 +150,7 @@ def main(is_stage: bool = False) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     # No command has these two, so that they may stand anywhere.
-    argv = [QUIET] * (QUIET in sys.argv[1:]) + [word for word in sys.argv[1:] if word not in (DEBUG, QUIET)]
+    argv = [QUIET] * (QUIET in sys.argv[1:]) + [word for word in sys.argv[1:] if word not in (*VERBOSE, QUIET)]
     try:
         code = cli.main(args=argv, prog_name="asrtool", standalone_mode=False)
         sys.stdout.flush()
@@ -159,7 +159,7 @@ def main(is_stage: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1  # click exits so too
     except (AsrtoolError, OSError) as error:
-        if DEBUG in sys.argv[1:]:
+        if {*VERBOSE} & {*sys.argv[1:]}:
             raise
         click.echo(f"error: {_one_line(error)}", err=True)
         code = 1

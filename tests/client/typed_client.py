@@ -26,6 +26,7 @@ def transcribe(bundle: Path, samples: Tensor) -> list[str]:
 
 def score_tokens(recogniser: asrtool.Recogniser, path: str) -> Iterator[Tensor]:
     model: torch.nn.Module = recogniser.model
+    model = asrtool.from_bundle("model.asrtool")
     feats = torch.from_numpy(recogniser.features(path))
     scores, _ = model(feats[None], torch.tensor([len(feats)]))
     yield scores

@@ -14,7 +14,7 @@ import click
 import pytest
 from pages import FOREIGN, ROOT, read_blocks
 
-from asrtool.cli.main import DEBUG, QUIET, cli
+from asrtool.cli.main import QUIET, VERBOSE, cli
 from asrtool.cli.options import SHORT, short_settings
 from asrtool.predict.simulate.scenario import find, is_of_scenario, load_ends
 from asrtool.recipe.plan import choose_stages
@@ -76,7 +76,7 @@ def test_the_manual_has_commands() -> None:
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_a_command_of_a_page_its_values_and_its_settings_exist(page: str, line: str) -> None:
     words = [word if "=" in word else word.strip("[]") for word in shlex.split(line)]
-    words = [word for word in words if word not in (DEBUG, QUIET)]
+    words = [word for word in words if word not in (*VERBOSE, QUIET)]
     command, context = cli, click.Context(cli)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         if PLACEHOLDER.search(words[0]):

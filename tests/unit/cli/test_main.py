@@ -44,10 +44,10 @@ def test_a_persons_mistake_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert finished.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("place", [0, 1, 3])
-def test_debug_shows_the_traceback_wherever_it_stands(place: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "option"), [(0, "--debug"), (1, "--verbose"), (3, "--debug")])
+def test_verbose_shows_the_traceback_wherever_it_stands(place: int, option: str, tmp_path: Path) -> None:
     words = ["run", "--recipe", "none"]
-    words.insert(place, "--debug")
+    words.insert(place, option)
     finished = asrtool(*words, cwd=tmp_path)
     assert finished.returncode == 1
     assert "Traceback" in finished.stderr

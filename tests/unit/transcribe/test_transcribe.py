@@ -260,6 +260,8 @@ def test_the_model_alone_gives_what_the_recogniser_searches(work: Path, call: Pa
         with torch.inference_mode():
             scores_1TV, lens = recogniser.model(torch.from_numpy(feats_TF)[None], torch.tensor([len(feats_TF)]))
         assert isinstance(recogniser.model, torch.nn.Module)
+        weights = asrtool.from_bundle(work).state_dict()
+        assert all(torch.equal(weights[name], value) for name, value in recogniser.model.state_dict().items())
         assert scores_1TV.shape == (1, lens[0], recogniser.tokenizer.num_tokens)
         (expected,) = open_recogniser(trained, num_jobs=1).compute_scores([feats_TF])
         assert np.allclose(scores_1TV[0], expected, atol=1e-5)
