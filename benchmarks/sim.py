@@ -10,8 +10,7 @@ compares medians of several rounds, because the speed of memory changes within m
 figure is its fraction of what as many single learners do.
 
 With `--hosts` two learners each are on a host of their own, a network namespace, by torchrun, and the straggler is a
-host. The simulator is calibrated by the same trainings on one machine, and knows the slow links; messages over fast
-ones share the memory of this machine with all others.
+host. The four learners that calibrate are on two of these hosts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import contextlib
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from switch import Link, switched_hosts
@@ -57,19 +55,12 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder of trainings; finished ones are kept")
     options = parser.parse_args()
     num_hosts = max(options.learners) // LEARNERS_PER_HOST if options.hosts else 0
-    link, settings, slow_ranks = Link(options.delay_ms, options.loss, options.mbit), (*SETTINGS, *options.set), range(1)
-    network = ["network.learners_per_node=0"]
+    link, settings = Link(options.delay_ms, options.loss, options.mbit), (*SETTINGS, *options.set)
+    slow_ranks = range(LEARNERS_PER_HOST if options.hosts else 1)
     with contextlib.ExitStack() as stack:
         kept = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         hosts = stack.enter_context(switched_hosts(num_hosts, link)) if num_hosts else []
-        if hosts:
-            slow_ranks = range(LEARNERS_PER_HOST)
-        if link != Link():
-            network = [f"network.learners_per_node={LEARNERS_PER_HOST}", f"network.latency_us={1000 * link.delay_ms}"]
-            if rate := link.tcp_gbit_per_s():
-                network += ["network.efficiency=1", f"network.gbit_per_s={rate}"]
-        machines = [Trainings(options.exp, kept / str(n), settings) for n in range(options.repeats)]
-        rounds = [(one, replace(one, work=one.work / "hosts", hosts=hosts) if hosts else one) for one in machines]
+        rounds = [Trainings(options.exp, kept / str(n), settings, hosts) for n in range(options.repeats)]
         print("| strategy | learners | | measured steps/s | of attainable | predicted | error | all |")
         print("|---|---|---|---|---|---|---|---|")
         errors = []
@@ -77,7 +68,7 @@ def main() -> None:
         for name in options.only or [name for name in STRATEGIES if name not in one_machine]:
             for number in options.learners:
                 for slow in ((), slow_ranks):
-                    found = [compare(*trainings, name, number, slow, network) for trainings in rounds]
+                    found = [compare(trainings, name, number, slow) for trainings in rounds]
                     measured, predicted, attainable = map(statistics.median, zip(*found, strict=True))
                     errors.append(predicted / measured - 1)
                     cells = [name, number, "straggler" if slow else "equal", f"{measured:.2f}"]
@@ -89,14 +80,9 @@ def main() -> None:
     print(f"\n{num_within} of {len(errors)} within {100 * WITHIN:g} %; median of the errors {100 * median:.1f} %")
 
 
-def compare(
-    machine: Trainings, trainings: Trainings, name: str, number: int, slow: Sequence[int], network: Sequence[str]
-) -> tuple[float, float, float]:
-    """Return steps a second: measured, predicted, and of as many single learners.
-
-    The prediction is calibrated by trainings of `machine`.
-    """
-    four, alone = train(machine, name, CALIBRATED_BY), train(machine, "single", 1)
+def compare(trainings: Trainings, name: str, number: int, slow: Sequence[int]) -> tuple[float, float, float]:
+    """Return steps a second: measured, predicted, and of as many single learners."""
+    four, alone = train(trainings, name, CALIBRATED_BY), train(trainings, "single", 1)
     learners = records(train(trainings, name, number, slow))
     num_steps = sum(map(len, learners))
     begin, last = max(steps[0]["begin"] for steps in learners), max(end(steps[-1]) for steps in learners)
@@ -106,7 +92,7 @@ def compare(
         "job.batch=1",
         "job.num_epochs=1",
         "saving.checkpoint_s=0",
-        *network,
+        "network.learners_per_node=0",  # all are on this machine, and share its memory and cores
         f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",
         f"distributed.strategy={name}",
         f"slow.learners={','.join(slowness(slow))}",

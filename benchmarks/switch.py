@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import fcntl
 import heapq
-import math
 import os
 import random
 import select
@@ -31,7 +30,6 @@ from hosts import CLONE_NEWNET, Host
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000  # of linux/if_tun.h
 QUEUE_S = 0.2  # of frames that wait for a link; more are dropped
 FRAME_BYTES = 1 << 16
-SEGMENT_BITS = 8 * 1448  # of TCP on Ethernet
 
 
 @dataclass(frozen=True)
@@ -41,16 +39,6 @@ class Link:
     delay_ms: float = 0.0  # one way, from host to host
     loss: float = 0.0  # fraction of frames
     mbit: float = 0.0  # a second that a host sends at most; 0 is no limit
-
-    def tcp_gbit_per_s(self) -> float:
-        """Return the rate of a TCP connection; 0 is no limit.
-
-        With loss by equation 3 of Mathis et al. 1997.
-        """
-        limits = [self.mbit / 1000] if self.mbit else []
-        if self.loss and self.delay_ms:
-            limits.append(SEGMENT_BITS / (2e-3 * self.delay_ms) * math.sqrt(1.5 / self.loss) / 1e9)
-        return min(limits, default=0.0)
 
 
 @contextlib.contextmanager
