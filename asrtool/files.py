@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import itertools
 import json
@@ -12,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -142,9 +143,10 @@ def check_own(path: Path, signs: Sequence[str]) -> None:
 
 def check_files(*paths: Path) -> None:
     """Raise AsrtoolError if one of `paths` exists and asrtool did not write it."""
+    marked = functools.cache(_marked)
     for path in paths:
         check_file_name(path)
-        if next(foreign_files(path), None):
+        if next(foreign_files(path, marked), None):
             what = f"{path}: exists, and would be replaced although asrtool did not write it"
             raise AsrtoolError(what, "choose another place, or move that file")
 
@@ -160,24 +162,28 @@ def writing(*paths: Path) -> Iterator[None]:
 def mark_files(*paths: Path) -> None:
     """Note that asrtool writes `paths`, each in the file MARK of its folder."""
     for folder in {path.parent for path in paths}:
-        names = sorted({path.name for path in paths if path.parent == folder} - _marked(folder))
-        if names and not _predates_mark(folder):
-            with open(folder / MARK, "a", encoding="ascii") as file:
-                file.write("".join(json.dumps(name) + "\n" for name in names))
+        if _predates_mark(folder):
+            continue
+        with open(folder / MARK, "a+", encoding="ascii", errors="replace") as file:
+            file.seek(0)
+            known = f"\n{file.read()}"
+            lines = {json.dumps(path.name) + "\n" for path in paths if path.parent == folder}
+            file.writelines(sorted(line for line in lines if f"\n{line}" not in known))
 
 
-def foreign_files(path: Path) -> Iterator[Path]:
-    """Yield absolute paths of files at or below `path` that asrtool did not write."""
-    path = Path(os.path.abspath(path))
+def foreign_files(path: Path, marked: Callable[[Path], set[str]] | None = None) -> Iterator[Path]:
+    """Yield absolute paths of files at or below `path` that asrtool did not write.
+
+    `marked` keeps the marks of folders from call to call.
+    """
+    path, marked = Path(os.path.abspath(path)), marked or functools.cache(_marked)
     if any(_predates_mark(folder) for folder in path.parents):
         return
-    known = {folder / name for folder in path.parents for name in _marked(folder)}
-    if not path.is_dir():
-        yield from {path} - known if os.path.lexists(path) else ()
-        return
-    for folder, files in _folders_below(path):
-        known |= {folder / name for name in _marked(folder)}
-        yield from (folder / name for name in files if folder / name not in known)
+    alone = [(path.parent, [path.name] if os.path.lexists(path) else [])]
+    for folder, files in _folders_below(path) if path.is_dir() else alone:
+        for file in (folder / name for name in files):
+            if not any(str(file.relative_to(above)) in marked(above) for above in file.parents):
+                yield file
 
 
 def _mark_all(path: Path) -> None:
@@ -217,10 +223,10 @@ def move_aside(path: Path) -> Path:
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove temporary files of killed processes in `folder`, of `name` or of all."""
-    for entry in os.scandir(folder):
-        match = _LEFTOVER.fullmatch(entry.name)
+    for each in os.listdir(folder):
+        match = each.startswith(".") and _LEFTOVER.fullmatch(each)
         if match and name in (None, match["name"]) and not _is_alive(int(match["process"])):
-            remove(Path(entry.path))
+            remove(folder / each)
 
 
 def write_text(path: Path | str, text: str) -> None:

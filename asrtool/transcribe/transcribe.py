@@ -221,8 +221,9 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
             what = f"{readable(seen[each.name])} and {readable(each.path)} would both be written to {each.name}"
             raise AsrtoolError(what, "name it once, or name the folder above both, whose sub-folders are kept")
         seen[each.name] = each.path
-    for target in (each.target(out, form) for each in audio for form in forms):
-        check_files(target)
+    targets = [each.target(out, form) for each in audio for form in forms]
+    check_files(*targets)
+    for target in targets:
         make_folder_of(target)
     try:
         with tempfile.TemporaryFile(dir=out):

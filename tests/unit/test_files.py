@@ -161,9 +161,10 @@ def test_a_folder_with_a_file_of_a_user_is_not_replaced(tmp_path: Path, name: st
 
 def test_a_file_is_replaced_only_if_asrtool_wrote_it(tmp_path: Path) -> None:
     path = tmp_path / "G.arpa"
-    for text in ("one", "two"):
-        with writing(path):
-            write_text(path, text)
+    for each in (tmp_path / 'a"G.arpa', path, path):
+        with writing(each):
+            write_text(each, "text")
+    assert len((tmp_path / MARK).read_text().splitlines()) == 2
     check_files(path, tmp_path / "new")
     shutil.copytree(tmp_path, tmp_path / "copy")  # the mark goes with a copy
     check_files(tmp_path / "copy" / "G.arpa")
