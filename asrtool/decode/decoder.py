@@ -157,14 +157,16 @@ class LocalDecoder:
         return scored if self.kept is None else self.kept.record(scored)
 
     def search(self, scored: Iterable[Scored], parameters: ParameterList, total: int, shown: Progress) -> Decoded:
-        """Decode about `total` utterances with each of `parameters`.
+        """Decode about `total` utterances, 0 if unknown, with each of `parameters`.
 
-        `shown` reports progress. Processes are forked first; torch gets the cores that they leave.
+        `shown` reports progress. Processes, no more than `total`, are forked first; torch gets the cores that they
+        leave.
         """
         decoded = Decoded.by(parameters)
         passes = self.searches.passes(parameters)
         self.searches.prepare(list(passes))
         num_jobs = self.settings.num_jobs or num_cores()
+        num_jobs = min(num_jobs, total or num_jobs)
         with process_pool(self.searches, num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
             results = search_map(decoded.add_utterances(scored, list(passes)), total)
             if any(self.searches.methods[each.method].completes_in_main for each in passes):

@@ -16,6 +16,7 @@ import numpy as np
 from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
+from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.decode import read_tuning
 from asrtool.decode.decoder import LocalDecoder, Results, Searches
@@ -68,6 +69,16 @@ class Recogniser:
         assert folder is not None, "every search has read it"
         return Tokenizer.load(folder)
 
+    @cached_property
+    def extractor(self) -> FeatureType:
+        """Feature type of the model."""
+        loaded: FeatureType = self.features.type.load()(self.features)
+        return loaded
+
+    def frames(self, samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
+        """Return frames (T, F) of samples (S,), resampled if needed, not normalised."""
+        return frames_of(samples_S, rate_hz, self.features, self.extractor)
+
     def words(self, pieces: Iterable[Piece], duration_s: float | None) -> list[tuple[Piece, tuple[Word, ...]]]:
         """Return each piece with its words, in order; times count from its start.
 
@@ -79,7 +90,7 @@ class Recogniser:
             total_s = None if duration_s is None else math.ceil(duration_s)
             return progress(results, "recognise", total_s, "second", lambda done: kept[done - 1].end_s)
 
-        total = math.ceil((duration_s or 0.0) / PIECE_S)
+        total = max(1, int(duration_s / PIECE_S)) if duration_s is not None else 0
         decoded = self.decoder.search(self.scored(_noted(pieces, kept)), [self.parameters], total, shown)
         return list(zip(kept, decoded.words[self.parameters], strict=True))
 

@@ -11,14 +11,12 @@ Letters in names: C channels, S samples, T frames, F features.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import Features
 from asrtool.transcribe.audio import Sound
 
 EACH, MIX = "each", "mix"  # values of --channels
@@ -180,30 +178,29 @@ class RecordingReader:
     """Reader of the pieces of one recording; counts the seconds read in `audio_s`."""
 
     sound: Sound
-    features: Features
+    frames: Callable[[np.ndarray, int], np.ndarray]  # samples (S,) and their rate to frames (T, F)
     channels: Sequence[int]  # from 0 on; none if all are mixed into one
     label: str = ""  # before its name, if recordings share batches
     audio_s: float = 0.0
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces of all channels in order of their ends."""
-        extractor: FeatureType = self.features.type.load()(self.features)
         segmenters = [Segmenter(self.sound.sampling_rate_hz, MAX_SEGMENT_S) for _ in self.channels or (0,)]
         for block_CS in self.sound.blocks:
             self.audio_s += block_CS.shape[1] / self.sound.sampling_rate_hz
             rows = block_CS[list(self.channels)] if self.channels else block_CS.mean(axis=0, keepdims=True)
             for number, segmenter in enumerate(segmenters):
-                yield from self._pieces_of(number, segmenter.add(rows[number]), extractor)
+                yield from self._pieces_of(number, segmenter.add(rows[number]))
         for number, segmenter in enumerate(segmenters):
-            yield from self._pieces_of(number, segmenter.end(), extractor)
+            yield from self._pieces_of(number, segmenter.end())
 
     def speaker(self, number: int) -> str:
         """Return the speaker name of channel number `number` of `channels`."""
         return f"{self.label}{self.sound.name}-{self.channels[number] + 1 if self.channels else 1}"
 
-    def _pieces_of(self, number: int, segments: Iterator[Segment], extractor: FeatureType) -> Iterator[Piece]:
+    def _pieces_of(self, number: int, segments: Iterator[Segment]) -> Iterator[Piece]:
         for segment in segments:
-            feats_TF = frames_of(segment.samples_S, self.sound.sampling_rate_hz, self.features, extractor)
+            feats_TF = self.frames(segment.samples_S, self.sound.sampling_rate_hz)
             if len(feats_TF):
                 duration_s = len(segment.samples_S) / self.sound.sampling_rate_hz
                 yield Piece(self.speaker(number), segment.begin_s, duration_s, segment.overlap_s, feats_TF)

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.feature_type import FeatureType, frames_of
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound
@@ -64,7 +63,6 @@ class Stream:
         recogniser.acoustic.model.check_streams()
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, MAX_SEGMENT_S)
-        self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
         self._normaliser = SpeakerNormaliser(Cmvn(recogniser.origin.cmvn_folder, cmvn))
         self._model = recogniser.acoustic.model.cpu().eval()
         self._open: OpenPiece | None = None
@@ -89,7 +87,8 @@ class Stream:
     def _finish(self, segment: Segment) -> Iterator[Update]:
         end_s = segment.begin_s + len(segment.samples_S) / self._rate
         recognised = Recognised(segment.begin_s, end_s, self._search(segment, at_end=True), segment.overlap_s)
-        self._normaliser.update([Piece(self._name, segment.begin_s, end_s, 0.0, self._frames(segment))])
+        feats_TF = self._recogniser.frames(segment.samples_S, self._rate)
+        self._normaliser.update([Piece(self._name, segment.begin_s, end_s, 0.0, feats_TF)])
         pieces = self._join(recognised)
         self._held = pieces.pop() if segment.is_cut else None
         self._open = None
@@ -100,14 +99,11 @@ class Stream:
         """Return a segment, after the one before if that is not final."""
         return join_overlaps([self._held, recognised] if self._held else [recognised])
 
-    def _frames(self, segment: Segment) -> np.ndarray:
-        return frames_of(segment.samples_S, self._rate, self._recogniser.features, self._extractor)
-
     def _search(self, segment: Segment, at_end: bool) -> tuple[Word, ...]:
         """Return the words of a segment so far, with times from the recording's start."""
         if self._open is None or self._open.begin_s != segment.begin_s:
             self._open = OpenPiece(segment.begin_s)
-        self._compute(self._open, self._frames(segment), at_end)
+        self._compute(self._open, self._recogniser.frames(segment.samples_S, self._rate), at_end)
         if not self._open.rows:
             return ()
         scores_TV = np.concatenate(self._open.rows)

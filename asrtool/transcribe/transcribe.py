@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.feature_type import frames_of
 from asrtool.data.workers.processes import num_cores
 from asrtool.decode.align.align import align_utterance, tokenize
 from asrtool.decode.parallel import Map, process_pool
@@ -71,7 +70,7 @@ def transcribe_several(recogniser: Recogniser, audio: Iterable[AudioInput], chan
         try:
             with open_sound(each) as sound:
                 chosen = choose_channels(sound, channels)
-                reader = RecordingReader(sound, recogniser.features, chosen, f"{number}:")
+                reader = RecordingReader(sound, recogniser.frames, chosen, f"{number}:")
                 if (sound.duration_s or math.inf) * (len(chosen) or 1) > TOGETHER_S:
                     yield from _outcomes(recogniser, waiting)
                     waiting, waiting_s = [], 0.0
@@ -247,7 +246,7 @@ def whole_channel(recogniser: Recogniser, audio: AudioInput, channel: int) -> Pi
     with open_sound(audio) as sound:
         (row,) = choose_channels(sound, str(channel))
         samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
-        feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
+        feats_TF = recogniser.frames(samples_S, sound.sampling_rate_hz)
     return Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
 
 

@@ -164,15 +164,20 @@ class Here(There):
     completes_in_main = True
 
 
-def decode(num_jobs: int) -> Decoded:
+def decode(num_jobs: int, num: int = NUM) -> Decoded:
     resources: Any = None
     kinds = {"there": There, "here": Here, "plain": Plain}
     methods = {name: kind(name, None, resources) for name, kind in kinds.items()}
-    utterances = [Utterance(f"u{i}", "r", "A", float(i), 1.0, "s", "", 0, 100) for i in range(NUM)]
+    utterances = [Utterance(f"u{i}", "r", "A", float(i), 1.0, "s", "", 0, 100) for i in range(num)]
     scored = [Scored(u, np.full((3, 2), i, dtype=np.float32), 0.0) for i, u in enumerate(utterances)]
     acoustic: Any = SimpleNamespace(frame_shift_ms=10.0)
     local = LocalDecoder(acoustic, Searches(methods), Decode(num_jobs=num_jobs))
-    return local.search(scored, TRIED, NUM, iter)
+    return local.search(scored, TRIED, num, iter)
+
+
+def test_an_utterance_alone_starts_no_process() -> None:
+    found = decode(2, 1)
+    assert [word.text for word in found.words[TRIED[0]][0]][1] == str(os.getpid())
 
 
 @pytest.mark.parametrize("num_jobs", [1, 2])
