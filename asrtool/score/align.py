@@ -11,11 +11,12 @@ import functools
 import math
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from asrtool.score.network import Arcs, Network, Word, make_chain, same_word
-from asrtool.score.result import Alignment, Pair
+from asrtool.score.network import Arcs, Network, Word, same_word
+from asrtool.score.result import Alignment, Pair, gain_rows, make_pair
 
 SUB, DEL, INS = range(3)
 Row = Sequence[float]
@@ -46,12 +47,42 @@ _SINGLE = _Costs(*map(_Single, (0, 1, 2, 3, 4, 0.001)))
 
 
 def align_words(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
-    """Align two sequences of words; no word has a special meaning."""
-    return _Search(make_chain([Word(word) for word in ref]), make_chain([Word(word) for word in hyp]), _EXACT).run()
+    """Align two sequences of words; no word has a special meaning.
+
+    Costs are least if gains are greatest: 3 for equal words, 1 for a substitution. Equal last words are paired: one
+    word less on one side saves at most a gap.
+    """
+    pairs: list[Pair] = []
+    rows: list[int] = []
+    a, b = len(ref), len(hyp)
+    while a and b:
+        one, other = ref[a - 1], hyp[b - 1]
+        if one != other:
+            rows = rows or [-1, *gain_rows(ref[:a], hyp[:b], 3)]
+            gain = _gain(rows[a], b)
+        if one == other or _gain(rows[a - 1], b - 1) + 1 == gain:
+            pairs.append(make_pair("C" if one == other else "S", one, other))
+            a, b = a - 1, b - 1
+        elif _gain(rows[a], b - 1) == gain:
+            pairs.append(make_pair("I", "", other))
+            b -= 1
+        else:
+            pairs.append(make_pair("D", one, ""))
+            a -= 1
+    pairs += [make_pair("D", word, "") for word in ref[:a][::-1]]
+    pairs += [make_pair("I", "", word) for word in hyp[:b][::-1]]
+    return Alignment(tuple(reversed(pairs)))
+
+
+def _gain(row: int, b: int) -> int:
+    """Return the gain of the first `b` words in a row of `gain_rows`."""
+    return 3 * b - (row & ((1 << 3 * b) - 1)).bit_count()
 
 
 def align_networks(ref: Network, hyp: Network) -> Alignment:
     """Align the best path through `ref` with the best path through `hyp`."""
+    if ref.is_plain and hyp.is_plain:
+        return align_words(*([word.text for word in network.words[1:]] for network in (ref, hyp)))
     return _Search(ref, hyp, _SINGLE if ref.has_null or hyp.has_null else _EXACT).run()
 
 
@@ -60,71 +91,40 @@ class _Search:
 
     def __init__(self, ref: Network, hyp: Network, costs: _Costs) -> None:
         self._ref, self._hyp, self._costs = ref, hyp, costs
-        self._ends = ref.ends, hyp.ends
-        self._first = 0  # number of first words that need no table
-        self._table: list[Row] = []  # least cost of reaching each pair; from (first, first) on
+        self._table: list[Row] = []  # least cost of reaching each pair
         self._pairs: list[Pair] = []  # the last one first
 
     def run(self) -> Alignment:
-        if self._costs is _EXACT:
-            self._skip_equal_end()
-            self._first = self._len_equal_start()
         self._fill()
-        self._trace_start(*self._trace_table())
+        self._trace()
         return Alignment(tuple(reversed(self._pairs)))
 
-    def _skip_equal_end(self) -> None:
-        """Pair the last words as long as they are equal.
-
-        No other move is cheaper there: one word less on one side costs or saves at most a gap, and among moves of
-        equal cost the pair of equal words goes first.
-        """
-        ref, hyp, (rows, columns) = self._ref, self._hyp, self._ends
-        while len(rows) == len(columns) == 1 and rows[0] and columns[0]:
-            word = ref.words[rows[0]]
-            if word.optional or word != hyp.words[columns[0]]:
-                break
-            self._add(SUB, rows[0], columns[0])
-            rows, columns = ref.before(rows[0]), hyp.before(columns[0])
-        self._ends = rows, columns
-
-    def _len_equal_start(self) -> int:
-        """Return the length of the equal prefix, before any alternatives."""
-        ref, hyp = self._ref, self._hyp
-        stop = min(*self._ends[0], *self._ends[1], ref.len_start, hyp.len_start)
-        for arc in range(1, stop + 1):
-            word = ref.words[arc]
-            if word.optional or word != hyp.words[arc]:
-                return arc - 1
-        return stop
-
     def _fill(self) -> None:
-        first, costs = self._first, self._costs
-        num_rows, num_columns = max(self._ends[0]) + 1, max(self._ends[1]) + 1
-        words = self._hyp.words[first:num_columns]
+        costs, words = self._costs, self._hyp.words
         ins = [_gap(word, costs) for word in words]
-        row = [math.inf] * first + [costs.zero]
-        for b in range(first + 1, num_columns):
-            row.append(min([row[before] for before in self._hyp.before(b)]) + ins[b - first])
-        columns = _Columns(words, costs)
-        joins = [self._hyp.joins.get(b) for b in range(first, num_columns)]
+        row: list[float] = [costs.zero]
+        for b in range(1, len(words)):
+            row.append(min([row[before] for before in self._hyp.before(b)]) + ins[b])
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        if not any(word.fragment for word in words):
+            for b, word in enumerate(words):
+                places[word.text].append(b)
+        joins = [self._hyp.joins.get(b) for b in range(len(words))]
         # All sums of _EXACT are whole numbers, which 32 bits hold: a tenth of the memory that a list takes.
         store: Callable[[Row], Row] = functools.partial(array, "f") if costs is _EXACT else list
-        table: list[Row] = [[]] * first + [store(row)]
-        for a in range(first + 1, num_rows):
-            word = self._ref.words[a]
+        self._table.append(store(row))
+        for a, word in enumerate(self._ref.words[1:], 1):
             before = self._ref.before(a)
-            up = row if before == (a - 1,) else _least_row([table[arc] for arc in before])
-            row = [math.inf] * first
-            _add_costs(row, up, _gap(word, costs), columns.subs(word), ins, joins)
-            table.append(store(row))
-        self._table = table
+            up = row if before == (a - 1,) else _least_row([self._table[arc] for arc in before])
+            row = []
+            _add_costs(row, up, _gap(word, costs), _subs(word, words, places, costs), ins, joins)
+            self._table.append(store(row))
 
-    def _trace_table(self) -> tuple[int, int]:
-        """Go back along the best path as far as the table goes."""
+    def _trace(self) -> None:
+        """Go back along the best path."""
         ref, hyp, costs, table = self._ref, self._hyp, self._costs, self._table
-        a, b = self._first_least(*self._ends)
-        while a > self._first and b > self._first:
+        a, b = self._first_least(ref.ends, hyp.ends)
+        while a and b:
             cost, rows, columns = table[a][b], ref.before(a), hyp.before(b)
             move, (row, column) = SUB, self._first_least(rows, columns)
             if table[row][column] + _sub(ref.words[a], hyp.words[b], costs) != cost:
@@ -133,25 +133,9 @@ class _Search:
                     move, (row, column) = DEL, self._first_least(rows, (b,))
             self._add(move, a, b)
             a, b = row, column
-        return a, b
-
-    def _trace_start(self, a: int, b: int) -> None:
-        """Trace back the equal first words of one side; the rest are gaps.
-
-        A substitution is as cheap as a gap there only between equal words, one of which takes the place of the other.
-        """
-        ref, hyp, first = self._ref, self._hyp, self._first
         while a or b:
-            one, other = ref.words[a], hyp.words[b]
-            if a and b and same_word(one, other) and not one.optional and not other.optional:
-                move = SUB
-            else:
-                move = INS if b > a else DEL
-            self._add(move, a, b)
-            if move != INS:
-                a, _ = self._first_least(ref.before(a), (first,))
-            if move != DEL:
-                _, b = self._first_least((first,), hyp.before(b))
+            self._add(DEL if a else INS, a, b)
+            a, b = self._first_least(ref.before(a) if a else (0,), (0,) if a else hyp.before(b))
 
     def _first_least(self, rows: Arcs, columns: Arcs) -> tuple[int, int]:
         if len(rows) == 1 and len(columns) == 1:
@@ -184,9 +168,8 @@ def _least_row(rows: list[Row]) -> Row:
 
 def _add_costs(row: list[float], up: Row, gap: float, subs: Row, ins: Row, joins: list[Arcs | None]) -> None:
     """Add the costs of a row below the row `up`."""
-    first = len(row)
     corner = left = math.inf  # nothing but a deletion leads to the first column
-    for sub, step, above, join in zip(subs, ins, up[first:] if first else up, joins, strict=False):
+    for sub, step, above, join in zip(subs, ins, up, joins, strict=False):
         if join:
             corner, left = min([up[arc] for arc in join]), min([row[arc] for arc in join])
         cost = corner + sub
@@ -199,26 +182,17 @@ def _add_costs(row: list[float], up: Row, gap: float, subs: Row, ins: Row, joins
         row.append(left)
 
 
-class _Columns:
-    """Costs of substitution by each of some hypothesis words."""
+def _subs(ref: Word, hyp: Sequence[Word], places: Mapping[str, list[int]], costs: _Costs) -> Row:
+    """Return the costs of substitution by each of `hyp`.
 
-    def __init__(self, words: Sequence[Word], costs: _Costs) -> None:
-        self._words, self._costs = words, costs
-        self._different = [costs.sub] * len(words)
-        self._fragments = [b for b, word in enumerate(words) if word.fragment]
-        self._places: dict[str, list[int]] = {}
-        for b, word in enumerate(words):
-            self._places.setdefault(word.text, []).append(b)
-
-    def subs(self, ref: Word) -> Row:
-        if ref.null or ref.fragment:
-            return [_sub(ref, word, self._costs) for word in self._words]
-        row = self._different[:]
-        for b in self._places.get(ref.text, ()):
-            row[b] = self._costs.zero
-        for b in self._fragments:
-            row[b] = _sub(ref, self._words[b], self._costs)
-        return row
+    `places` has the indices of each text, and is empty if there are fragments.
+    """
+    if not places or ref.null or ref.fragment:
+        return [_sub(ref, word, costs) for word in hyp]
+    row = [costs.sub] * len(hyp)
+    for b in places.get(ref.text, ()):
+        row[b] = costs.zero
+    return row
 
 
 def _sub(ref: Word, hyp: Word, costs: _Costs) -> float:

@@ -58,9 +58,9 @@ class Network:
         return self.joins.get(arc) or (arc - 1,)
 
     @property
-    def len_start(self) -> int:
-        """Number of words before the first alternatives."""
-        return min([min(arcs) for arcs in self.joins.values()], default=len(self.words) - 1)
+    def is_plain(self) -> bool:
+        """Absence of alternatives and of words with a meaning."""
+        return not self.joins and not any(word.optional or word.fragment or word.null for word in self.words)
 
     @property
     def has_null(self) -> bool:

@@ -7,7 +7,6 @@ words, with ``""`` for a missing one.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +14,9 @@ from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.lines import read_lines
-from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.result import Alignment, Result, Segment, make_pair
 
 FILE = "segments.jsonl"
-
-
-_pair = functools.lru_cache(1 << 16)(Pair)  # many are equal
 
 
 def format_segments(result: Result) -> str:
@@ -92,6 +88,6 @@ def _parse(
     for time_s in (start_s, end_s):
         if time_s is not None and not isinstance(time_s, int | float):
             raise TypeError(f"{time_s!r} is no time")
-    pairs = () if ref is None or hyp is None else tuple(map(_pair, outcomes, ref, hyp))
+    pairs = () if ref is None or hyp is None else tuple(map(make_pair, outcomes, ref, hyp))
     aligned = Alignment(pairs, outcomes)
     return Segment(id, speaker, tuple(labels or ()), reference, aligned, file, channel, start_s, end_s)

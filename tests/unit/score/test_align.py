@@ -6,6 +6,7 @@ import functools
 import random
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +28,21 @@ def least_cost(ref: list[str], hyp: list[str]) -> int:
 
 
 @given(WORDS, WORDS)
-def test_the_alignment_has_the_least_cost(ref: list[str], hyp: list[str]) -> None:
-    counts = align_words(ref, hyp).counts
-    assert 4 * counts.sub + 3 * counts.del_ + 3 * counts.ins == least_cost(ref, hyp)
+def test_each_step_back_is_the_first_of_least_cost(ref: list[str], hyp: list[str]) -> None:
+    """The order is substitution, insertion, deletion."""
+    a, b = len(ref), len(hyp)
+    for pair in reversed(align_words(ref, hyp).pairs):
+        same = ref[a - 1 : a] == hyp[b - 1 : b]
+        steps = {"C" if same else "S": (a - 1, b - 1), "I": (a, b - 1), "D": (a - 1, b)}
+        costs = {"C": 0, "S": 4, "I": 3, "D": 3}
+        cost = least_cost(ref[:a], hyp[:b])
+        assert pair.kind == next(
+            kind
+            for kind, (row, column) in steps.items()
+            if row >= 0 <= column and least_cost(ref[:row], hyp[:column]) + costs[kind] == cost
+        )
+        a, b = steps[pair.kind]
+    assert (a, b) == (0, 0)
 
 
 @given(WORDS, WORDS)
@@ -66,11 +79,12 @@ def test_either_alternative_is_correct_and_the_empty_one_is_no_word() -> None:
         assert (counts.num_words, counts.err) == (num_words, 0)
 
 
-def test_a_long_line_is_aligned_in_bounded_memory() -> None:
+@pytest.mark.parametrize(("last", "most_bytes"), [("a", 1), ("(a)", 10)])
+def test_a_long_line_is_aligned_in_bounded_memory(last: str, most_bytes: int) -> None:
     rng = random.Random(1)
-    ref, hyp = (rng.choices("abcdefgh", k=700) for _ in range(2))
+    ref, hyp = (make_network(map(make_word, [*rng.choices("abcdefgh", k=700), last])) for _ in range(2))
     tracemalloc.start()
-    align_words(ref, hyp)
+    align_networks(ref, hyp)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak / (700 * 700) < 10  # bytes for each pair of words; 10,000 words take 400 MB
+    assert peak / (700 * 700) < most_bytes  # for each pair of words; 10,000 words take 40 MB, or 400
