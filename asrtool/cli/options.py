@@ -7,14 +7,14 @@ import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings.config import Config, check_parts
-from asrtool.settings.schema import SEARCHED
-from asrtool.settings.toml_files import load_config
+
+if TYPE_CHECKING:
+    from asrtool.settings.config import Config
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,6 +139,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def submit_or_run(*args: Any, config: Config, dry_run: bool, **kwargs: Any) -> Any:
         from asrtool.jobs.job import submit_and_follow
+        from asrtool.settings.config import check_parts
 
         check_parts([config.distributed], config)
         if not submit_and_follow(config, kwargs["out"], dry_run):
@@ -223,6 +224,8 @@ def settings_options(
     )
     @functools.wraps(command)
     def with_settings(*args: Any, files: tuple[Path, ...], overrides: tuple[str, ...], **kwargs: Any) -> Any:
+        from asrtool.settings.toml_files import load_config
+
         given = short_settings(kwargs)
         return command(*args, config=load_config(files, [*between(kwargs), *overrides, *given]), **kwargs)
 
@@ -234,6 +237,7 @@ def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The command receives `folders`, by name.
     """
+    from asrtool.settings.schema import SEARCHED
 
     @functools.wraps(command)
     def with_folders(*args: Any, **kwargs: Any) -> Any:
