@@ -315,17 +315,17 @@ def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
     alone = [run(work, tmp_path / f"{number}.wav", "--jobs", "1", "--format", "nemo") for number in range(3)]
     found = [json.loads(line)["audio_filepath"] for line in alone]
     assert found == [str(tmp_path / f"{number}.wav") for number in range(3)]
-    heard = module.transcribe
+    transcribe_several = module.transcribe_several
 
-    def with_the_other(recogniser: object, path: str, channels: str) -> object:
-        (tmp_path / "begun" / Path(path).name).touch()
+    def with_the_other(recogniser: Recogniser, paths: list[str], channels: str) -> object:
+        (tmp_path / "begun" / Path(paths[0]).name).touch()
         until = time.monotonic() + 60
         while len(list((tmp_path / "begun").iterdir())) < 2:
             assert time.monotonic() < until, "the other file was not begun"
             time.sleep(0.01)
-        return heard(recogniser, path, channels)  # type: ignore[arg-type]
+        return transcribe_several(recogniser, paths, channels)
 
-    monkeypatch.setattr(module, "transcribe", with_the_other)
+    monkeypatch.setattr(module, "transcribe_several", with_the_other)
     assert run(work, tmp_path, "--jobs", "2", "--format", "nemo") == "".join(alone)
 
 
