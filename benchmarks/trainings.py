@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from hosts import Host
 
 LEARNERS_PER_HOST = 2
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 Record = Mapping[str, Any]  # a line of learners/R.jsonl
 
 
@@ -38,7 +40,7 @@ def asrtool(*words: object) -> str:
 class Run:
     """Costs of a run of a command, and what it printed."""
 
-    cpu_s: float  # with its children
+    cpu_s: float  # of it and of all processes that it started
     peak_gib: float  # of the largest process; at least this one's
     began: float  # seconds since 1970
     text: str
@@ -52,15 +54,22 @@ class Run:
 
 def run(command: Sequence[object], folder: Path) -> Run:
     """Run a command in a folder; exit with what it wrote if it fails."""
+    # Processes of a fork server become children of this one when the command ends, so that their costs count.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     began = time.time()
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen([*map(str, command)], cwd=folder, stdout=out, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)
+    usages = [usage]
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            usages.append(os.wait4(-1, 0)[2])
     process.returncode = os.waitstatus_to_exitcode(status)  # Popen would wait once more
     if process.returncode:
         sys.exit(f"error: {' '.join(map(str, command))}\n{(folder / 'stderr').read_text(errors='replace')[-2000:]}")
     text = (folder / "stdout").read_text(encoding="utf-8", errors="replace")
-    return Run(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20, began, text)
+    cpu_s = sum(one.ru_utime + one.ru_stime for one in usages)
+    return Run(cpu_s, max(one.ru_maxrss for one in usages) / 2**20, began, text)
 
 
 def options_of(settings: Iterable[str]) -> list[str]:
