@@ -4,7 +4,7 @@
 
 Runs the recipe swbd on mini corpora of these hours of training speech, with test sets in proportion and one epoch at
 one speed. Each stage is a command. Exponents are the slopes of CPU time and peak memory between the last two sizes in
-logarithms: 1 is linear. Peak memory is that of the largest process.
+logarithms: 1 is linear. Peak memory is the largest process.
 """
 
 from __future__ import annotations
