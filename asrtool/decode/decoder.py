@@ -159,15 +159,15 @@ class LocalDecoder:
     def search(self, scored: Iterable[Scored], parameters: ParameterList, total: int, shown: Progress) -> Decoded:
         """Decode about `total` utterances, 0 if unknown, with each of `parameters`.
 
-        `shown` reports progress. Processes, no more than `total`, are forked first; torch gets the cores that they
-        leave.
+        `shown` reports progress. Processes, no more than `total`, are forked first; torch gets the cores that all
+        would leave.
         """
         decoded = Decoded.by(parameters)
         passes = self.searches.passes(parameters)
         self.searches.prepare(list(passes))
         num_jobs = self.settings.num_jobs or num_cores()
-        num_jobs = min(num_jobs, total or num_jobs)
-        with process_pool(self.searches, num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
+        num_started = min(num_jobs, total or num_jobs)
+        with process_pool(self.searches, num_started) as search_map, torch_threads(cores_left(num_jobs)):
             results = search_map(decoded.add_utterances(scored, list(passes)), total)
             if any(self.searches.methods[each.method].completes_in_main for each in passes):
                 results = self._completed(results, list(passes))

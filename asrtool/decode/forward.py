@@ -130,13 +130,13 @@ class Scored:
 
 @contextlib.contextmanager
 def torch_threads(num_threads: int) -> Iterator[None]:
-    """Give torch `num_threads` threads inside the context.
+    """Give torch `num_threads` threads inside the context, or fewer if it has fewer.
 
     Torch's threads wait for each other in busy loops, which is slow on shared cores: beside two searches on two cores,
     two threads took six times as long as one.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(min(num_threads, before))
     try:
         yield
     finally:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import decoder
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
-from asrtool.decode.forward import Scored
+from asrtool.decode.forward import Scored, torch_threads
 from asrtool.decode.parallel import AHEAD, PIECE, one_by_one, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
@@ -141,6 +142,14 @@ def test_a_process_multiplies_matrices_with_one_thread(num_jobs: int) -> None:
 
 NUM = 21
 TRIED = [DecodingParameters(name) for name in ("there", "here", "plain")]
+
+
+def test_torch_gets_no_more_threads_than_it_has() -> None:
+    """The user's OMP_NUM_THREADS: two threads on a busy core wait for each other."""
+    with torch_threads(1):
+        with torch_threads(2):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
 
 
 class Plain(SearchMethod):
