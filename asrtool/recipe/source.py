@@ -15,7 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import asrtool
@@ -124,12 +124,19 @@ def find_source(module: str) -> str | None:
 
 def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the modules of this project that `parts` import, and their packages."""
+    for node in _statements(parts):
+        for name in _imported(module, node):
+            packages = name.split(".")
+            holding = (".".join(packages[:length]) for length in range(1, len(packages) + 1))
+            yield from (name for name in holding if packages[0] in PACKAGES or find_source(name))
+
+
+def _statements(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield `parts` and the statements in them; expressions are left out."""
     for part in parts:
-        for node in ast.walk(part):
-            for name in _imported(module, node):
-                packages = name.split(".")
-                holding = (".".join(packages[:length]) for length in range(1, len(packages) + 1))
-                yield from (name for name in holding if packages[0] in PACKAGES or find_source(name))
+        yield part
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(part, name, ()))
 
 
 def _imported(module: str, node: ast.AST) -> list[str]:
@@ -174,19 +181,15 @@ def _names(parts: Iterable[ast.stmt]) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)} - arguments
 
 
-def _digest(parts: Iterable[ast.stmt]) -> str:
+def _digest(parts: Sequence[ast.stmt]) -> str:
     digest = hashlib.sha256()
+    for node in _statements(parts):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _is_text(node.body[0]):
+            node.body = node.body[1:]
     for part in parts:
-        for node in ast.walk(part):
-            _drop_docstring(node)
         if not _is_text(part):
             digest.update(ast.dump(part).encode())
     return digest.hexdigest()[:16]
-
-
-def _drop_docstring(node: ast.AST) -> None:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _is_text(node.body[0]):
-        node.body = node.body[1:]
 
 
 def _is_text(node: ast.stmt) -> bool:
