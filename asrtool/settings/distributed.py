@@ -27,7 +27,7 @@ class Distributed:
 
     strategy: Choice = choice("strategy", "single")  # how learners combine gradients and weights
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
-    lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
+    lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule, for any number of learners
     global_batch_s: float = 0.0  # seconds of speech in a step of all learners, for train.batch_s of each; 0 is none
     reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
     interface: str = ""  # network of all learners, by name or subnet; empty is the one on the way to the rendezvous
