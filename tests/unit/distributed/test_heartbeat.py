@@ -95,11 +95,16 @@ def beat(
     monkeypatch.setattr(heartbeat, "TCPStore", lambda *_, **__: store)
     monkeypatch.setattr(heartbeat, "generation_store", lambda generation, store: store)
     with own:
-        (thread,) = (thread for thread in threading.enumerate() if thread.name == "heartbeat")
-        while thread.is_alive() and not store.ended.is_set():
+        while threads() and not store.ended.is_set():
             time.sleep(0.001)
     store.released.set()
-    thread.join()
+    for thread in threads():
+        thread.join()
+
+
+def threads() -> list[threading.Thread]:
+    """List the threads that beat; one that exits at once may have ended before it is looked for."""
+    return [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
 @pytest.mark.parametrize(
