@@ -25,6 +25,7 @@ VERBOSE, QUIET = ("--verbose", "--debug"), "--quiet"
 SPIN = "3000"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
+    "sweep": ("asrtool.cli.run:sweep", "Compare settings by cross-validation over folds of speakers."),
     "config": ("asrtool.cli.run:config", "Print the settings of a recipe, and what they mean."),
     "corpus": ("asrtool.cli.data:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": (

@@ -7,6 +7,7 @@ import errno
 import inspect
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,6 +156,74 @@ def _run(this_run: Run, chosen: range, force: bool) -> str:
 
     refuse_trained("train.init_model", this_run.config.train.init_model)
     return format_outcome(this_run, chosen, run_stages(this_run, chosen, force))
+
+
+@click.command(cls=Command)
+@recipe_options
+@click.option(
+    "--try",
+    "tries",
+    metavar="'KEY=VALUE ...'",
+    multiple=True,
+    required=True,
+    help="Settings of a system, on top of --config and --set.",
+)
+@click.option(
+    "--folds",
+    metavar="N",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Number of parts of the training set.",
+)
+@click.option("--work", type=WorkFolder(), required=True, help="Folder with a work folder for each system and fold.")
+def sweep(
+    recipe: str | None,
+    configs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    tries: tuple[str, ...],
+    folds: int,
+    work: Path,
+) -> None:
+    """Compare settings by cross-validation over folds of speakers.
+
+    The recipe as it is, A, and each --try are trained without a part of the training set (data.dev_minutes,
+    data.dev_fold) and scored on it, for each of the N parts. Prints the pooled error rates, and tests whether a --try
+    differs from A by more than chance. Continues if it is called again.
+
+    \b
+    Examples:
+      asrtool sweep --recipe own --config own --config mine.toml --work exp/sweep --folds 1 --try train.peak_lr=0.01 \\
+        --set paths.own_train=data/train --set paths.own_test=data/test
+    """
+    from asrtool.data.manifests.manifest import audio_files_below
+    from asrtool.recipe.engine import run_stages
+    from asrtool.recipe.plan import choose_stages
+    from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
+    from asrtool.recipe.request import Request
+    from asrtool.recipe.state import Run
+    from asrtool.report.side_by_side import format_sweep
+
+    loaded = load_recipe(find_recipe(recipe))
+    runs: dict[str, list[Run]] = {}
+    for text in ("", *tries):
+        name = re.sub(r"[^\w.=,+-]+", "_", text) or "A"
+        if name in runs:
+            raise click.UsageError(f"--try {text!r} is given twice.")
+        runs[name] = []
+        for fold in range(folds):
+            own = re.split(r"\s+(?=[\w.]+=)", text.strip()) if text else []
+            request = Request(recipe, configs, [*overrides, *own, f"data.dev_fold={fold}"])
+            settings = load_settings(loaded, request.configs, request.overrides)
+            folder = work.resolve() / name / f"fold{fold}"
+            runs[name].append(Run(loaded, settings, folder, find_entry, audio_files_below, request))
+    # Folds that cannot be made are reported before hours of training.
+    for last in ("prepare", "score"):
+        for fold in range(folds):
+            for name, of_folds in runs.items():
+                logging.info("%s, fold %d, to stage %s", name, fold, last)
+                run_stages(of_folds[fold], choose_stages(loaded.stages, None, last))
+    click.echo(format_sweep({name: [run.work for run in of_folds] for name, of_folds in runs.items()}))
 
 
 def find_entry(argv: Sequence[str]) -> str:

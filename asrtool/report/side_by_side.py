@@ -6,10 +6,12 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asrtool.data.manifests.sets import read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import BLUE, add_legend, short
@@ -17,6 +19,8 @@ from asrtool.report.markdown import Table
 from asrtool.report.rates import describe_interval, format_interval, format_wer, interval_of, small_set_warning
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.score.result import Pair, Result, Segment
+from asrtool.score.segments import FILE as SEGMENTS
+from asrtool.score.segments import read_segments
 from asrtool.score.significance import CONFIDENCE, FEW_STRETCHES, Comparison, compare_segments
 from asrtool.score.tables import format_rate
 from asrtool.settings.config import select
@@ -78,15 +82,18 @@ def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
 
 def comparison_table(systems: Sequence[System]) -> Table | None:
     """Return a row a pair of `compared`; None without pairs."""
-    rows = [[one.name, other.name, *_compare(one, other)] for one, other in compared(systems)]
+    rows = [
+        [one.name, other.name, *_compare(one.score, other.score, f"{one.name} and {other.name}")]
+        for one, other in compared(systems)
+    ]
     interval = f"{100 * CONFIDENCE:g} % interval"
     head = ["A", "B", "WER of A", "WER of B", "A - B", interval, "p (MAPSSWE)", "remark"]
     return Table(head, rows, text=(0, 1, 7)) if rows else None
 
 
-def _compare(one: System, other: System) -> list[str]:
+def _compare(one: Result, other: Result, names: str) -> list[str]:
     try:
-        found = compare_segments(one.score.segments, other.score.segments, f"{one.name} and {other.name}")
+        found = compare_segments(one.segments, other.segments, names)
     except AsrtoolError as error:
         return ["-"] * 5 + [error.what.partition(": ")[2].partition(", the first")[0]]
     low, high = found.interval
@@ -273,3 +280,35 @@ def describe_dev_losses(experiments: Sequence[Experiment]) -> str:
         if len(dev := each.learners.dev)
     ]
     return f"Loss on dev of each training. {'; '.join(texts)}."
+
+
+# A sweep
+
+
+def format_sweep(folds: Mapping[str, Sequence[Path]]) -> str:
+    """Format errors of systems on dev, NAME -> work folder of each fold, as Markdown.
+
+    Each method is a row: its counts in all folds, and a test against the method of the first system. Raises
+    AsrtoolError if a score is missing.
+    """
+    pooled = {name: _pool(works) for name, works in folds.items()}
+    baseline, *_ = pooled.values()
+    rows = []
+    for name, scores in pooled.items():
+        for method, score in scores.items():
+            rates = [name, method, f"{score.overall.num_words:,}", format_rate(score.overall.wer, 2)]
+            is_tested = method in baseline and scores is not baseline
+            tested = _compare(baseline[method], score, f"{name}, {method}")[2:] if is_tested else [""] * 4
+            rows.append([*rates, *tested])
+    interval = f"{100 * CONFIDENCE:g} % interval"
+    head = ["B", "method", "words", "WER %", "A - B", interval, "p (MAPSSWE)", "remark"]
+    return Table(head, rows).to_markdown()
+
+
+def _pool(works: Sequence[Path]) -> dict[str, Result]:
+    """Read the scores on dev that all of `works` have, by method."""
+    scores = [work / "score" / read_sets(work / "manifests").dev for work in works]
+    methods = sorted(path.parent.name for path in scores[0].glob(f"*/{SEGMENTS}"))
+    return {
+        method: Result(tuple(one for score in scores for one in read_segments(score / method))) for method in methods
+    }

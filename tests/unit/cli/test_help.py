@@ -67,7 +67,11 @@ def test_every_command_has_an_example_of_itself() -> None:
 
 
 # `work` has run one, and a tutorial types a whole scenario, which takes minutes.
-ALONE = [line for _, line in EXAMPLES if line != RUN_LINE and "--scenario" not in line]
+ALONE = [
+    pytest.param(line, marks=[pytest.mark.slow] if name == "asrtool sweep" else [])
+    for name, line in EXAMPLES
+    if line != RUN_LINE and "--scenario" not in line
+]
 
 
 @pytest.mark.parametrize("line", ALONE)
