@@ -22,6 +22,7 @@ CASES = {
     "dist": ("dist", (), "strategies beside other packages; needs the extra `bench`; 1 h"),
     "decode": ("decode", (DEMO,), "real-time factors of searches; after `make demo`; 5 min"),
     "scale": ("scale", (), "stages before training at the size of Fisher; 15 min, 10 GB"),
+    "accuracy": ("accuracy", (), "error rates of recipes as they are, by three seeds; 6 h"),
     "growth": ("growth", (), "how the cost of each stage grows with the corpus; 10 min, 4 GB"),
     "index": ("start", (), "start of a training on 7 million utterances; 10 min, 3 GB"),
     "limits": ("convergence", (), "loss by strategy and batch, virtual learners; hours"),
