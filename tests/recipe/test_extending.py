@@ -62,7 +62,7 @@ def dev_losses(lines: list[dict[str, object]]) -> list[float]:
 
 
 def test_no_example_is_long() -> None:
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 11
     for name, text in EXAMPLES.items():
         assert text.count("\n") <= MAX_LINES, name
 
@@ -94,6 +94,18 @@ def test_a_strategy_trains_and_its_learners_are_equal_where_they_have_taken_the_
     assert last < first
     apart, equal, *_ = [float(str(line["consensus_distance"])) for line in lines if line["kind"] == "learners"]
     assert equal < 1e-6 < apart
+
+
+def test_learners_of_a_gossip_strategy_exchange_with_the_partners_it_chooses(home: Path, work: Path) -> None:
+    strategy = "distributed.strategy=my_parts.exponential:exponential"
+    train(home, work, "gossip", strategy, "train.num_epochs=8", "train.batch_s=15", learners=4)
+    hops = {
+        (partner - rank) % 4
+        for rank in range(4)
+        for line in (home / "gossip" / "learners" / f"{rank}.jsonl").read_text(encoding="utf-8").splitlines()
+        for partner in json.loads(line)["partners"]
+    }
+    assert hops == {1, 2}
 
 
 @pytest.fixture(scope="module")
