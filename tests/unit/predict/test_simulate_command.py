@@ -20,6 +20,7 @@ from asrtool.predict.simulate.records import MAX_STEPS, shorten
 from asrtool.predict.simulate.scenario import load_scenario
 from asrtool.report.figures.training_figures import plot_training
 from asrtool.report.training import read_training
+from asrtool.report.watch import format_progress
 from asrtool.settings.distributed import Hierarchical
 
 SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
@@ -60,6 +61,7 @@ def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Pat
     run = read_training(tmp_path / "out" / "adpsgd-random-4")
     assert run.simulated
     assert run.num_steps == 800
+    assert ": epoch 1, step 800, 23 s of training, finished" in format_progress(run.folder)
     assert run.partners[0] == [1, 2, 3]
     assert run.learners[0]["compute_s"].mean() == pytest.approx(0.2)
     text = plot_training(tmp_path / "out" / "h-adpsgd-4", tmp_path / "plot").read_text(encoding="utf-8")

@@ -93,6 +93,7 @@ def write_training(train: Path, num_learners: int = 2, num_steps: int = 40) -> N
                 "begin": 1e9 + (step // num_learners + 0.125) * step_s,
                 "compute_s": 0.5 * step_s, "wait_s": 0.25 * step_s, "comm_s": 0.125 * step_s, "data_s": 0.125 * step_s,
                 "staleness": rank, "bytes": rank * 10**6, "partners": [1 - rank] if rank < 2 else [], "skipped": 1,
+                "frames": 100 * rank + 100,
             }
             for step in range(rank, num_steps, num_learners)
         ]  # fmt: skip

@@ -12,9 +12,14 @@ from report_work import write_lines, write_training
 from asrtool.cli.main import cli
 from asrtool.report.figures.training_figures import describe_training, figure_names
 from asrtool.report.training import read_training
+from asrtool.report.watch import format_progress
 from asrtool.train.loop.host_rates import HostRates
 
 STEP = {"wait_s": 0.5, "compute_s": 1.0, "comm_s": 0.25, "data_s": 0.25, "staleness": 2, "skipped": 1}
+
+
+def _lines(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def add_steps(out: Path, rank: int, host: str, num: int, **changes: float) -> None:
@@ -66,9 +71,9 @@ def train(tmp_path: Path) -> Path:
     write_training(folder, num_learners=3)
     for rank, host in enumerate(["a", "a", "b"]):
         path = folder / f"learners/{rank}.jsonl"
-        write_lines(path, [{**json.loads(line), "host": host} for line in path.read_text().splitlines()])
+        write_lines(path, [{**line, "host": host} for line in _lines(path)])
     lines = []
-    for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
+    for line in _lines(folder / "metrics.jsonl"):
         lines.append({"epoch": 1, "frames_per_s": 800.0, **line})
         for host, speed in (("a", 6.0), ("b", 2.5)) if line["kind"] == "train" else ():
             rates = {"learners": 1, "steps_per_s": speed, "wait_fraction": 0.25, "staleness": 1.0, "skipped": 3}
@@ -100,7 +105,9 @@ def test_watch_shows_the_newest_report_and_ends_with_the_training(train: Path) -
         done = CliRunner().invoke(cli, ["watch", str(folder)])
         assert done.exit_code == 0
         first, head, *hosts = done.output.splitlines()
-        assert "epoch 1, step 40, loss 2.0000, loss on dev 1.5000 after epoch 1" in first
+        # a step of 100, 200 and 300 frames each quarter second
+        known = "epoch 1, step 40, loss 2.0000, loss on dev 1.5000 after epoch 1, 2,400 frames/s of all learners"
+        assert known in first
         assert first.endswith("finished")
         columns = "host learners steps per s wait fraction staleness skipped lost joined"
         assert " ".join(head.split()) == columns
@@ -110,11 +117,23 @@ def test_watch_shows_the_newest_report_and_ends_with_the_training(train: Path) -
         ]
 
 
-def test_watch_of_a_running_training_says_how_old_the_report_is(train: Path) -> None:
+def test_watch_counts_the_frames_of_learners_that_are_alive(train: Path) -> None:
+    (train / "learners/0.lost").touch()
+    assert " 2,000 frames/s of all learners" in format_progress(train)
+    for path in (train / "learners/1.jsonl", train / "learners/2.jsonl"):
+        first, *others = _lines(path)
+        write_lines(path, [{**first, "begin": first["begin"] - 1000}, first, *others])  # before it was resumed
+    assert " 2,000 frames/s of all learners" in format_progress(train)
+
+
+def test_watch_of_a_running_training_says_how_old_its_last_step_is(train: Path) -> None:
     (train / "train.json").unlink()
     assert "s ago" in CliRunner().invoke(cli, ["watch", str(train), "--once"]).output
-    (train / "metrics.jsonl").unlink()
-    assert "no step is reported yet" in CliRunner().invoke(cli, ["watch", str(train), "--once"]).output
+    (train / "metrics.jsonl").unlink()  # before the first report, or learner 0 has no batch
+    assert ": epoch 1, step 40, 2,400 frames/s of all learners, last step " in format_progress(train)
+    for path in (train / "learners").iterdir():
+        path.write_text("")
+    assert "no learner has finished a step" in CliRunner().invoke(cli, ["watch", str(train), "--once"]).output
     (train / "inputs.json").unlink()
     error = CliRunner().invoke(cli, ["watch", str(train), "--once"]).exception
     assert "no training has begun there" in str(error)
