@@ -23,11 +23,12 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import Floats, Ints
-from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Level, Rows, Trie, find, keys_of, order_of, select
+from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Level, Rows, Trie, find, keys_of, select
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
 FALLBACK = (0.5, 1.0, 1.5)  # discounts if the text is too small or too artificial to estimate them
+MIN_PART = 2**18  # words of the text, or n-grams, in one step
 Discounts = tuple[float, float, float, float]
 
 
@@ -41,7 +42,7 @@ class Counts:
     parent: Rows
     word: Rows
     suffix: Rows
-    count: Ints
+    count: Rows
     from_bos: slice
 
 
@@ -64,7 +65,7 @@ def read_text(files: Iterable[Path], ids: dict[str, int], grow: bool = False) ->
     Words that `ids`, of number_words, lacks become ``<unk>``, or with `grow` are added. Raises AsrtoolError for a file
     that cannot be read and for one of NO_WORDS in the text, with its line.
     """
-    parts = []
+    text = np.empty(0, np.int32)
     for file in files:
         num_sentences = 0
         for first, block in read_blocks(file):
@@ -75,10 +76,12 @@ def read_text(files: Iterable[Path], ids: dict[str, int], grow: bool = False) ->
             numbers = np.fromiter(found, np.int32, len(words))
             numbers = numbers[(numbers != EOS_ID) | np.append(False, numbers[:-1] != EOS_ID)]  # without empty lines
             starts = np.append(0, np.flatnonzero(numbers == EOS_ID) + 1)[:-1]
-            parts.append(np.insert(numbers, starts, BOS_ID))
+            end = len(text)
+            text.resize(end + len(numbers) + len(starts), refcheck=False)
+            text[end:] = np.insert(numbers, starts, BOS_ID)
             num_sentences += len(starts)
         logging.info("%s: %d sentences", file, num_sentences)
-    return np.concatenate(parts)
+    return text
 
 
 def _check_words(file: Path, first: int, block: str) -> None:
@@ -95,59 +98,78 @@ def count_ngrams(text: Rows, num_words: int, order: int) -> list[Counts]:
     """Count the n-grams of length 1 to `order` in `text` (as `read_text` returns it).
 
     Every word of the vocabulary is a unigram, seen or not. Orders that no sentence is long enough for are missing.
+    `text` is emptied, to free memory.
     """
-    words, none = np.arange(num_words, dtype=np.int32), np.zeros(num_words, np.int32)
-    levels = [Counts(none, words, none, np.bincount(text, minlength=num_words), slice(BOS_ID, BOS_ID + 1))]
-    columns, times = _distinct(text, num_words, order)
-    del text  # it takes as much memory as the n-grams
-    row = columns[0]  # row of the n-gram so far in its level
-    while len(columns) > 1:
-        longer = columns[0] != EOS_ID  # the sentence continues
-        row, times, columns = row[longer], times[longer], [column[longer] for column in columns[1:]]
-        if not len(row):
+    codes, times, ranked = _distinct(text, num_words, order)
+    found: list[tuple[Rows, Rows, Rows]] = []  # by falling length: parents, words and counts
+    for length in range(order, 1, -1):
+        word = (codes % num_words).astype(np.int32)
+        codes //= num_words
+        is_new = _starts(codes)
+        first, parent = np.flatnonzero(is_new), np.cumsum(is_new, dtype=np.int32) - 1
+        codes = ranked.get(length - 1, codes[first])
+        longer = (codes % num_words != EOS_ID)[parent]  # the sentence continues
+        if found:
+            found[-1][0][:] = (np.cumsum(longer, dtype=np.int32) - 1)[found[-1][0]]
+        if length == 2:
+            parent = codes.astype(np.int32)[parent]
+        found.append((parent[longer], word[longer], times[longer]))
+        times = np.add.reduceat(times, first, dtype=np.int32)
+    none, count = np.zeros((2, num_words), np.int32)
+    count[codes] = times
+    levels = [Counts(none, np.arange(num_words, dtype=np.int32), none, count, slice(BOS_ID, BOS_ID + 1))]
+    for parent, word, count in reversed(found):
+        if not len(word):
             break
-        is_new = _starts(row) | _starts(columns[0])
-        first, lower = np.flatnonzero(is_new), levels[-1]
-        parent, word = row[first], columns[0][first]
+        lower = levels[-1]
         shorter = keys_of(lower.parent, lower.word, num_words)
         suffix = find(shorter, keys_of(lower.suffix[parent], word, num_words))
-        start, stop = np.searchsorted(parent, [lower.from_bos.start, lower.from_bos.stop]).tolist()
-        levels.append(Counts(parent, word, suffix, np.add.reduceat(times, first), slice(start, stop)))
-        row = (np.cumsum(is_new) - 1).astype(np.int32)
+        from_bos = np.searchsorted(parent, np.array([lower.from_bos.start, lower.from_bos.stop], np.int32))
+        levels.append(Counts(parent, word, suffix, count, slice(*from_bos.tolist())))
     return levels
 
 
-def _distinct(text: Rows, num_words: int, order: int) -> tuple[list[Rows], Rows]:
-    """Return the distinct n-grams of length `order`, and their counts.
+def _distinct(text: Rows, num_words: int, order: int) -> tuple[Ints, Rows, dict[int, Ints]]:
+    """Return the codes of the distinct n-grams, their counts, and ranked codes.
 
-    They are sorted, and have a column for each word. One begins at each position; after ``</s>`` it has zeros.
+    Codes rise; one is ``code of the history * num_words + last word``. If codes of the history's length are ranked,
+    their ranks stand for them, to leave room for more words. An n-gram of length `order` begins at each position,
+    and after ``</s>`` it has more of them.
     """
-    codes, num_codes = text.astype(np.int64), num_words  # an n-gram as one number
-    ranked: dict[int, Ints] = {}  # by length, codes that were replaced by their ranks, to leave room for more words
-    goes_on, word = text != EOS_ID, np.empty_like(text)
+    ranked: dict[int, Ints] = {}
+    num_codes = num_words
     for length in range(1, order):
-        if length > 1 and num_codes * num_words ** (order - length) > MAX_INT:
-            by_code = order_of(codes)
-            is_new = _starts(codes[by_code])
-            ranked[length] = codes[by_code[is_new]]
-            codes[by_code] = np.cumsum(is_new) - 1
+        if num_codes * num_words > MAX_INT:
+            ranked[length], _ = _count(text.copy(), num_words, length, ranked)
             num_codes = len(ranked[length])
-        np.concatenate([text[length:], text[:length]], out=word)
-        word *= goes_on
-        goes_on &= word != EOS_ID
-        codes *= num_words
-        codes += word
         num_codes *= num_words
-    del word
-    codes.sort()
-    first = np.flatnonzero(_starts(codes))
-    times, codes = np.diff(first, append=len(codes)).astype(np.int32), codes[first]
-    columns: list[Rows] = []
-    for length in range(order - 1, 0, -1):
-        codes, word = np.divmod(codes, num_words)
-        columns.insert(0, word.astype(np.int32))
-        codes = ranked[length][codes] if length in ranked else codes
-    return [codes.astype(np.int32), *columns], times
+    return *_count(text, num_words, order, ranked), ranked
+
+
+def _count(text: Rows, num_words: int, order: int, ranked: dict[int, Ints]) -> tuple[Ints, Rows]:
+    """Count as `_distinct`, from the end of `text`, which shrinks meanwhile."""
+    codes, times = np.full(1, np.iinfo(np.int64).max), np.zeros(1, np.int32)  # the last is above all
+    after = np.full(order - 1, EOS_ID, np.int32)
+    while len(text):
+        start = max(0, len(text) - max(MIN_PART, len(codes) // 8))
+        part = np.append(text[start:], after)
+        after = part[: order - 1]
+        text.resize(start, refcheck=False)
+        more, word = part.astype(np.int64), part
+        for length in range(1, order):
+            if length in ranked:
+                more = find(ranked[length], more).astype(np.int64)
+            word = np.where(word == EOS_ID, word, np.roll(part, -length))
+            more *= num_words
+            more += word
+        more = np.sort(more[: len(more) - order + 1])
+        first = np.flatnonzero(_starts(more))
+        more, more_times = more[first], np.diff(first, append=len(more)).astype(np.int32)
+        at = np.searchsorted(codes, more)
+        new = codes[at] != more
+        times[at[~new]] += more_times[~new]
+        codes, times = np.insert(codes, at[new], more[new]), np.insert(times, at[new], more_times[new])
+    return codes[:-1], times[:-1]
 
 
 def _starts(values: Ints | Rows) -> np.ndarray:
@@ -155,48 +177,56 @@ def _starts(values: Ints | Rows) -> np.ndarray:
     return np.append(True, values[1:] != values[:-1])
 
 
-def estimate(counts: Sequence[Counts], words: list[str], min_counts: Sequence[int]) -> Trie:
+def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int]) -> Trie:
     """Return the model of `counts`, of count_ngrams, over the vocabulary `words`.
 
     An n-gram of order k seen less than ``min_counts[k - 1]`` times is left out (the last value holds for higher
-    orders); values must not fall.
+    orders); values must not fall. `counts` is emptied, to free memory.
     """
     below = np.full(1, 1 / (len(words) - 1))  # every word but <s>
-    probs, weights, keep = [], [], []
-    for k, ngrams in enumerate(counts):
-        adjusted = ngrams.count
-        if k + 1 < len(counts):
-            adjusted = np.bincount(counts[k + 1].suffix, minlength=len(ngrams.word))
+    columns, probs, weights, keep = [], [], [], []
+    for k in range(len(counts)):
+        ngrams = counts.pop(0)
+        adjusted: Ints | Rows = ngrams.count
+        if counts:
+            adjusted = np.zeros(len(ngrams.word), np.int64)
+            for start in range(0, len(counts[0].suffix), MIN_PART):
+                np.add.at(adjusted, counts[0].suffix[start : start + MIN_PART], 1)
             adjusted[ngrams.from_bos] = ngrams.count[ngrams.from_bos]
         if k == 0:
             adjusted[BOS_ID] = 0
         kept = ngrams.count >= min_counts[min(k, len(min_counts) - 1)]
-        discounts = find_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6))
+        discounts = find_discounts(np.array([np.count_nonzero(adjusted == count) for count in range(5)]))
         logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", k + 1, kept.sum(), *discounts[1:])
         weight, below = _interpolate(ngrams, adjusted, kept, discounts, below)
         if k == 0:
             below[BOS_ID] = 0  # given, not predicted
             kept[:] = True  # a rare word stays, with the probability of a word never seen
+        columns.append((ngrams.parent, ngrams.word, ngrams.suffix))
         probs.append(below)
         weights.append(weight)
         keep.append(kept)
     weights.append(np.broadcast_to(1.0, len(below)))
-    parts = zip(counts, probs, weights[1:], strict=True)
-    return select(Trie(words, [Level(each.parent, each.word, each.suffix, *of) for each, *of in parts]), keep)
+    levels = [Level(*each, *of) for each, *of in zip(columns, probs, weights[1:], strict=True)]
+    return select(Trie(words, levels), keep)
 
 
 def _interpolate(
-    ngrams: Counts, adjusted: Ints, kept: np.ndarray, discounts: Discounts, below: Floats
+    ngrams: Counts, adjusted: Ints | Rows, kept: np.ndarray, discounts: Discounts, below: Floats
 ) -> tuple[Floats, Floats]:
     """Return gamma of each history (1 without n-grams) and all probabilities."""
-    taken = np.asarray(discounts)[np.minimum(adjusted, 3)]
-    taken[~kept] = adjusted[~kept]
-    total = np.bincount(ngrams.parent, adjusted, minlength=len(below))
-    some = np.where(total > 0, total, 1)
-    gamma = np.where(total > 0, np.bincount(ngrams.parent, taken, minlength=len(below)) / some, 1)
-    probs = np.subtract(adjusted, taken, out=taken)  # in place: these arrays are the largest of all
-    probs /= some[ngrams.parent]
-    probs += gamma[ngrams.parent] * below[ngrams.suffix]
+    gamma, probs = np.ones(len(below)), np.empty(len(adjusted))
+    start = 0
+    while start < len(probs):  # by some histories at a time
+        first, last = ngrams.parent[[start, min(start + MIN_PART, len(probs)) - 1]]
+        rows = slice(start, start := int(np.searchsorted(ngrams.parent, last, "right")))
+        parent, seen = ngrams.parent[rows] - first, adjusted[rows]
+        taken = np.where(kept[rows], np.asarray(discounts)[np.minimum(seen, 3)], seen)
+        total = np.bincount(parent, seen)
+        some = np.where(total > 0, total, 1)
+        weight = np.where(total > 0, np.bincount(parent, taken) / some, 1)
+        gamma[first : last + 1] = weight
+        probs[rows] = (seen - taken) / some[parent] + weight[parent] * below[ngrams.suffix[rows]]
     return gamma, probs
 
 

@@ -153,6 +153,7 @@ def test_ngrams_whose_numbers_are_too_large_are_counted_by_ranks(
     whole = estimate(text, None, order, min_counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("asrtool.lang.ngram.kneser_ney.MAX_INT", largest)
+        patch.setattr("asrtool.lang.ngram.kneser_ney.MIN_PART", 2)
         patch.setattr("asrtool.lang.ngram.trie.MAX_INT", largest)
         patch.setattr("asrtool.lang.ngram.trie.LOOKUP_BATCH", 3)
         patch.setattr("asrtool.lang.text.BLOCK_BYTES", 5)
