@@ -20,6 +20,8 @@ from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.objectives.targets import Targets
 from asrtool.settings.models import Transducer as TransducerSettings
 
+BLANK = 0
+
 
 def transducer_loss(
     blank_NTU: Tensor, token_NTU: Tensor, lens_N: Tensor, target_lens_N: Tensor, one_a_row: bool
@@ -60,6 +62,44 @@ class _Paths(torch.autograd.Function):
         by_token = by_token.masked_fill(~is_row_NT[:, :, None], 0.0)  # beta is 0 after the end
         (grad,) = grads
         return -grad * by_blank.to(blank_NTU.dtype), -grad * by_token.to(token_NTU.dtype), None, None, None
+
+
+def log_probs(logits_NTUV: Tensor, targets_NU: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ln p of blank (N, T, U + 1) and of the next token (N, T, U) by node.
+
+    `logits_NTUV` is the output of the joint network, (N, T, U + 1, V).
+    """
+    blank_NTU, token_NTU = _LogProbs.apply(logits_NTUV, targets_NU)
+    return blank_NTU, token_NTU
+
+
+class _LogProbs(torch.autograd.Function):
+    """Log softmax with two used values a node.
+
+    Its gradient takes the memory of the logits once; autograd makes a tensor of their size for each use, and adds all.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NTUV: Tensor, targets_NU: Tensor) -> tuple[Tensor, Tensor]:
+        # One utterance at a time: exponentials of all logits take as much memory as the logits
+        norm_NTU = torch.stack([logits_TUV.logsumexp(2) for logits_TUV in logits_NTUV])
+        ctx.save_for_backward(logits_NTUV, targets_NU)
+        token_NTU = logits_NTUV[:, :, :-1].gather(3, _places(logits_NTUV, targets_NU)).squeeze(3)
+        return logits_NTUV[..., BLANK] - norm_NTU, token_NTU - norm_NTU[:, :, :-1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits_NTUV, targets_NU = ctx.saved_tensors
+        by_blank_NTU, by_token_NTU = grads
+        grad_NTUV = logits_NTUV.softmax(3).mul_(-(by_blank_NTU + pad(by_token_NTU, (0, 1)))[..., None])
+        grad_NTUV[..., BLANK] += by_blank_NTU
+        grad_NTUV[:, :, :-1].scatter_add_(3, _places(logits_NTUV, targets_NU), by_token_NTU[..., None])
+        return grad_NTUV, None
+
+
+def _places(logits_NTUV: Tensor, targets_NU: Tensor) -> Tensor:
+    """Return the column of the next token in each node, (N, T, U, 1)."""
+    return targets_NU[:, None, :, None].expand(-1, logits_NTUV.shape[1], -1, -1)
 
 
 def _forward(blank: Tensor, token: Tensor, one_a_row: bool) -> Tensor:
@@ -103,9 +143,6 @@ def _cumulate(token: Tensor) -> Tensor:
     return pad(token.cumsum(2), (1, 0))
 
 
-BLANK = 0
-
-
 class Predictor(nn.Module):
     """Module from the last `context` tokens to a prediction; blanks come first."""
 
@@ -140,11 +177,8 @@ class Transducer(Objective):
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """Return the loss in nats a token."""
         rows_NTJ, predicted_NUJ = self.encoded(hidden_NTC), self.predictor(targets_NU)
-        logits_NTUV = self.output((rows_NTJ[:, :, None] + predicted_NUJ[:, None]).tanh()).float()
-        norm_NTU = logits_NTUV.logsumexp(3)
-        blank_NTU = logits_NTUV[..., BLANK] - norm_NTU
-        next_NTU1 = targets_NU[:, None, :, None].expand(-1, logits_NTUV.shape[1], -1, -1)
-        token_NTU = logits_NTUV[:, :, :-1].gather(3, next_NTU1).squeeze(3) - norm_NTU[:, :, :-1]
+        logits_NTUV = self.output((rows_NTJ[:, :, None] + predicted_NUJ[:, None]).tanh_()).float()
+        blank_NTU, token_NTU = log_probs(logits_NTUV, targets_NU)
         total = transducer_loss(blank_NTU, token_NTU, lens_N, target_lens_N, self.one_a_row)
         return Loss(total, int(target_lens_N.sum()))
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.decode.search.transducer import Joint
-from asrtool.models.objectives.transducer import BLANK, Transducer, transducer_loss
+from asrtool.models.objectives.transducer import BLANK, Transducer, log_probs, transducer_loss
 from asrtool.settings.models import Transducer as TransducerSettings
 
 
@@ -87,6 +87,21 @@ def test_long_utterances_lose_no_accuracy_in_float32(one_a_row: bool) -> None:
     loss.backward()
     assert blank.grad is not None
     assert float(blank.grad.sum()) == pytest.approx(-num_blanks, rel=1e-5)  # each alignment has so many
+
+
+@pytest.mark.parametrize("num_tokens", [0, 3])
+def test_log_probabilities_and_their_gradient_are_those_of_log_softmax(num_tokens: int) -> None:
+    """Token 2 twice in an utterance, and blanks as padding, which are the next token in a node beside the blank."""
+    torch.manual_seed(6)
+    targets_NU = torch.tensor([[2, 4, 2], [1, BLANK, BLANK]])[:, :num_tokens]
+    logits = torch.randn(2, 5, num_tokens + 1, 6, requires_grad=True)
+    all_NTUV = logits.log_softmax(3)
+    token_NTU = torch.stack([all_NTUV[n, :, range(num_tokens), targets_NU[n]] for n in range(2)])
+    expected, found = (all_NTUV[..., BLANK], token_NTU), log_probs(logits, targets_NU)
+    torch.testing.assert_close(found, expected)
+    weights = [torch.randn_like(each) for each in expected]
+    grads = [torch.autograd.grad(pair, logits, weights) for pair in (found, expected)]
+    torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize(("one_a_row", "num_before"), [(False, 2), (True, 2), (True, 1), (True, 3)])
