@@ -42,8 +42,8 @@ class RelativeAttention(nn.Module):
         key_HPE = self._split(self.distance(distances_PD)[None])[0]
         by_content_NHTT = (query_NHTE + self.content_bias) @ key_NHTE.transpose(2, 3)
         by_distance_NHTP = (query_NHTE + self.distance_bias) @ key_HPE.transpose(1, 2)
-        scores_NHTT = (by_content_NHTT + by_pair(by_distance_NHTP)) / math.sqrt(query_NHTE.shape[3])
-        weights_NHTT = scores_NHTT.masked_fill(is_padding_NT[:, None, None], -math.inf).softmax(3)
+        scores_NHTT = (by_content_NHTT + by_pair(by_distance_NHTP)).div_(math.sqrt(query_NHTE.shape[3]))
+        weights_NHTT = scores_NHTT.masked_fill_(is_padding_NT[:, None, None], -math.inf).softmax(3)
         attended_NHTE = self.dropout(weights_NHTT) @ value_NHTE
         attended_NTD: Tensor = self.output(attended_NHTE.transpose(1, 2).flatten(2))
         return attended_NTD

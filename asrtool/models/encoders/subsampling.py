@@ -34,10 +34,12 @@ class ConvSubsampling(nn.Module):
 
     def forward(self, feats_NTF: Tensor, lens_N: Tensor) -> Tensor:
         """Subsample (N, T, F) to (N, ceil(T / num_frames), D)."""
-        hidden_NCTF = feats_NTF[:, None]
-        for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
-            hidden_NCTF = hidden_NCTF.masked_fill(is_padding(lens_N, hidden_NCTF.shape[2])[:, None, :, None], 0.0)
-            hidden_NCTF = convolution(hidden_NCTF).relu()
-            lens_N = torch.div(lens_N + stride - 1, stride, rounding_mode="floor")
+        is_padding_NT = is_padding(lens_N, feats_NTF.shape[1])
+        hidden_NCTF = self.first(feats_NTF.masked_fill(is_padding_NT[:, :, None], 0.0)[:, None])
+        lens_N = torch.div(lens_N + self.strides[0] - 1, self.strides[0], rounding_mode="floor")
+        is_padding_NT = is_padding(lens_N, hidden_NCTF.shape[2])
+        # In place, as this tensor is large; before the ReLU, whose gradient needs its output
+        hidden_NCTF = hidden_NCTF.masked_fill_(is_padding_NT[:, None, :, None], 0.0).relu_()
+        hidden_NCTF = self.second(hidden_NCTF).relu_()
         rows_NTD: Tensor = self.output(hidden_NCTF.transpose(1, 2).flatten(2))
         return rows_NTD
