@@ -4,9 +4,9 @@
     make bench-peers BENCH="--million-words 50 --only ngram-3 ngram-4"
 
 Sides of a work take turns. CPU seconds and peak memory of a command with its children are medians of the rounds; for
-searches and encoders, seconds count the work alone. Peers are in .venv-peers and Debian's package sctk; peer_scripts/
-has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made in the folder
-once.
+searches and modules, seconds count the work alone. Peers are in .venv-peers, .venv-k2 and Debian's package sctk;
+peer_scripts/ has the scripts that use those without a command. AN4 is looked for in ../shared/data/an4. Inputs are made
+in the folder once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from trainings import Run, options_of, run
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS, PEERS = ROOT / ".venv" / "bin", ROOT / ".venv-peers" / "bin"
+OURS, PEERS, K2 = (ROOT / name / "bin" for name in (".venv", ".venv-peers", ".venv-k2"))
 SCRIPTS, SCTK = ROOT / "benchmarks" / "peer_scripts", Path("/usr/lib/sctk/bin")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PATH": f"{SCTK}:{os.environ['PATH']}"}
 AN4_SETTINGS = ("features.speeds=1.0", "data.dev_minutes=3")
@@ -215,11 +215,18 @@ def speed(run: Run, frames: float, first_step: float = 0.0) -> str:
     return f"{frames / run.cpu_s:,.0f} frames a CPU second; first step after {begin_s:.1f} s"
 
 
-def conformer(_: Path, __: Path, ___: float) -> Iterator[Work]:
-    """Compute steps of a conformer."""
-    sides = [Side("asrtool", ours("conformer.py", "asrtool"))]
-    sides += [Side(name, peer("conformer.py", name)) for name in ("torchaudio", "speechbrain")]
-    yield Work("conformer of 4 blocks, a step of 4 x 10 s", sides)
+def modules(work: str, title: str, *others: str, home: Path = PEERS) -> Callable[[Path, Path, float], Iterator[Work]]:
+    def works(_: Path, __: Path, ___: float) -> Iterator[Work]:
+        """Compute steps of a module, all in `home` if that is not PEERS."""
+        if not home.is_dir():
+            print(f"{home} is missing: no {work}", file=sys.stderr)
+            return
+        own = OURS if home == PEERS else home
+        sides = [Side("asrtool", [own / "python", SCRIPTS / "modules.py", work, "asrtool"])]
+        sides += [Side(name, [home / "python", SCRIPTS / "modules.py", work, name]) for name in others]
+        yield Work(title, sides)
+
+    return works
 
 
 def write_audio(demo: Path, folder: Path) -> Path:
@@ -311,7 +318,10 @@ WORKS: dict[str, Callable[[Path, Path, float], Iterator[Work]]] = {
     "beam": beam,
     "features": features,
     "training": training,
-    "conformer": conformer,
+    "blocks": modules("blocks", "4 conformer blocks, a step of 4 x 250 rows", "torchaudio", "speechbrain"),
+    "conformer": modules("conformer", "the same with subsampling, 4 x 10 s", "speechbrain"),
+    "transducer": modules("transducer", "transducer loss, 4 x 250 x 61 x 500", "k2", "k2-pruned", home=K2),
+    "attention": modules("attention", "attention decoder, 4 x 61 tokens", "speechbrain"),
     "transcribe": transcribe,
     "score": score,
 }
