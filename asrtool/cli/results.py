@@ -177,14 +177,15 @@ def plot(train: Path, out: Path) -> None:
 
     Writes OUT/training.md, and its figures as SVG.
 
-    TRAIN is the OUT of `asrtool train`, finished or not. An earlier OUT is replaced.
+    TRAIN is a work folder or the OUT of `asrtool train`, finished or not. An earlier OUT is replaced.
 
     \b
     Example: asrtool plot exp/train exp/plot
     """
     from asrtool.report.figures.training_figures import plot_training
+    from asrtool.report.watch import find_training
 
-    click.echo(plot_training(train, out))
+    click.echo(plot_training(find_training(train), out))
 
 
 @click.command(cls=Command)

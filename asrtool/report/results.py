@@ -101,7 +101,7 @@ def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
         ("speech trained on", f"{sum(of['speech_hours'] for of in trained):.2f} h, before speed perturbation"),
         (
             "training",
-            f"{training['num_steps']:,} steps, {training['num_samples']:,} utterances, {training['seconds']:,.0f} s",
+            f"{training['num_steps']:,} batches, {training['num_samples']:,} utterances, {training['seconds']:,.0f} s",
         ),
         ("date", experiment.learners.day),
         ("padding", f"{100 * training['padding_fraction']:.1f} % of the frames"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asrtool.distributed.members.supervisor import why_lost
 from asrtool.errors import AsrtoolError
 
 COUNTS = ("step", "samples", "staleness", "bytes", "skipped")
@@ -42,8 +43,10 @@ class TrainingRun:
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
     partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
     hosts: dict[int, str]  # rank -> the host of its last step; none if unknown
-    lost: list[int]  # learners that the others trained on without
+    num_learners: int  # without those that joined
+    lost: dict[int, str]  # learners that the others trained on without -> reason, '' if unknown
     joined: list[int]  # learners that came later
+    dropped: list[int]  # learners that were left out when training was resumed with fewer
     host_rates: dict[str, Floats]  # host -> (.., 3): seconds of training, steps a second, staleness
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 4): samples, loss, fractions of targets and of words that are wrong (NaN if unknown)
@@ -73,6 +76,12 @@ class TrainingRun:
         """Number of steps of all learners."""
         return sum(map(len, self.learners.values()))
 
+    def lifetime_s(self, rank: int) -> float:
+        """Return the seconds of a learner's training, from first to last step if not all."""
+        steps = self.learners[rank]
+        is_whole = rank not in {*self.lost, *self.joined, *self.dropped} or not len(steps)
+        return self.seconds if is_whole else min(self.seconds, _span_s(steps))
+
     def seconds_at(self, samples: Floats) -> Floats:
         """Return the time of a sample count, interpolated between metrics lines."""
         return np.interp(samples, self.clock[:, 0], self.clock[:, 1])
@@ -90,7 +99,7 @@ def read_training(train: Path) -> TrainingRun:
     step.
     """
     content = read_json(train / "inputs.json", "train", OR_TRAIN)
-    inputs, num_learners = content["settings"], content.get("num_learners", 1)
+    inputs = content["settings"]
     is_simulated = bool(inputs["emulation"].get("simulated"))
     learners, partners = {}, {}
     hosts: dict[int, str] = {}
@@ -101,6 +110,10 @@ def read_training(train: Path) -> TrainingRun:
         raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
     final = read_json(train / "train.json", "train", OR_TRAIN) if finished else {}
+    num_begun = content.get("num_learners", len(learners))
+    num_learners = final.get("num_learners", num_begun)
+    others = [rank for rank in learners if rank >= num_begun]
+    joined = others if is_simulated else final.get("joined", others)
     lines = list(_read_lines(train / "metrics.jsonl"))
     clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
     seconds = final["seconds"] if finished else clock[-1][1]
@@ -120,8 +133,10 @@ def read_training(train: Path) -> TrainingRun:
         learners=learners,
         partners=partners,
         hosts=hosts,
-        lost=[] if is_simulated else _read_lost(train, final),
-        joined=final.get("joined", [rank for rank in learners if rank >= num_learners]),
+        num_learners=num_learners,
+        lost={} if is_simulated else _read_lost(train, final),
+        joined=joined,
+        dropped=[rank for rank in learners if finished and rank >= num_learners and rank not in joined],
         host_rates=_read_host_rates(lines),
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss", "errors", "word_errors")).reshape(-1, 4),
@@ -142,9 +157,11 @@ def _read_corpora(lines: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, 
     return corpora
 
 
-def _read_lost(train: Path, final: dict[str, Any]) -> list[int]:
-    """Return the lost learners; as long as the training runs, each has a file."""
-    return sorted(map(int, final.get("lost", (path.stem for path in train.glob("learners/*.lost")))))
+def _read_lost(train: Path, final: dict[str, Any]) -> dict[int, str]:
+    """Return why learners were lost; as long as the training runs, each has a file."""
+    files = {path.stem: why_lost(train, int(path.stem)) for path in train.glob("learners/*.lost")}
+    found = final.get("lost", files)
+    return {int(rank): found[rank] for rank in sorted(found, key=int)}
 
 
 def _read_host_rates(lines: list[dict[str, Any]]) -> dict[str, Floats]:

@@ -116,14 +116,14 @@ MAX_NAMES = 32  # labels of rows
 
 
 def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
-    """Return the fractions of learner `rank`'s time by PARTS, and BETWEEN.
+    """Return the fractions of learner `rank`'s lifetime by PARTS, and BETWEEN.
 
     Between steps a learner evaluates, saves, and waits to synchronise.
     """
     steps = run.learners[rank]
     totals = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}
     in_steps = sum(totals.values())
-    total = max(run.seconds, in_steps)
+    total = max(run.lifetime_s(rank), in_steps)
     fractions = {part: seconds / total for part, seconds in totals.items()}
     return {**fractions, BETWEEN: 1 - in_steps / total}
 
@@ -133,7 +133,7 @@ def draw_learners(figure: Figure, run: TrainingRun) -> None:
     figure.set_figheight(1.4 + _rows_inches(run))
     speed, fraction = panels(figure, 2, share_y=True)
     ranks = list(run.learners)
-    speed.barh(np.arange(len(ranks)), [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
+    speed.barh(np.arange(len(ranks)), [len(run.learners[rank]) / run.lifetime_s(rank) for rank in ranks], color=DARK)
     speed.set(xlabel="steps a second", ylabel="learner")
     _name_rows(speed, ranks)
     stack_bars(fraction, {**PARTS, BETWEEN: GREY}, [time_fractions(run, rank) for rank in ranks], "its time")

@@ -21,6 +21,7 @@ from asrtool.report.figures.draw_training import (
 )
 from asrtool.report.figures.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import Table
+from asrtool.report.rates import plural
 from asrtool.report.training import Floats, TrainingRun, read_training
 from asrtool.settings.train import OVERFITTING_PATIENCE
 
@@ -57,15 +58,17 @@ def describe_training(run: TrainingRun, folder: str) -> str:
 
 def training_facts(run: TrainingRun) -> list[str]:
     """Return sentences of Markdown on how the training went, with warnings."""
-    num_learners = len(run.learners)
     facts = [
-        f"`{run.strategy}`, {num_learners} learner{'s' if num_learners > 1 else ''}: {run.num_steps} steps"
+        f"`{run.strategy}`, {plural(run.num_learners, 'learner')}: {run.num_steps:,} batches"
         f" in {run.seconds:.0f} s{'' if run.finished else ', not finished'}."
     ]
     if run.simulated:
         facts.append("Simulated: nothing was trained, times are of a cluster model, and there is no loss to show.")
     elif run.emulated:
         facts.append("Computation was emulated, so there is no loss to show.")
+    facts += [f"Learner {rank} was lost{f' ({why})' if why else ''}." for rank, why in run.lost.items()]
+    facts += [f"Learner {rank} joined later." for rank in run.joined]
+    facts += [f"Learner {rank} was left out when training was resumed with fewer." for rank in run.dropped]
     if run.num_overflows:
         facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")
     return list(filter(None, [*facts, _describe_best(run), warn_of_overfitting(run)]))
@@ -181,7 +184,7 @@ def _describe_learners(run: TrainingRun) -> str:
     for rank, steps in run.learners.items():
         fractions = time_fractions(run, rank)
         spent = ", ".join(f"{100 * fractions[part]:.0f} % {part}" for part in (*PARTS, BETWEEN))
-        learners.append(f"learner {rank} {len(steps) / run.seconds:.2f} steps a second, {spent}")
+        learners.append(f"learner {rank} {len(steps) / run.lifetime_s(rank):.2f} steps a second, {spent}")
     return f"Speed of the learners and how they spend their time: {'; '.join(learners)}."
 
 

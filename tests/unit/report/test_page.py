@@ -445,7 +445,7 @@ def test_a_page_begins_with_the_best_system_and_its_contents(tmp_path: Path) -> 
     assert card == (
         "5.0 % word error rate on hub5 (not Hub5'00) by graph, the best on dev; 95 % interval 0.0 to 11.2;"
         " Switchboard 0.0 %; CallHome 10.0 % parameters 1,234,567 speech trained on 0.01 h, before speed perturbation"
-        " training 40 steps, 80 utterances, 10 s date 2001-09-09"
+        " training 40 batches, 80 utterances, 10 s date 2001-09-09"
     )
     assert published == ""
     titles = ["Contents", "hub5 (not Hub5'00)", "dev, where weights were chosen", "Training"]

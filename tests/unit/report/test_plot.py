@@ -9,8 +9,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from report_work import write_lines, write_training
 
+from asrtool.cli.main import cli
 from asrtool.report.figures.training_figures import describe_training, plot_training, warn_of_overfitting
 from asrtool.report.training import read_training
 
@@ -42,10 +44,18 @@ def test_figures_with_named_axes_and_a_table_show_what_each_learner_did(tmp_path
     for each in path.parent.iterdir():
         assert each.read_bytes() == (again.parent / each.name).read_bytes(), each.name
     assert (
-        "`adpsgd-random`, 2 learners: 40 steps in 5 s. The loss on dev was lowest after epoch 1 of 1: 1.500.\n" in text
+        "`adpsgd-random`, 2 learners: 40 batches in 5 s. The loss on dev was lowest after epoch 1 of 1: 1.500.\n"
+        in text
     )
     assert "| 0 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 0.00 | 0 |" in text
     assert "| 1 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 1.00 | 1 |" in text
+
+
+def test_a_work_folder_is_drawn_as_the_training_in_it(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    for number, folder in enumerate((tmp_path, tmp_path / "train")):
+        assert CliRunner().invoke(cli, ["plot", str(folder), str(tmp_path / f"out{number}")]).exit_code == 0
+    assert (tmp_path / "out0/training.md").read_bytes() == (tmp_path / "out1/training.md").read_bytes()
 
 
 def test_the_corpora_of_each_epoch_are_a_table_with_a_row_for_like_ones(tmp_path: Path) -> None:
@@ -141,12 +151,34 @@ def test_a_learner_without_a_step_and_a_drift_that_is_not_known_yet_are_drawn(tm
     assert len(list(path.parent.glob("*.svg"))) == 4
 
 
+def test_a_learner_that_was_not_always_there_is_named_and_has_its_own_time(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=5)
+    for rank, kept in ((2, slice(4)), (3, slice(6)), (4, slice(2, None))):
+        path = tmp_path / f"learners/{rank}.jsonl"
+        write_lines(path, [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[kept]])
+    summary = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
+    summary |= {"num_learners": 3, "lost": {"2": "was ended by SIGKILL"}, "joined": [4]}
+    (tmp_path / "train.json").write_text(json.dumps(summary), encoding="utf-8")
+    text = describe_training(read_training(tmp_path), "")
+    assert (
+        "`adpsgd-random`, 3 learners: 32 batches in 2 s. Learner 2 was lost (was ended by SIGKILL). Learner 4" in text
+    )
+    assert "Learner 4 joined later. Learner 3 was left out when training was resumed with fewer. The loss" in text
+    for rank, steps, percent in ((0, 8, 25.0), (2, 4, 12.5), (3, 6, 18.8), (4, 6, 18.8)):
+        assert f"| {rank} | {steps} | {percent} | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 |" in text
+        assert f"learner {rank} 4.00 steps a second, 12 % data, 50 % compute, 25 % wait, 12 % comm, 0 % between" in text
+    (tmp_path / "train.json").unlink()
+    (tmp_path / "learners/2.lost").write_text('{"why": "was ended by SIGKILL"}', encoding="utf-8")
+    text = describe_training(read_training(tmp_path), "")
+    assert "5 learners: 32 batches in 2 s, not finished. Learner 2 was lost (was ended by SIGKILL). The loss" in text
+
+
 def test_a_training_in_its_first_steps_is_drawn(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     (tmp_path / "train/train.json").unlink()
     (tmp_path / "train/metrics.jsonl").write_text("")
     path = plot_training(tmp_path / "train", tmp_path / "out")
-    assert "`adpsgd-random`, 2 learners: 40 steps in 5 s, not finished." in path.read_text(encoding="utf-8")
+    assert "`adpsgd-random`, 2 learners: 40 batches in 5 s, not finished." in path.read_text(encoding="utf-8")
 
 
 # The warning of overfitting

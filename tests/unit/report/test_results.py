@@ -202,7 +202,7 @@ def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
 @pytest.mark.parametrize(
     ("num_learners", "begin", "figures"),
     [
-        (1, "`single`, 1 learner: 40 steps in 10 s.", {"loss.svg"}),
+        (1, "`single`, 1 learner: 40 batches in 10 s.", {"loss.svg"}),
         (2, "`adpsgd-random`, 2 learners: ", {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}),
     ],
 )
