@@ -83,15 +83,17 @@ class _LogProbs(torch.autograd.Function):
     def forward(ctx: Any, logits_NTUV: Tensor, targets_NU: Tensor) -> tuple[Tensor, Tensor]:
         # One utterance at a time: exponentials of all logits take as much memory as the logits
         norm_NTU = torch.stack([logits_TUV.logsumexp(2) for logits_TUV in logits_NTUV])
-        ctx.save_for_backward(logits_NTUV, targets_NU)
+        ctx.save_for_backward(logits_NTUV, norm_NTU, targets_NU)
         token_NTU = logits_NTUV[:, :, :-1].gather(3, _places(logits_NTUV, targets_NU)).squeeze(3)
         return logits_NTUV[..., BLANK] - norm_NTU, token_NTU - norm_NTU[:, :, :-1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        logits_NTUV, targets_NU = ctx.saved_tensors
+        logits_NTUV, norm_NTU, targets_NU = ctx.saved_tensors
         by_blank_NTU, by_token_NTU = grads
-        grad_NTUV = logits_NTUV.softmax(3).mul_(-(by_blank_NTU + pad(by_token_NTU, (0, 1)))[..., None])
+        grad_NTUV = (
+            (logits_NTUV - norm_NTU[..., None]).exp_().mul_(-(by_blank_NTU + pad(by_token_NTU, (0, 1)))[..., None])
+        )
         grad_NTUV[..., BLANK] += by_blank_NTU
         grad_NTUV[:, :, :-1].scatter_add_(3, _places(logits_NTUV, targets_NU), by_token_NTU[..., None])
         return grad_NTUV, None
