@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="With --train, do step by step what the OUT of asrtool train --events did.  [default: none]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -115,11 +115,12 @@ def simulate(
       asrtool simulate --train exp --num-learners 16 --strategy adpsgd-random --set slow.learners=0:10 --out virtual
     """
     import json
+    import logging
 
     from asrtool.predict.simulate.calibrate import settings_of
     from asrtool.predict.simulate.records import write_records
     from asrtool.predict.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
-    from asrtool.predict.simulate.simulate import compare, describe, title
+    from asrtool.predict.simulate.simulate import compare, describe, refusals, title
     from asrtool.predict.virtual.training import train_cases
     from asrtool.report.figures.figure import check_suffix
     from asrtool.report.figures.simulated import draw_rows
@@ -135,6 +136,8 @@ def simulate(
     if settings:
         click.echo(format_scenario(scenario), nl=False)
         return
+    for why in refusals(scenario).values() if strategies else ():
+        logging.warning(why)
     if train:
         if not out:
             raise AsrtoolError(f"--train {train} without --out", "name a folder for what is trained: --out DIR")

@@ -14,7 +14,7 @@ from asrtool.train.loop.host_rates import HOST
 
 METRICS_BYTES = 1 << 18  # end of metrics.jsonl with the newest lines of every kind
 STEPS_BYTES = 1 << 16  # end of a learner's records
-RECENT_S = 600.0  # before the last step; frames a second are a mean over it, or over STEPS_BYTES
+RECENT_S = 120.0  # before the last step; frames a second are a mean over it, or over STEPS_BYTES
 COLUMNS = ("learners", "steps_per_s", "wait_fraction", "staleness", "skipped", "lost", "joined")
 
 

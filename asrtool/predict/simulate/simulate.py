@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from asrtool.settings.schema import Choice
 TITLES = dict(zip(PARTS, ("compute", "exchange", "wait", "data", "between"), strict=True))
 IN_JSON = (*PARTS, "steps", "bytes", "exchanges", "skipped")
 MIN_SHARE = 0.02  # fraction of the time; a larger cause gets a sentence
+MIN_SKIPPED = 0.1  # fraction of the exchanges; a larger one gets a sentence
 
 
 def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit | None = None) -> Outcome:
@@ -84,7 +86,7 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
 
     `ends` are the same scenario at the ends of uncertain settings.
     """
-    published, job, found = scenario.published.by_case(), scenario.job, list(cases(scenario))
+    published, job, found = scenario.published.by_case(), scenario.job, cases(scenario)
     requests = [(one, *case) for case in found for one in (scenario, *ends)]
     batch = job.global_batch // min(scenario.distributed.num_learners) or job.batch
     alone = replace(  # one learner that is neither slow nor lost
@@ -107,18 +109,21 @@ def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
     return rows
 
 
-def cases(scenario: Scenario) -> Iterator[tuple[Choice, int]]:
-    """Yield possible strategies and numbers of learners; AsrtoolError if none is."""
-    found, refused = False, ""
-    for number in scenario.distributed.num_learners:
-        for strategy in scenario.distributed.strategy:
-            if why := _why_not(scenario, strategy.name, number):
-                refused = refused or f"strategy {strategy.name}: {why}"
-            else:
-                found = True
-                yield strategy, number
+def cases(scenario: Scenario) -> list[tuple[Choice, int]]:
+    """Return possible strategies and numbers of learners; AsrtoolError if none is."""
+    refused, distributed = refusals(scenario), scenario.distributed
+    every = itertools.product(distributed.num_learners, distributed.strategy)
+    found = [(strategy, number) for number, strategy in every if (strategy.name, number) not in refused]
     if not found:
-        raise AsrtoolError(refused, "choose another --strategy")
+        raise AsrtoolError(next(iter(refused.values())), "choose another --strategy")
+    return found
+
+
+def refusals(scenario: Scenario) -> dict[tuple[str, int], str]:
+    """Return impossible strategies and numbers of learners -> reason."""
+    every = itertools.product(scenario.distributed.num_learners, scenario.distributed.strategy)
+    reasons = {(strategy.name, number): _why_not(scenario, strategy.name, number) for number, strategy in every}
+    return {case: f"strategy {case[0]}: {why}" for case, why in reasons.items() if why}
 
 
 def check_cases(requests: Sequence[tuple[Scenario, Choice, int]]) -> None:
@@ -212,7 +217,7 @@ def _cause(row: Row) -> str:
     else:
         share, what = outcome.fraction("data_s"), "data"
     text = f"{name} waits {100 * share:.0f} % of the time for {what} ({_interval(row)})." if share > MIN_SHARE else ""
-    if outcome.skipped.sum() > outcome.steps.sum() / 2:
+    if outcome.skipped.sum() > MIN_SKIPPED * outcome.steps.sum():
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
         text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
     if outcome.num_losses:

@@ -174,7 +174,8 @@ def _mixing(found: TheoryResult) -> Iterator[str]:
         if system.num_replicas <= MAX_SHOWN:
             yield from ("    " + " ".join(f"{value:6.3f}" for value in row) for row in mixing.matrix_NN)
     if system.has_own_ring:
-        yield f"  Of the first {len(system.rings):,} orders of the ring, as if each step drew one of them."
+        yield f"  Of the first {len(system.rings):,} orders of the ring, as if each step drew one of them;"
+        yield "  pessimistic for a ring with a fixed cycle, which usually mixes faster."
     if len(shown) == 2:
         yield "  In rounds: all step together, from the same weights. One by one: in random order, by speed; a step is"
         yield "  one of a learner of full speed. The distance is the root mean square one from the mean."

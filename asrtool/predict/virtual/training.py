@@ -79,7 +79,7 @@ def train_cases(
     if not is_chosen:
         distributed = replace(scenario.distributed, strategy=(config.distributed.strategy,))
         scenario = replace(scenario, distributed=distributed)
-    found = list(cases(scenario))
+    found = cases(scenario)
     check_cases([(scenario, *case) for case in found])
     for strategy, _ in found:
         check_rule(strategy)

@@ -69,7 +69,9 @@ def test_words_say_who_waits_who_is_slow_and_when_nothing_is_promised() -> None:
     assert "a step takes 10 times as long" in run("--strategy", "allreduce", *slow)
     assert "learner 2 10x slower" in run("--strategy", "adpsgd-random", *slow)
     assert "of learner 2" in run("--strategy", "ps-async", *slow)
-    assert "2,000 orders" in run("--strategy", "adpsgd", "--num-learners", "4", "--set", TURNING)
+    output = run("--strategy", "adpsgd", "--num-learners", "4", "--set", TURNING)
+    assert "2,000 orders" in output
+    assert "pessimistic for a ring with a fixed cycle" in output
     words = run("--strategy", "adpsgd-fixed", "--num-learners", "8", "--rate", "0.7")
     assert "no promise at rate 0.7: it has to be 0.0976 at most" in words
     assert ": 0.7 diverges" in words

@@ -39,6 +39,24 @@ def test_it_says_in_words_who_waits_for_whom() -> None:
     assert "4 learners: adpsgd-random takes" in output
 
 
+def test_it_says_why_a_strategy_asked_for_by_name_is_left_out() -> None:
+    words = "simulate --num-learners 1,16 --set network.learners_per_node=8 --json"
+    assert "hogwild" not in CliRunner().invoke(cli, [*words.split(), *SMALL]).stderr
+    named = [word for name in ("hogwild", "single", "allreduce") for word in ("--strategy", name)]
+    done = CliRunner().invoke(cli, [*words.split(), *SMALL, *named])
+    assert [row["strategy"] for row in json.loads(done.stdout)] == ["hogwild", "single", "allreduce", "allreduce"]
+    first, second = done.stderr.splitlines()
+    assert first.endswith("WARNING strategy hogwild: 16 learners of 8 a node have no common memory")
+    assert second.endswith("WARNING strategy single: it has one learner, not 16")
+
+
+@pytest.mark.parametrize(("gbit_per_s", "num"), [(100, 1), (1000, 0)])
+def test_it_says_how_many_exchanges_are_skipped(gbit_per_s: float, num: int) -> None:
+    words = f"--num-learners 16 --strategy adpsgd-random --set network.gbit_per_s={gbit_per_s}"
+    found = simulate(*SMALL, *words.split(), "--set", "network.learners_per_node=4")
+    assert found.count("adpsgd-random skips 27 % of its exchanges") == found.count("skips") == num
+
+
 @pytest.mark.parametrize(
     ("numbers", "compute_ms", "unit"), [("4", 100, "seconds"), ("4", 1000, "minutes"), ("2, 4", 50_000, "hours")]
 )
