@@ -9,8 +9,10 @@ class AsrtoolError(Exception):
     """Error that a user can fix: bad input, a wrong path, an unknown setting.
 
     `what` is the fault and its place (file, line or id; found and expected); `hint` is what to do next. Printed
-    as ``error: what; hint`` with exit code 1.
+    as ``error: what; hint`` with `exit_code`.
     """
+
+    exit_code = 1  # of the process; the launcher of learners sets another one in them
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)

@@ -163,7 +163,7 @@ def main(is_stage: bool = False) -> None:
         if {*VERBOSE} & {*sys.argv[1:]}:
             raise
         click.echo(f"error: {_one_line(error)}", err=True)
-        code = 1
+        code = AsrtoolError.exit_code
     except click.ClickException as error:
         error.show()
         code = error.exit_code

@@ -20,6 +20,7 @@ SERVED = "ASRTOOL_STORE_SERVED"  # set if another process than a learner serves 
 # another job on this host does not have, be it of another Slurm.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
+REPORTED = 65  # exit code for its launcher of a learner that has printed an AsrtoolError; EX_DATAERR
 
 
 def is_learner() -> bool:

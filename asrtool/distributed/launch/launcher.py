@@ -29,7 +29,8 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from asrtool.child_processes import STOP_SIGNALS, fork_child, name_process, on_stop
-from asrtool.distributed.launch.environment import LOST, Pod
+from asrtool.distributed.launch.environment import LOST, REPORTED, Pod
+from asrtool.distributed.members.heartbeat import BEAT_S
 from asrtool.errors import AsrtoolError
 
 HOST = "localhost"
@@ -45,10 +46,11 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     """Fork the learners of a training: True in each of them, with its environment.
 
     In this process False, after all have ended well. It raises AsrtoolError with the learner that
-    failed first and the batches that it had not trained, by `describe_untrained(rank)`. A signal
-    that stopped all is raised again, after they have saved a checkpoint and exited. AsrtoolError
-    also if this process has other threads, and in a learner if this process had used CUDA. `ps`
-    shows learners as `learner R`; they end with this process.
+    failed first and the batches that it had not trained, by `describe_untrained(rank)`, SystemExit
+    if that one has printed an AsrtoolError. A signal that stopped all is raised again, after they
+    have saved a checkpoint and exited. AsrtoolError also if this process has other threads, and in
+    a learner if this process had used CUDA. `ps` shows learners as `learner R`; they end with this
+    process.
     """
     try:  # on all interfaces: learners of other machines may join
         listening = socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
@@ -102,6 +104,7 @@ def _fork(num_learners: int, environment: Callable[[int], dict[str, str]]) -> li
     for place in range(num_learners):
         process = fork_child()
         if process == 0:
+            AsrtoolError.exit_code = REPORTED
             os.environ.update(environment(place))
             name_process(f"learner {os.environ.get('RANK', '')}")
             if torch.cuda._is_in_bad_fork():
@@ -169,7 +172,7 @@ def _watch(processes: Sequence[int], stops: Sequence[int]) -> list[tuple[int, in
     """Wait until all have ended; return the failed ones in the order of failure.
 
     Each is a rank and an exit code, or negative the signal that ended it. At the first failure, or
-    the first signal in `stops`, all others are stopped.
+    the first signal in `stops`, all others are stopped. After an error they exit by themselves.
     """
     running = dict(enumerate(processes))
     failed: list[tuple[int, int]] = []
@@ -185,10 +188,11 @@ def _watch(processes: Sequence[int], stops: Sequence[int]) -> list[tuple[int, in
     while running and not (failed or stops):
         time.sleep(WATCH_S)
         look()
-    for number in (stops[0] if stops else signal.SIGTERM, signal.SIGKILL):
+    beats_s = 2 * BEAT_S if failed and failed[0][1] > 0 else 0.0  # signal 0 is none
+    for number, wait_s in ((0, beats_s), (stops[0] if stops else signal.SIGTERM, SAVING_S), (signal.SIGKILL, SAVING_S)):
         for process in running.values():
             os.kill(process, number)
-        until = time.monotonic() + SAVING_S
+        until = time.monotonic() + wait_s
         while running and time.monotonic() < until:
             time.sleep(POLL_S)
             look()
@@ -212,14 +216,16 @@ def _environment(rank: int, num_learners: int, port: int) -> dict[str, str]:
 
 def _describe_failure(
     failed: Sequence[tuple[int, int]], num_learners: int, describe_untrained: Callable[[int], str]
-) -> AsrtoolError:
-    """Describe the learner that failed by itself, and before others."""
+) -> AsrtoolError | SystemExit:
+    """Describe the learner that failed by itself, and before others, unless it has."""
     rank, code = min(failed, key=lambda one: one[1] == LOST)
+    if code == REPORTED:
+        return SystemExit(1)
     if code in STOPPED:
         return AsrtoolError("a learner was asked to stop", "run the same command to resume")
     who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    hint = "run the same command again: training resumes from the last checkpoint"
+    hint = "run the same command again: training resumes from the last checkpoint, if there is one"
     return AsrtoolError(
         f"{who} {how}{describe_untrained(rank)}", hint if code < 0 else f"see its message above, then {hint}"
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from asrtool.child_processes import end_with
 from asrtool.distributed.launch.environment import LOST
-from asrtool.distributed.members.heartbeat import Heartbeat, report_fault
+from asrtool.distributed.members.heartbeat import Heartbeat, has_error, report_error, report_fault
 from asrtool.distributed.members.members import Members, Survival, TakenForLost
 from asrtool.distributed.transport.sockets import ANSWER_TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
@@ -59,9 +59,11 @@ def learner(
         if not _means_loss(error):
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise
-        why = error if isinstance(error, TakenForLost) else "it lost the connection to another"
-        logging.warning("learner %d exits: %s", world.rank, why)
+            if not report_error(world, str(error)):
+                raise
+        elif not has_error(world):
+            why = error if isinstance(error, TakenForLost) else "it lost the connection to another"
+            logging.warning("learner %d exits: %s", world.rank, why)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
         world.subgroups.clear()  # they refer to their groups

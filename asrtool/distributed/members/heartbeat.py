@@ -38,6 +38,7 @@ from asrtool.distributed.world import World
 
 BEAT_S = 2.0
 FAULT = "fault"  # key of the fault that ends all learners
+ERROR = "error"  # key that is set once a learner has printed the error that ends all
 NUM_KILLED = 2  # silent beats after which a learner that is reported as lost has been killed
 
 
@@ -88,6 +89,8 @@ class Heartbeat:
         silence = _Silence(store)
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
+            if store.check([ERROR]):
+                os._exit(LOST)
             members = self.world.members  # there are some once all are connected
             if members:
                 self._find_next(store, members)
@@ -139,6 +142,26 @@ def report_fault(store: Store, why: str) -> None:
     """Publish a fault: all learners exit by their next beat with the message `why`."""
     with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
         store.set(FAULT, why)
+
+
+def report_error(world: World, why: str) -> bool:
+    """Publish the error `why` of this learner; return whether another has it as well.
+
+    If all are on one machine, the others exit by their next beat, without a message. On several,
+    and in a learner that joined, this does nothing.
+    """
+    with contextlib.suppress(RuntimeError):
+        if world.store and not world.joins and world.local_size == world.size:
+            world.store.set(ERROR, "")
+            return bool(world.store.add(f"{ERROR} {why}", 1) > 1)
+    return False
+
+
+def has_error(world: World) -> bool:
+    """Return whether another learner has published its error."""
+    with contextlib.suppress(RuntimeError):
+        return bool(world.store and world.store.check([ERROR]))
+    return False
 
 
 class _Silence:

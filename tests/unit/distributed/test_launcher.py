@@ -65,6 +65,34 @@ def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None
     assert "see its message above" in ended.stderr
 
 
+ACT = """
+    from asrtool.distributed.launch.learner import learner
+    signal.signal(signal.SIGTERM, lambda *_: print("asked to stop", file=sys.stderr))
+    try:
+        with learner() as world:
+            if {fails}:
+                raise {error}("of a batch")
+            time.sleep(600)
+    except AsrtoolError as error:
+        print(f"error: {{error}}", file=sys.stderr)
+        sys.exit(AsrtoolError.exit_code)
+"""
+
+
+@pytest.mark.parametrize("fails", ["world.rank == 1", "True"])
+@pytest.mark.parametrize("error", ["AsrtoolError", "KeyError"])
+def test_an_error_of_one_learner_or_the_same_of_all_is_printed_once_and_ends_all_at_once(fails, error) -> None:
+    """After an AsrtoolError, the same command would fail again."""
+    ended = run_script(LAUNCH.format(act=ACT.format(fails=fails, error=error)), ENDED_S)
+    assert ended.returncode == 1
+    assert ended.stderr.count("of a batch") == 1
+    if error == "AsrtoolError":
+        assert ended.stderr == "error: of a batch\n"
+    else:
+        assert "ended with code 1, untrained; see its message above, then run the same command" in ended.stderr
+    assert "asked to stop" not in ended.stderr
+
+
 def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """A launch by a process that has imported a module of this `code`; each of two learners writes a word."""
     (tmp_path / "own_component.py").write_text(code)
