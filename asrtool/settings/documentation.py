@@ -61,6 +61,7 @@ def describe(config: Config, given: Given, name: str = "") -> list[Table]:
         keys = [*known_keys(), *(f"paths.{path}" for path in known_paths(config.data))]
         known = dict.fromkeys([*(key.rpartition(".")[0] for key in keys), *keys])
         hint = other_name(name) or nearest(name, known) or f"the sections are {', '.join(SECTIONS)}"
+        hint += "; the table of a custom component needs --set or --config that chooses it" if _kinds(section) else ""
         raise AsrtoolError(f"{name}: no such section or setting", hint)
     return found
 

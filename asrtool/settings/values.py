@@ -95,7 +95,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in each other
-        raise AsrtoolError(f"{path}: not TOML: {error}", "fix the line named") from error
+        raise AsrtoolError(f"{path}: not TOML: {error}", "fix the line named; text needs quotes") from error
 
 
 def parse_override(override: str) -> tuple[tuple[str, ...], TextValue]:

@@ -124,6 +124,11 @@ def test_an_unknown_key_gets_the_nearest(name: str, nearest: str) -> None:
         config(name)
 
 
+def test_an_unknown_table_may_be_of_a_custom_component() -> None:
+    with pytest.raises(AsrtoolError, match=r"needs --set or --config that chooses it$"):
+        config("distributed.local_sgd")
+
+
 def test_a_person_own_component_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"shown_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(OWN)
