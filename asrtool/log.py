@@ -128,6 +128,11 @@ def _lines(
     logging.info("%s: %s", what, _state(done, total, time.monotonic() - start, unit))
 
 
+def plural(num: int, what: str) -> str:
+    """Format a count: 1 word, 2 words."""
+    return f"{num:,} {what if num == 1 else _plural(what)}"
+
+
 def _plural(unit: str) -> str:
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 

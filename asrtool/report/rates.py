@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
+from asrtool.log import plural
 from asrtool.report.figures.figure import add_legend
 from asrtool.report.markdown import Table
 from asrtool.score.result import Counts, Result
@@ -83,11 +84,6 @@ def small_set_warning(score: Result) -> str:
         return ""
     sizes = f"{plural(segments, 'segment')} of {plural(speakers, 'speaker')} with {plural(words, 'word')}"
     return f"**Caution**, a small set: {sizes}; {', and '.join(reasons)}."
-
-
-def plural(num: int, what: str) -> str:
-    """Format a count: 1 word, 2 words."""
-    return f"{num:,} {what}" if num == 1 else f"{num:,} {what}s"
 
 
 Curves = Mapping[str, Mapping[float, float]]  # method -> LM weight -> least WER in percent with it

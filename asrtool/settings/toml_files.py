@@ -112,7 +112,7 @@ def build(given: Given) -> Config:
     for key in given.values:
         if key[0] not in SECTIONS:
             in_file = not given.origins[key].startswith(OVERRIDE)
-            hint = nearest(f"[{key[0]}]", map("[{}]".format, SECTIONS)) if in_file else ""
+            hint = nearest(f"[{key[0]}]", map("[{}]".format, SECTIONS), 0.8) if in_file else ""
             hint = hint or nearest_key(".".join(key), known_keys()) or nearest(key[0], SECTIONS) or ALL
             raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", hint)
     try:

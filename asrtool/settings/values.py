@@ -206,9 +206,9 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a hint with the most similar of `words`, or ''."""
-    close = difflib.get_close_matches(word, list(words), n=1)
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)
     return f"did you mean {close[0]}?" if close else ""
 
 

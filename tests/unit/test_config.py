@@ -392,6 +392,7 @@ def test_names_of_other_toolkits_lead_to_keys_that_are_there() -> None:
         ("[model.lstm.num_layers]\nx = 1\n", "model.lstm.num_layers is {'x': 1}, expected a whole number"),
         ("train = 3\n", "train is a value, expected a table"),
         ("[trian]\nnum_epochs = 3\n", "unknown section 'trian'; did you mean [train]?"),
+        ("[optimizer]\nlr = 3\n", "unknown section 'optimizer'; did you mean train.peak_lr?"),
         ("[train]\noptimizer = sgd\n", "column 13); fix the line named; text needs quotes"),
         ("batch_size = 3\n", "unknown section 'batch_size'; did you mean train.batch_s?"),
         ("[train]\nnum_epochs = 3\npeak_lr = \n", "line 3"),

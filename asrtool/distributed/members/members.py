@@ -140,7 +140,8 @@ class Members:
             self.live = tuple(rank for rank in self.live if rank not in self.losses)
             if self._rank in self.live[:1]:  # log also those that an earlier first learner did not
                 for loss in list(self.losses.values())[self._num_logged :]:
-                    logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
+                    verb = "trains" if len(self.live) == 1 else "train"
+                    logging.warning("learner %d %s: %d %s without it", loss.rank, loss.why, len(self.live), verb)
                 self._num_logged = len(self.losses)
 
 

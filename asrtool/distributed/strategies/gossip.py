@@ -44,6 +44,7 @@ from asrtool.distributed.transport.view import Recorded, View
 from asrtool.distributed.weights.flat import FlatWeights
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGE_TYPES, World
+from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 
 
@@ -132,9 +133,12 @@ class Gossip(MixingRule):
         self.num_busy += not self.staging.begin(partner)
 
     def _partner(self) -> int | None:
-        """Choose the partner of this step among the live learners."""
+        """Choose the partner of this step among live learners; AsrtoolError for others."""
         live = self.world.live
         index = self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))
+        if index is not None and not (hasattr(index, "__index__") and index in range(len(live))):
+            what = f"distributed.strategy: the partner of a learner is {index!r} at step {self.num_steps}"
+            raise AsrtoolError(f"{what}, expected 0 to {len(live) - 1} or None", "correct the function of partners")
         return None if index is None else live[index]
 
     def finish(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.files import write_folder, write_text
+from asrtool.log import plural
 from asrtool.report.figures.draw_training import (
     draw_consensus,
     draw_errors,
@@ -21,7 +22,6 @@ from asrtool.report.figures.draw_training import (
 )
 from asrtool.report.figures.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import Table
-from asrtool.report.rates import plural
 from asrtool.report.training import Floats, TrainingRun, read_training
 from asrtool.settings.train import OVERFITTING_PATIENCE
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from asrtool.data.audio.excerpts import Clips
+from asrtool.log import plural
 from asrtool.report.experiment import Experiment
 from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
@@ -26,7 +27,6 @@ from asrtool.report.rates import (
     draw_weights,
     format_interval,
     format_wer,
-    plural,
     read_weights,
     small_set_warning,
 )

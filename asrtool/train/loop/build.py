@@ -18,6 +18,7 @@ from asrtool.distributed.transport.exchange import this_machine
 from asrtool.distributed.weights.ema import Ema
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.log import plural
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.precision import Precision, choose_precision
 from asrtool.settings.registry import check_returned
@@ -38,7 +39,7 @@ def fix_threads_and_precision(settings: Optimisation, state: State, world: World
     precision = choose_precision(state.precision if settings.precision == "auto" else settings.precision)
     state.precision = precision.name
     precision.prepare_process()
-    logging.info("%d threads, %s on %s", state.num_threads, precision.name, precision.device)
+    logging.info("%s, %s on %s", plural(state.num_threads, "thread"), precision.name, precision.device)
     return precision
 
 

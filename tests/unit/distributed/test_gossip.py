@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -146,6 +147,14 @@ def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
         world.members.lose(store, LostLearner(rank, "was ended by SIGKILL", 0))
     gossip.begin()
     assert begun == [3, 4, 0, 1]
+
+
+@pytest.mark.parametrize("partner", [1.0, 3, -1, "0", [1]])
+def test_a_partner_that_is_no_learner_is_refused(partner: Any) -> None:
+    gossip: Any = Gossip(torch.zeros(3), World(2, 3), lambda *_: partner, "fp32", 1)
+    message = rf"the partner of a learner is {re.escape(repr(partner))} at step 0, expected 0 to 2 or None; correct"
+    with pytest.raises(AsrtoolError, match=message):
+        gossip.begin()
 
 
 class Doubling(World):

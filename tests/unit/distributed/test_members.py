@@ -115,7 +115,7 @@ def test_the_first_one_left_logs_all_losses(caplog: pytest.LogCaptureFixture) ->
         members.lose(store, loss(rank))
     assert caplog.messages == []
     members.lose(store, loss(1))
-    assert caplog.messages == [f"learner {rank} was ended by SIGKILL: 1 train without it" for rank in (3, 0, 1)]
+    assert caplog.messages == [f"learner {rank} was ended by SIGKILL: 1 trains without it" for rank in (3, 0, 1)]
 
 
 def lost_one(left: Sequence[LostBatch], rank: int = 0, world: World | None = None) -> World:

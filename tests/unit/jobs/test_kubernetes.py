@@ -231,7 +231,7 @@ def test_others_train_on_without_an_evicted_pod_and_all_resume_after_the_first_o
     first = cluster.pods[0]
     cluster.evict(1)
     wait_until(lambda: "learner 2 joined: 2 train" in first.log.read_text())
-    assert "learner 1 left: 1 train without it" in first.log.read_text()
+    assert "learner 1 left: 1 trains without it" in first.log.read_text()
     cluster.evict(0)
     code, log = end(process)
     assert code == 0, log
