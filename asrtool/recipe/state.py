@@ -22,7 +22,7 @@ from asrtool.recipe.source import ROOT, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
 from asrtool.settings import registry
 from asrtool.settings.config import SECTIONS, Config, chosen_components, defaults_of, select
-from asrtool.settings.schema import changed_key
+from asrtool.settings.schema import changed_setting
 from asrtool.settings.toml_files import used_paths
 from asrtool.settings.values import flatten
 
@@ -127,8 +127,7 @@ def _changed_setting(config: Config, stage: Stage, before: Mapping[str, Any]) ->
     now, defaults = _settings(config, stage), defaults_of(config, stage.settings)
     unset = {key: "" for key in (*before, *now) if key.startswith("paths.")}  # a path that nothing gives is empty
     now, defaults = {**unset, **now}, {**defaults, **unset}
-    key = changed_key(before, now, defaults)
-    return f"{key} {json.dumps(before.get(key, defaults.get(key)))} -> {json.dumps(now[key])}" if key else ""
+    return changed_setting(before, now, defaults)
 
 
 def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import ipaddress
+import json
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -128,13 +129,14 @@ def releases_of(corpus: str) -> set[str]:
     return {release.key for release in registry.load("corpus", corpus)().releases}
 
 
-def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Return the first key with different values in `before` and `now`, or ''.
+def changed_setting(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """Return the first key with other values `before` and `now`, and both, or ''.
 
     A key that `before` lacks had its default, so a new setting changes nothing. A key that `now` lacks belongs to a
     component that is no longer chosen or known.
     """
     for key in sorted(now):
-        if before.get(key, defaults.get(key)) != now[key]:
-            return key
+        value = before.get(key, defaults.get(key))
+        if value != now[key]:
+            return f"{key} {json.dumps(value)} -> {json.dumps(now[key])}"
     return ""

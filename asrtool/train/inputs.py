@@ -25,7 +25,7 @@ from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.decision_tree import FILE as TREE
 from asrtool.settings.config import Config, defaults_of, select
 from asrtool.settings.data import Augment
-from asrtool.settings.schema import changed_key
+from asrtool.settings.schema import changed_setting
 from asrtool.settings.values import flatten
 from asrtool.train.loop.straggler import InjectionOptions
 
@@ -71,9 +71,9 @@ class Inputs:
         return path.exists() and not self.first_difference(path)
 
     def first_difference(self, path: Path) -> str:
-        """Return the first setting or file that inputs.json has differently, or ''."""
+        """Return the first setting, `key before -> now`, or file that differs, or ''."""
         found = json.loads(path.read_text(encoding="utf-8"))
-        changed = changed_key(flatten(found["settings"]), flatten(self.settings), self.defaults)
+        changed = changed_setting(flatten(found["settings"]), flatten(self.settings), self.defaults)
         files = {name for name, _ in found["sha256"].items() ^ self.sha256.items()}
         return changed or min(files, default="")
 
@@ -178,7 +178,8 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
             stack.enter_context(locked(out, *TRAINING))
             if not inputs.match(out / INPUTS):
                 if any(out.glob("[!.]*")):
-                    logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
+                    what = "%s holds a training of other settings or data (%s); it is now %s"
+                    logging.info(what, out, inputs.first_difference(out / INPUTS), move_aside(out))
                     stack.enter_context(locked(out, *TRAINING))  # the other lock has moved with the folder
                 write_text(out / INPUTS, inputs.to_json(num_learners))
             finished = (out / FINAL).exists()

@@ -75,7 +75,7 @@ def _check_joinable(job: Job) -> None:
         )
     if (job.out / INPUTS).exists() and (other := job.inputs.first_difference(job.out / INPUTS)):
         raise AsrtoolError(
-            f"{job.out}: the training there has another {other}",
+            f"{job.out}: the training there has other settings or data ({other})",
             "join it with the settings and data that it was started with",
         )
 

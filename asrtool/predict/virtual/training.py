@@ -121,7 +121,7 @@ def train_as_logged(work: Path, config: Config, logged: Path, out: Path) -> Resu
 
     def follow(learners: VirtualLearners, take: Emit) -> float:
         if other := learners.job.inputs.first_difference(logged / INPUTS):
-            what = f"{logged}: trained with another {other} than {work} has"
+            what = f"{logged}: trained with other settings or data than {work} has ({other})"
             raise AsrtoolError(what, "name its work directory for --train")
         at_s = 0.0
         for event in events:

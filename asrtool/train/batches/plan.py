@@ -124,6 +124,11 @@ class Plan:
             end = first + self._size
             return Round(part.before.epoch, range(first, min(end, self._extend(part, end))))
 
+    def count(self, enough: int) -> int:
+        """Return the number of batches of the first epoch; `enough` if it has more."""
+        with self._lock:
+            return min(enough, self._extend(self._parts[0], enough))
+
     def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         """Return the batches of slots of `epoch`, which are then known."""
         with self._lock:

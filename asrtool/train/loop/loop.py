@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
 import time
 from collections.abc import Callable, Generator
@@ -23,7 +24,7 @@ from asrtool.distributed.transport.event_log import no_note
 from asrtool.distributed.work.lost_batches import LostBatches
 from asrtool.distributed.work.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
-from asrtool.log import bar
+from asrtool.log import bar, plural
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batches.batch import TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.batches.plan import Plan
@@ -75,6 +76,8 @@ class Training:
         model = components.model.to(self.precision.device)
         if found:
             model.load_state_dict(found["weights"])
+            if world.rank == 0 and job.code and state.code and state.code[-1] != job.code:
+                logging.warning("code changed since the checkpoint: training goes on by the new code")
         task = make_task(job, model, self.precision, world)
         self.event_log = make_event_log(job, state, self.precision, world)
         note = self.event_log.note if self.event_log else no_note
@@ -92,6 +95,10 @@ class Training:
         round_size = rule.round_size(world.size)
         lockstep = round_size == world.size  # all learners at each step
         self.plan = Plan(components.train_set, settings.num_epochs, round_size, state)
+        if world.rank == 0 and 0 < (num := self.plan.count(world.size)) < world.size:
+            what = "%s an epoch for %d learners: some have nothing to do; lower %s.%s or --num-learners"
+            size = "batch_words" if settings.section == "nnlm" else "batch_s"
+            logging.warning(what, plural(num, "batch"), world.size, settings.section, size)
         has_others = bool(world.members) and not (lockstep or world.joins) and world.local_size < world.size
         self.stop = Stop(leaves=has_others and job.distributed.on_stop == "leave")
         self.records = Records(job.out, world, state.record_bytes)

@@ -67,7 +67,8 @@ def opened(out: Path, settings: dict[str, Any]) -> bool:
         return finished
 
 
-def test_the_same_training_is_resumed_until_it_is_finished_and_another_is_moved_aside_whole(tmp_path: Path) -> None:
+def test_the_same_training_is_resumed_until_it_is_finished_and_another_is_moved_aside_whole(tmp_path, caplog) -> None:
+    caplog.set_level("INFO")
     out = tmp_path / "train"
     for number in (1, 2, 3):
         assert not opened(out, {"a": number})
@@ -78,6 +79,10 @@ def test_the_same_training_is_resumed_until_it_is_finished_and_another_is_moved_
     names = ["train", "train.old-1", "train.old-2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert [(tmp_path / name / "train.json").read_text(encoding="utf-8") for name in names] == ["3", "1", "2"]
+    assert [message.partition(" holds ")[2] for message in caplog.messages] == [
+        f"a training of other settings or data (a {number} -> {number + 1}); it is now {out}.old-{number}"
+        for number in (1, 2)
+    ]
 
 
 @pytest.mark.parametrize("content", [None, "of a user", "[]", "{}"])
@@ -168,12 +173,13 @@ def test_a_half_done_training_resumes_and_a_finished_one_stays(train_toy, tmp_pa
 
 
 def test_the_code_that_trained_is_recorded_once_for_each_code(toy, toy_config, tmp_path, monkeypatch) -> None:
-    out = tmp_path / "train"
+    out, warned = tmp_path / "train", []
 
     def train() -> list[str]:
         words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
         monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
-        CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+        done = CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+        warned.append(done.output.count("WARNING code changed since the checkpoint: training goes on by the new code"))
         codes: list[str] = summary(out)["code"]
         return codes
 
@@ -185,3 +191,4 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(toy, toy_config, t
     assert train() == [first]  # it was finished, and other code has not trained
     make_half_done(out)
     assert train() == [first, "other code"]
+    assert warned == [0, 0, 0, 1]

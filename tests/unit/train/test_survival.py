@@ -207,4 +207,6 @@ def test_what_cannot_be_joined_is_said_in_one_line(start, tmp_path) -> None:
     assert by_another.startswith("error: --join: a training by strategy allreduce cannot be joined, expected one")
     assert "train: no training that a learner can join is running there; start or resume it by the same" in refused()
     wait_for(tmp_path / "train" / "inputs.json", start(*GOSSIP, "--num-learners", "2"))
-    assert "the training there has another train.seed; join it with" in refused("--set", "train.seed=5")
+    assert "the training there has other settings or data (train.seed 1 -> 5); join it with" in refused(
+        "--set", "train.seed=5"
+    )

@@ -180,6 +180,16 @@ def test_with_another_number_of_learners_each_has_the_optimizer_of_one_before_an
             assert f"with {num} learners instead of 3: from the mean of their weights, with their optimizer" in log
 
 
+@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random"])
+def test_fewer_batches_than_learners_are_warned_of_once(learners, toy, toy_config, tmp_path, strategy: str) -> None:
+    overrides = (f"distributed.strategy={strategy}", "train.num_epochs=1")
+    what = " an epoch for 2 learners: some have nothing to do; lower train.batch_s or --num-learners\n"
+    for more, expected in (((), [0, 0]), (("train.batch_s=1000",), [1, 0])):
+        out = tmp_path / str(len(more))
+        logs = learners.run(train_on_machines_of, 2, toy, toy_config, out, (*overrides, *more), None, num=2)
+        assert [log.count(f"1 batch{what}") for log in logs] == [log.count(what) for log in logs] == expected
+
+
 def test_with_other_sync_groups_training_resumes_from_the_mean(learners, toy, toy_config, tmp_path) -> None:
     out = tmp_path / "train"
     overrides = ("distributed.strategy=h-adpsgd", "distributed.h-adpsgd.outer=adpsgd-d1")
