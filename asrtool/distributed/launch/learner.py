@@ -56,7 +56,7 @@ def learner(
     except Exception as error:
         if not is_connected and world.store:
             report_fault(world.store, str(error))
-        if not _means_loss(error):
+        if not _means_loss(error) and (isinstance(error, AsrtoolError) or not has_error(world)):
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if not report_error(world, str(error)):
