@@ -77,7 +77,7 @@ class Training:
         if found:
             model.load_state_dict(found["weights"])
             if world.rank == 0 and job.code and state.code and state.code[-1] != job.code:
-                logging.warning("code changed since the checkpoint: training goes on by the new code")
+                logging.warning("code changed since the checkpoint: training resumes with the new code")
         task = make_task(job, model, self.precision, world)
         self.event_log = make_event_log(job, state, self.precision, world)
         note = self.event_log.note if self.event_log else no_note

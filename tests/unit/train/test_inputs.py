@@ -179,7 +179,7 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(toy, toy_config, t
         words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
         monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
         done = CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
-        warned.append(done.output.count("WARNING code changed since the checkpoint: training goes on by the new code"))
+        warned.append(done.output.count("WARNING code changed since the checkpoint: training resumes"))
         codes: list[str] = summary(out)["code"]
         return codes
 
