@@ -150,7 +150,8 @@ def test_the_page_of_the_guide_is_up_to_date_and_has_every_key() -> None:
     assert page == format_page(), "run: python -m asrtool.settings.settings_page > docs/guide/settings.md"
     for key in known_keys():
         section, *table, name = key.split(".")
-        after = page[page.index(f"## `[{'.'.join([section, *table])}]`") :]
+        heading = rf"^##.* `\[{'.'.join([section, *table])}\]`"
+        after = re.split(heading, page, maxsplit=1, flags=re.MULTILINE)[1]
         assert f"\n| `{name}` | " in after[: after.find("\n##", 3)], key
 
 
