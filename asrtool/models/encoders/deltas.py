@@ -12,6 +12,7 @@ Letters in names: N utterances, T frames, F features of a frame.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ def add_deltas(feats_NTF: Tensor, lens_N: Tensor, orders: int) -> Tensor:
     wide_NTF = feats_NTF.gather(1, place_NT[:, :, None].expand(-1, -1, feats_NTF.shape[2]))
     all_orders, weights = [feats_NTF], [1.0]
     for _ in range(orders):
-        weights = _convolve(weights, FIRST)
+        weights = np.convolve(weights, FIRST).tolist()
         all_orders.append(_weigh(wide_NTF, weights, feats_NTF.shape[1]))
     return torch.cat(all_orders, dim=2)
 
@@ -38,11 +39,3 @@ def _weigh(wide_NTF: Tensor, weights: list[float], num_frames: int) -> Tensor:
     first = (wide_NTF.shape[1] - num_frames - len(weights) + 1) // 2
     parts = (weight * wide_NTF[:, first + n : first + n + num_frames] for n, weight in enumerate(weights))
     return torch.stack(list(parts)).sum(0)
-
-
-def _convolve(one: list[float], other: list[float]) -> list[float]:
-    sums = [0.0] * (len(one) + len(other) - 1)
-    for i, first in enumerate(one):
-        for j, second in enumerate(other):
-            sums[i + j] += first * second
-    return sums
