@@ -9,6 +9,7 @@ import csv
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from asrtool.data.manifests.manifest import Drop
@@ -108,7 +109,7 @@ class Corpus(Base):
         for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
             drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
         dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
-        rule = functools.partial(normalise, rules=RULES.with_acronyms(read_acronyms(dictionary)))
+        rule = functools.partial(normalise, rules=replace(RULES, acronyms=read_acronyms(dictionary)))
         read = functools.partial(_read_call, sides)
         callers = read_callers(documentation) or read_callers(audio)
         Calls(self.name, sounds, read, rule, callers, ADVICE).write(out / "train", drops, data)

@@ -11,7 +11,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 Table = tuple[tuple[str, str], ...]
 
@@ -61,10 +61,6 @@ class Rules:
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
     verbalise: Callable[[str], str] | None = None  # word with digits or symbols -> words
     acronyms: Mapping[str, str] = field(default_factory=dict)  # word that is spelled out -> letters: ibm -> i b m
-
-    def with_acronyms(self, acronyms: Mapping[str, str]) -> Rules:
-        """Return these rules with the acronyms of a dictionary."""
-        return replace(self, acronyms=acronyms)
 
 
 # Custom text, after symbols are taken off.
