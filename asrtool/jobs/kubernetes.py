@@ -66,7 +66,7 @@ class KubernetesCluster:
 
     def is_running(self, name: str) -> bool:
         """Return whether a TrainJob waits or runs."""
-        return not self._end(name)
+        return not self.describe_end(name)
 
     def follow(self, name: str) -> None:
         """Copy the log of the first pod, and of those that replace it, until the end.
@@ -77,7 +77,7 @@ class KubernetesCluster:
         why = ""
         with open(self._job.folder / f"{name}.log", "ab") as log:
             while True:
-                ended = self._end(name)
+                ended = self.describe_end(name)
                 pod = self._first_pod(name)
                 if pod is None or pod.status.phase == "Pending":
                     before, why = why, _why_pending(pod)
@@ -97,8 +97,19 @@ class KubernetesCluster:
                 time.sleep(POLL_S)
 
     def describe_end(self, name: str) -> str:
-        """Describe the end of a TrainJob by its conditions."""
-        return self._end(name)
+        """Describe the end of a TrainJob by its conditions; '' if it has not ended."""
+        api = self._connect()
+        with _reporting(f"read the TrainJob {name}"):
+            try:
+                job = api.CustomObjectsApi().get_namespaced_custom_object(GROUP, VERSION, self._namespace, PLURAL, name)
+            except api.ApiException as error:
+                if error.status == 404:
+                    return "deleted"
+                raise
+        for condition in job.get("status", {}).get("conditions", ()):
+            if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+                return f"{condition['type']}: {condition.get('message') or condition.get('reason', '')}"
+        return ""
 
     def command_to_end(self, name: str) -> str:
         """Return the command line that ends a TrainJob."""
@@ -126,21 +137,6 @@ class KubernetesCluster:
             self._namespace = self._namespace or here
             self._api = client
         return self._api
-
-    def _end(self, name: str) -> str:
-        """Return the end of a TrainJob; '' if it has not ended."""
-        api = self._connect()
-        with _reporting(f"read the TrainJob {name}"):
-            try:
-                job = api.CustomObjectsApi().get_namespaced_custom_object(GROUP, VERSION, self._namespace, PLURAL, name)
-            except api.ApiException as error:
-                if error.status == 404:
-                    return "deleted"
-                raise
-        for condition in job.get("status", {}).get("conditions", ()):
-            if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-                return f"{condition['type']}: {condition.get('message') or condition.get('reason', '')}"
-        return ""
 
     def _first_pod(self, name: str) -> Any:
         """Return the newest pod of node 0, or None."""

@@ -117,6 +117,7 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
         *(["--no-kill"] if job.survives else []),
         *settings.options,
     ]
+    asrtool = Path(sys.executable).with_name("asrtool")  # of this Python, which the nodes need as well
     # Learners see for themselves that one is lost, and end or train on; srun would end them while they save.
     keeps = ["--wait=0", "--kill-on-bad-exit=0", *(["--no-kill"] if job.survives else [])]
     return TEMPLATE.format(
@@ -124,7 +125,7 @@ def format_script(settings: Slurm, job: TrainingJob) -> str:
         folder=shlex.quote(str(Path.cwd())),
         setup="\n".join(settings.setup),
         options=" ".join(keeps),
-        command=shlex.join([str(_executable()), *job.job_argv[1:]]),
+        command=shlex.join([str(asrtool), *job.job_argv[1:]]),
         stopped=STOPPED,
         final=shlex.quote(str(job.out.absolute() / FINAL)),
     )
@@ -139,11 +140,6 @@ def _sbatch_options(settings: Slurm) -> Iterator[str]:
         "mem-per-cpu": settings.memory_per_cpu,
     }
     return (f"--{name}={value}" for name, value in values.items() if value)
-
-
-def _executable() -> Path:
-    """Return the command `asrtool` of this Python, which the nodes need as well."""
-    return Path(sys.executable).with_name("asrtool")
 
 
 def _copy(log: Path, begin: int) -> int:

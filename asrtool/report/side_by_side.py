@@ -148,7 +148,8 @@ def _part_table(
 
 def confusion_table(systems: Sequence[System]) -> Table:
     """Return the MAX_CONFUSIONS most frequent errors with counts by system."""
-    counts = [_confusions(system.score) for system in systems]
+    aligned = ([pair for segment in system.score.segments for pair in segment.alignment.pairs] for system in systems)
+    counts = [Counter(pair for pair in pairs if pair.kind != "C") for pairs in aligned]
     summed = sum(counts, Counter[Pair]())
     pairs = sorted(summed, key=lambda pair: (-summed[pair], pair))
     rows = [
@@ -157,10 +158,6 @@ def confusion_table(systems: Sequence[System]) -> Table:
     ]
     rest = f"{MAX_CONFUSIONS} of {len(pairs):,} different errors, the most frequent" if len(pairs) > len(rows) else ""
     return Table(["error", "reference", "recognised", *(system.name for system in systems)], rows, (0, 1, 2), rest)
-
-
-def _confusions(score: Result) -> Counter[Pair]:
-    return Counter(pair for segment in score.segments for pair in segment.alignment.pairs if pair.kind != "C")
 
 
 def speaker_rates(system: System) -> list[float]:

@@ -123,13 +123,10 @@ def draw_line(quality: LineQuality, rng: np.random.Generator) -> Line:
 
 def through_lines(speech: np.ndarray, lines: tuple[Line, Line], rng: np.random.Generator) -> np.ndarray:
     """Return both sides as recorded: float (num_samples, 2) to int16, same shape."""
-    levelled = [_at_level(_handset(speech[:, side], lines[side]), lines[side].level_db) for side in range(2)]
+    heard = [sosfilt(_BAND, lfilter([1.0], [1.0, -lines[side].tilt], speech[:, side])) for side in range(2)]
+    levelled = [_at_level(heard[side], lines[side].level_db) for side in range(2)]
     sides = [_add_line(levelled[side], levelled[1 - side], lines[side], rng) for side in range(2)]
     return np.clip(np.rint(np.stack(sides, axis=1) * 32767), -32768, 32767).astype(np.int16)
-
-
-def _handset(speech: np.ndarray, line: Line) -> np.ndarray:
-    return sosfilt(_BAND, lfilter([1.0], [1.0, -line.tilt], speech))
 
 
 def _at_level(speech: np.ndarray, level_db: float) -> np.ndarray:

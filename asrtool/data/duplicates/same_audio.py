@@ -92,7 +92,9 @@ def find_same_audio(
     utterances = Utterances.read(manifests, [*scored, *trained])
     first_trained = utterances.begins[len(scored)]
     one_in = math.ceil(utterances.duration_s[first_trained:].sum() / 3600 / WHOLE_INDEX_HOURS) or 1
-    recordings, spans = runs(utterances.recording), search_batches(utterances.duration_s)
+    least_s = SEARCHED_S / SEARCHED  # so that a span has about SEARCHED utterances or SEARCHED_S
+    recordings = runs(utterances.recording)
+    spans = runs(np.cumsum(np.maximum(utterances.duration_s, least_s)) // SEARCHED_S)
     with _scratch(manifests) as folder, open_executor(features, __name__) as map_pieces:
         fingerprint = functools.partial(_fingerprint, first_trained=first_trained, one_in=one_in)
         fingerprints = map_pieces(fingerprint, map(utterances.sounds, recordings))
@@ -223,11 +225,6 @@ def runs(values: np.ndarray) -> list[range]:
     """Return positions of runs of equal values, which are not below 0."""
     edges = np.flatnonzero(np.diff(values, prepend=-1, append=-1)).tolist()
     return list(itertools.starmap(range, itertools.pairwise(edges)))
-
-
-def search_batches(duration_s: np.ndarray) -> list[range]:
-    """Return runs of utterances of about SEARCHED or SEARCHED_S."""
-    return runs(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
 
 
 def _fingerprint(sounds: Sounds, first_trained: int, one_in: int) -> tuple[list[np.ndarray], Triplets]:

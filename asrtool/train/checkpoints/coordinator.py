@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from asrtool.distributed.members.members import LEFT, LostLearner, TrainingEnded
 from asrtool.distributed.members.supervisor import report_lost
@@ -180,7 +179,8 @@ class CheckpointCoordinator:
         if self.snapshots:
             cuts = self._cuts(self.progress.cut, epoch, num_cuts) if self.snapshots.merger else []
             self._pass(epoch)
-            self.snapshots.take(range(self.progress.cut + 1, cut + 1), cuts, self._contribution())
+            part = vars(dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes))
+            self.snapshots.take(range(self.progress.cut + 1, cut + 1), cuts, part)
             self.progress.own.trained = []
             self._reached(epoch, num_cuts)
         else:
@@ -240,10 +240,6 @@ class CheckpointCoordinator:
         if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
             state.code.append(self.code)
         return state
-
-    def _contribution(self) -> dict[str, Any]:
-        """Return the learner's part of the state of a checkpoint."""
-        return vars(dataclasses.replace(self.progress.own, record_bytes=self.records.num_bytes))
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:
         """Synchronise all learners at `place`, evaluate at an epoch's end, and save.
