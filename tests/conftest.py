@@ -102,17 +102,6 @@ def mini_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def mini_rt03(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A mini corpus with RT-03, in LDC layout; read only."""
-    from asrtool.local.mini.corpus import make_corpus
-    from asrtool.settings.data import Mini
-
-    out = tmp_path_factory.mktemp("mini") / "corpus"
-    make_corpus(out, Mini(train_hours=0.005, test_minutes=0.5, seed=7), ["rt03"])
-    return out
-
-
-@pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, Any]]:
     """Yield the address of an S3 server and a client of it."""
     pytest.importorskip("moto", reason="needs moto, of the extra dev")

@@ -9,8 +9,9 @@ from small_releases import dropped, supervisions, write_hub5, write_hub5_01, wri
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpora.nist import GAP, Evaluation, Hub5, Hub5Of2001, Rt03, parse_stm
+from asrtool.local.mini.corpus import make_corpus
 from asrtool.score.hub5 import score_hub5
-from asrtool.settings.data import Data
+from asrtool.settings.data import Data, Mini
 
 LENIENT = Data(bad_fraction=0.9)
 
@@ -158,12 +159,13 @@ def test_the_scorer_takes_the_reference_and_counts_its_parts(rt03: Path, tmp_pat
 
 @pytest.mark.parametrize(("kind", "parts"), [(Hub5, {"en", "sw"}), (Rt03, {"fsh", "sw"})])
 def test_sets_of_the_mini_corpus_are_read_without_a_fault(
-    kind: type[Evaluation], parts: set[str], mini_corpus: Path, mini_rt03: Path, tmp_path: Path
+    kind: type[Evaluation], parts: set[str], tmp_path: Path
 ) -> None:
-    corpus = mini_rt03 if kind is Rt03 else mini_corpus
-    kind().prepare(corpus, tmp_path, Data())
-    assert not dropped(tmp_path / "test")
-    assert {s["recording_id"].partition("_")[0] for s in supervisions(tmp_path / "test")} == parts
+    corpus, out = tmp_path / "corpus", tmp_path / "out"
+    make_corpus(corpus, Mini(train_hours=0.005, test_minutes=0.5, seed=7), [kind.name])
+    kind().prepare(corpus, out, Data())
+    assert not dropped(out / "test")
+    assert {s["recording_id"].partition("_")[0] for s in supervisions(out / "test")} == parts
     assert any(GAP in path.read_text() for path in corpus.rglob("*.stm")) is (kind is Rt03)
 
 
