@@ -10,7 +10,7 @@ for the output q of the upper layer. END, column 0, comes before the first token
 `ctc_weight` w the loss is (1 - w) times the decoder's plus w times CTC on the same rows (Watanabe et al. 2017).
 
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens, H cells, A values of
-an energy.
+an energy, K rows of a kernel.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ class Energies(nn.Module):
 
     def forward(self, query_NH: Tensor, keys_NTA: Tensor, is_row_NT: Tensor, sum_NT: Tensor) -> Tensor:
         """Return weights (N, T) that sum to 1 over the rows without padding."""
-        location_NTA = self.location(sum_NT[:, None]).transpose(1, 2)
-        energies_NT = self.energy((self.query(query_NH)[:, None] + keys_NTA + location_NTA).tanh()).squeeze(2)
+        kernel_AK = self.location.weight[:, 0]
+        width = kernel_AK.shape[1]
+        windows_NTK = nn.functional.pad(sum_NT, (width // 2, width // 2)).unfold(1, width, 1)
+        # A product of matrices: with one channel Conv1d takes several times as long
+        values_NTA = torch.baddbmm(keys_NTA, windows_NTK, kernel_AK.t().expand(len(sum_NT), -1, -1))
+        energies_NT = self.energy((self.query(query_NH)[:, None] + values_NTA).tanh()).squeeze(2)
         weights_NT: Tensor = energies_NT.float().masked_fill(~is_row_NT, -torch.inf).softmax(dim=1)
         return weights_NT
 
