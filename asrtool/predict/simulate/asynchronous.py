@@ -49,7 +49,9 @@ class Group:
 
     free_s: float = 0.0  # end of its last step
     begin_s: float = 0.0  # time at which it had the batch of this step
+    draw_s: float = 0.0  # it waited for the assignment of this batch, then for the batch
     data_s: float = 0.0
+    drawn_s: float = 0.0  # time at which the next batch is assigned
     loaded_s: float = 0.0  # time at which the next batch is loaded
     sent_s: float = 0.0  # time at which it began to wait for answers
     busy_s: float = 0.0  # end of the work of its answering thread, or of the server beside it
@@ -232,7 +234,7 @@ class Watch:
                 _skip(state, other)
             if group.is_idle and self.left:
                 _add_between(state, other, seconds - group.free_s)
-                group.free_s = group.loaded_s = seconds
+                group.free_s = group.drawn_s = group.loaded_s = seconds
                 group.ahead = _draw(state, group)
                 _begin_step(state, other)
 
@@ -393,11 +395,14 @@ def _begin_step(state: State, number: int) -> None:
             group.free_s += setup.checkpoint_s
             _add_between(state, number, setup.checkpoint_s)
     group.begin_s = max(group.free_s, group.loaded_s)
-    group.data_s = group.begin_s - group.free_s
+    group.draw_s = max(group.drawn_s - group.free_s, 0.0)
+    group.data_s = group.begin_s - group.free_s - group.draw_s
     group.ahead = _draw(state, group)
     span_s = setup.span_GK[number, group.num_steps % PERIOD]
     group.num_steps += 1
-    group.loaded_s = group.begin_s + setup.loading_GK[number, group.num_steps % PERIOD]
+    # Of several learners the first begins, and draws, while the others wait for what it drew before.
+    group.drawn_s = (group.begin_s if setup.size == 1 else group.free_s) + setup.draw_G[number]
+    group.loaded_s = max(group.begin_s, group.drawn_s) + setup.loading_GK[number, group.num_steps % PERIOD]
     if WATCHED:
         state.watch.begin(number)
     _at(state, group.begin_s + span_s, GRADIENTS, number, 0)
@@ -445,10 +450,10 @@ def _end_step(state: State, seconds: float, number: int, waited_s: float) -> Non
     for learner in range(first, first + setup.size):
         sums, computed_s = state.sums[learner], setup.compute_LK[learner, column]
         compute_s = computed_s + setup.update_s
-        wait_s = waited_s
+        wait_s = group.draw_s + waited_s
         if setup.size > 1:
             state.sums[slowest].blamed_s += setup.compute_LK[slowest, column] - computed_s
-            wait_s = seconds - group.begin_s - compute_s
+            wait_s = group.draw_s + seconds - group.begin_s - compute_s
         if place + learner - first < setup.num_batches:
             sums.steps += 1
         sums.compute_s += compute_s

@@ -24,7 +24,7 @@ Setup = namedtuple(
     "Setup",
     "to_servers is_pairs counts_steps num_groups size num_parts message_bytes inner_bytes outer_rate outer_latency_s"
     " inner_rate inner_latency_s host_s tail_s comm_s update_s start_s checkpoint_s every_steps num_batches"
-    " rounds_of_epoch num_rounds span_GK loading_GK compute_LK",
+    " rounds_of_epoch num_rounds draw_G span_GK loading_GK compute_LK",
 )
 
 
@@ -48,6 +48,8 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
         span_GK = sums.span_s(compute_GK)
     rounds_of_epoch = -(-cluster.num_batches // size)
     update_s = cluster.update_s * (not to_servers)
+    draw_s = 2 * draw_trips(size) * links.outer.latency_s * (not to_servers)  # steps and answers of servers hide it
+    is_away_G = np.arange(len(loading_GK)) * size >= links.node_size  # from the store, which is beside learner 0
     return Setup(
         to_servers=to_servers,
         is_pairs=strategy == "adpsgd-pairs",
@@ -71,10 +73,19 @@ def make_setup(cluster: Cluster, strategy: str, settings: Any) -> Setup:
         num_batches=cluster.num_batches,  # of an epoch
         rounds_of_epoch=rounds_of_epoch,  # each with a batch for each learner of a group
         num_rounds=rounds_of_epoch * scenario.job.num_epochs,
+        draw_G=draw_s * is_away_G,  # seconds in which the next batch is assigned
         span_GK=np.ascontiguousarray(span_GK),  # seconds in which gradients are computed and averaged within a group
         loading_GK=np.ascontiguousarray(loading_GK),
         compute_LK=np.ascontiguousarray(cluster.compute_LK),
     )
+
+
+def draw_trips(size: int) -> int:
+    """Return the round trips to the store by which a group of `size` draws a round.
+
+    A ticket and a claim for each learner, in turn; then the others wait for these, and read them.
+    """
+    return 1 + size + 2 * (size > 1)
 
 
 def make_partners(strategy: str, settings: Any, num_groups: int, seed: int) -> Partners:

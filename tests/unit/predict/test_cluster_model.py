@@ -148,6 +148,24 @@ def test_super_learners_average_within_their_nodes_alone() -> None:
     assert outcome.blame()[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "latency_ms", "away_s"),
+    [("h-adpsgd", 50, 0.3), ("h-adpsgd", 5, 0.1), ("none", 30, 0.12), ("none", 20, 0.1), ("ps-async", 80, 0.26)],
+)
+def test_learners_away_from_the_store_wait_for_it(name: str, latency_ms: int, away_s: float) -> None:
+    """Steps by hand: one learner draws in two round trips while it trains, and two in five.
+
+    The first of two draws from one step's end on: two steps take as long as a draw and a step without waiting. With
+    servers a step has a round trip more, which hides the draw.
+    """
+    of = scenario(4, 400, "network.learners_per_node=2", *FREE[1:], f"network.latency_us={1000 * latency_ms}")
+    outcome = run(of, name, 4)
+    rates = outcome.steps / outcome.seconds
+    np.testing.assert_allclose(rates, [1 / STEP_S, 1 / STEP_S, 1 / away_s, 1 / away_s], rtol=0.02)
+    assert outcome.wait_s[2] / outcome.steps[2] == pytest.approx(away_s - STEP_S, rel=0.03, abs=1e-4)
+    assert outcome.data_s.max() == pytest.approx(0, abs=1e-9)
+
+
 def test_exchanges_that_links_cannot_carry_are_skipped_and_cost_no_time() -> None:
     message_s = 4e6 / 1e7
     of = scenario(4, 400, *linked(gbit=0.08))
