@@ -87,12 +87,12 @@ def compare(trainings: Trainings, name: str, number: int, slow: Sequence[int]) -
     num_steps = sum(map(len, learners))
     begin, last = max(steps[0]["begin"] for steps in learners), max(end(steps[-1]) for steps in learners)
     settings = [
-        *settings_of([four, alone]),
+        "network.learners_per_node=0",  # all are on this machine, and share its memory and cores
+        *settings_of([four, alone]),  # a host that waits for the store is a node of its own
         f"job.num_samples={num_steps}",
         "job.batch=1",
         "job.num_epochs=1",
         "saving.checkpoint_s=0",
-        "network.learners_per_node=0",  # all are on this machine, and share its memory and cores
         f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",
         f"distributed.strategy={name}",
         f"slow.learners={','.join(slowness(slow))}",

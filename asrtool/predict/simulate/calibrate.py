@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asrtool.errors import AsrtoolError
+from asrtool.predict.simulate.clients import draw_trips
 from asrtool.predict.simulate.cluster import GBIT, LONG, Floats, read_trace
 from asrtool.predict.simulate.lock_step import LOCK_STEP
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.settings.values import format_override
 
-MAX_DATA_FRACTION = 0.05  # fraction of the time spent waiting for data; above it reading takes longer than a step
+MAX_WAIT_FRACTION = 0.05  # of a step, for data or another host; above it they take longer than computing hides
 NUM_HALVINGS = 40  # halvings of an interval
 
 
@@ -33,8 +35,10 @@ def settings_of(works: Iterable[Path]) -> list[str]:
         own = run.settings["distributed"].get(run.strategy, {})
         settings |= _job_settings(run)
         settings |= {f"distributed.{run.strategy}.{key}": value for key, value in own.items()}
-        typical = _typical_learner(run)
-        settings |= _step_settings(run, typical) | _message_settings(run, typical, own) | _pause_settings(run, typical)
+        near, nodes = _node_settings(run, own)
+        typical = _typical_learner(near)
+        settings |= _step_settings(near, typical) | nodes
+        settings |= _message_settings(near, typical, own) | _pause_settings(near, typical)
     return [format_override(key, value) for key, value in settings.items()]
 
 
@@ -72,6 +76,39 @@ def _job_settings(run: TrainingRun) -> dict[str, Any]:
     }
 
 
+def _node_settings(run: TrainingRun, own: dict[str, Any]) -> tuple[TrainingRun, dict[str, Any]]:
+    """Return the run of the first host alone, with nodes and latency.
+
+    If others do not wait for it, return all of the run, without settings. That host has a server, and the store, from
+    which groups draw batches ahead. First steps also wait for connections.
+    """
+    is_near = {rank: run.hosts.get(rank) == run.hosts.get(0) for rank, steps in run.learners.items() if len(steps) > 1}
+    near, away = (
+        replace(run, learners={rank: run.learners[rank] for rank in is_near if is_near[rank] == side})
+        for side in (True, False)
+    )
+    num, size = len(near.learners), _group_size(near, own)
+    if run.strategy in LOCK_STEP or not (num and away.learners) or len(run.learners) % num or num % size:
+        return run, {}
+    beside, steps = (np.concatenate([steps[1:] for steps in side.learners.values()]) for side in (near, away))
+    near_s = beside["wait_s"].mean()
+    more_s = steps["wait_s"].mean() - near_s
+    if more_s < max(near_s, MAX_WAIT_FRACTION * steps["compute_s"].mean()):  # or messages alone take that long
+        return run, {}
+    latency_s = more_s / 2
+    if run.strategy != "ps-async":  # a draw takes a step; of several learners, with a step without waiting, two
+        step_s = sum(steps[part].mean() for part in ("compute_s", "comm_s", "wait_s"))
+        latency_s = (step_s + more_s * (size > 1)) / draw_trips(size) / 2
+    return near, {"network.learners_per_node": num, "network.latency_us": 1e6 * float(latency_s)}
+
+
+def _group_size(run: TrainingRun, own: dict[str, Any]) -> int:
+    """Return the number of neighbours that wait for one another each step."""
+    if run.strategy in LOCK_STEP:
+        return len(run.learners)
+    return (own["node_size"] or len(run.learners)) if run.strategy == "h-adpsgd" else 1
+
+
 def _step_settings(run: TrainingRun, typical: int) -> dict[str, Any]:
     """Return the duration of steps by a typical learner's trace, and the cores needed."""
     steps, trace, num_cores = run.learners[typical], run.folder / "learners" / f"{typical}.jsonl", os.cpu_count() or 1
@@ -92,7 +129,7 @@ def _step_settings(run: TrainingRun, typical: int) -> dict[str, Any]:
             "network.cores_per_node": num_cores,
             "network.learners_per_node": 0,
         }
-    if float(steps["data_s"].mean()) > MAX_DATA_FRACTION * float(steps["compute_s"].mean()):
+    if float(steps["data_s"].mean()) > MAX_WAIT_FRACTION * float(steps["compute_s"].mean()):
         found["loading.ms"] = 1000 * float(np.median(steps["begin"][1:] - steps["begin"][:-1]))
     return found
 
@@ -102,14 +139,10 @@ def _message_settings(run: TrainingRun, typical: int, own: dict[str, Any]) -> di
 
     `own` are the settings of the strategy; one that is not there had its default.
     """
-    if len(run.learners) == 1:
+    if run.num_learners == 1:
         return {}
     found = {"network.mix_ms": 1000 * float(run.learners[typical]["comm_s"].mean())}
-    size = 1  # neighbours that wait for one another each step
-    if run.strategy in LOCK_STEP:
-        size = len(run.learners)
-    elif run.strategy == "h-adpsgd":
-        size = own["node_size"] or 1
+    size = _group_size(run, own)
     waits = [steps["wait_s"][steps["bytes"] > 0] for steps in run.learners.values()]
     wait_s = shortest_wait_s(waits, size)
     model_bytes = 4 * run.summary["num_parameters"]

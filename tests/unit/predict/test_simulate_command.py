@@ -169,6 +169,39 @@ def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
     assert (settings.num_servers, settings.message_type) == (2, "bf16")  # else what they took is not predicted
 
 
+def put_on_hosts(train: Path, wait_s: float) -> None:
+    """Put learners 0 and 1 on a host, and 2 and 3 on another one, where they wait for `wait_s`."""
+    for path in sorted((train / "learners").iterdir()):
+        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for step in steps:
+            step |= {"host": "near"} if path.stem in "01" else {"host": "away", "wait_s": wait_s}
+        path.write_text("".join(json.dumps(step) + "\n" for step in steps), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("near_s", "away_s"), [(0.001, 0.004), (0.02, 0.035)])
+def test_hosts_that_wait_alike_have_links_alike(near_s: float, away_s: float, tmp_path: Path) -> None:
+    train = write_training(tmp_path, "ps-async", 4, compute=0.1, wait=near_s)
+    put_on_hosts(train, away_s)
+    scenario = load_scenario([], settings_of([train]))
+    assert scenario.network.latency_us == load_scenario().network.latency_us
+    assert scenario.network.host_gbyte_per_s == pytest.approx(1e6 / ((near_s + away_s) / 2) / 1e9)
+
+
+@pytest.mark.parametrize("strategy", ["ps-async", "h-adpsgd", "adpsgd-random"])
+@pytest.mark.parametrize("factor", [1, 10])
+def test_only_learners_away_from_the_store_wait_for_answers(
+    strategy: str, factor: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners 2 and 3 wait for 81 ms of a step of 182 ms, 0 and 1 for 1 ms, also if these are slow."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    train = write_training(tmp_path, strategy, 4, compute=0.1, wait=0.001, compute_ms=100)
+    put_on_hosts(train, 0.081)
+    words = f"--strategy {strategy} --json --set slow.learners=0:{factor},1:{factor} --set saving.checkpoint_s=0"
+    (row,) = json.loads(simulate("--from", str(train), *words.split(), "--set", "job.num_samples=16000"))
+    near_s = 0.101 * factor + 0.001 * (strategy != "adpsgd-random")  # whose messages hide
+    assert row["batches"] / row["hours"] / 3600 == pytest.approx(2 / near_s + 2 / 0.182, rel=0.01)
+
+
 def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:
     """A million weights: 8 MB of gradients go through a node of two, and 4 MB of weights."""
     scenario = load_scenario([], settings_of([write_training(tmp_path, "h-adpsgd", 4, compute=0.1, wait=0.03)]))
