@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from asrtool.settings.values import other_name
 from asrtool.url import refuse_address
 
 # Options of many commands (asrtool/cli/options.py): settings, and their short forms.
@@ -88,6 +87,8 @@ def _set_hint(error: click.UsageError, argv: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchOption):
         option = error.option_name.lstrip("-")
         if "." not in option:
+            from asrtool.settings.values import other_name
+
             hint = other_name(option)
             return f"{hint.capitalize()}; settings follow --set." if hint else ""
         refused = [f"{option}=VALUE"]

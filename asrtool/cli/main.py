@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import importlib
 import logging
@@ -94,6 +93,8 @@ class LazyGroup(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.lazy and ":" not in args[0]:
+            import difflib
+
             close = difflib.get_close_matches(args[0], self.lazy, n=1)
             if close:
                 raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +72,8 @@ class PartOfTrained(click.ParamType):
         if not self.part:
             return path
         if is_archive(path):
+            import tempfile
+
             assert ctx is not None
             place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
         elif not path.is_dir():

@@ -61,8 +61,8 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     Example: asrtool score hub5 --ref ref.stm --hyp hyp.ctm --glm en.glm --out scored
     """
     from asrtool.score.hub5 import score_hub5
-    from asrtool.score.output import format_json, warn_of_no_words, write_score
-    from asrtool.score.tables import format_table
+    from asrtool.score.output import write_score
+    from asrtool.score.tables import format_json, format_table, warn_of_no_words
     from asrtool.score.utterances import with_names
 
     result = score_hub5(ref, hyp, glm)
@@ -89,13 +89,14 @@ def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
     \b
     Example: asrtool score wer ref.trn hyp.trn
     """
-    from asrtool.score.output import format_json, warn_of_no_words, write_score
-    from asrtool.score.tables import format_table
+    from asrtool.score.tables import format_json, format_table, warn_of_no_words
     from asrtool.score.wer import score_wer
 
     result = score_wer(ref, hyp)
     warn_of_no_words(result, hyp)
     if out:
+        from asrtool.score.output import write_score
+
         write_score(result, out, hyp)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from asrtool.score.network import Arcs, Network, Word, same_word
-from asrtool.score.result import Alignment, Pair, gain_rows, make_pair
+from asrtool.score.result import Alignment, Pair, gain_rows, num_equal
 
 SUB, DEL, INS = range(3)
 Row = Sequence[float]
@@ -50,28 +50,32 @@ def align_words(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
     """Align two sequences of words; no word has a special meaning.
 
     Costs are least if gains are greatest: 3 for equal words, 1 for a substitution. Equal last words are paired: one
-    word less on one side saves at most a gap.
+    word less on one side saves at most a gap. Among equal first words the gain is 3 for each of the shorter side.
     """
-    pairs: list[Pair] = []
+    start, backwards = num_equal(ref, hyp), ""
     rows: list[int] = []
+    refs, hyps = list(ref), list(hyp)
     a, b = len(ref), len(hyp)
-    while a and b:
-        one, other = ref[a - 1], hyp[b - 1]
-        if one != other:
-            rows = rows or [-1, *gain_rows(ref[:a], hyp[:b], 3)]
-            gain = _gain(rows[a], b)
-        if one == other or _gain(rows[a - 1], b - 1) + 1 == gain:
-            pairs.append(make_pair("C" if one == other else "S", one, other))
-            a, b = a - 1, b - 1
-        elif _gain(rows[a], b - 1) == gain:
-            pairs.append(make_pair("I", "", other))
-            b -= 1
+    while a != b or a > start:
+        if a and b and ref[a - 1] == hyp[b - 1]:
+            kind = "C"
+        elif min(a, b) <= start:
+            kind = "I" if a < b else "D"
         else:
-            pairs.append(make_pair("D", one, ""))
+            rows = rows or [-1, *gain_rows(ref[start:a], hyp[start:b], 3)]
+            up, row, column = rows[a - start - 1], rows[a - start], b - start
+            gain = _gain(row, column)
+            kind = "S" if _gain(up, column - 1) + 1 == gain else "I" if _gain(row, column - 1) == gain else "D"
+        backwards += kind
+        if kind == "I":
+            refs.insert(a, "")
+        else:
             a -= 1
-    pairs += [make_pair("D", word, "") for word in ref[:a][::-1]]
-    pairs += [make_pair("I", "", word) for word in hyp[:b][::-1]]
-    return Alignment(tuple(reversed(pairs)))
+        if kind == "D":
+            hyps.insert(b, "")
+        else:
+            b -= 1
+    return Alignment("C" * a + backwards[::-1], refs, hyps)
 
 
 def _gain(row: int, b: int) -> int:
@@ -97,7 +101,7 @@ class _Search:
     def run(self) -> Alignment:
         self._fill()
         self._trace()
-        return Alignment(tuple(reversed(self._pairs)))
+        return Alignment(*zip(*reversed(self._pairs), strict=True))
 
     def _fill(self) -> None:
         costs, words = self._costs, self._hyp.words

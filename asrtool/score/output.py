@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -15,16 +13,18 @@ from asrtool.score import segments
 from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Result
-from asrtool.score.tables import format_alignments, format_confusions, format_speakers, format_table
+from asrtool.score.tables import (
+    format_alignments,
+    format_confusions,
+    format_json,
+    format_speakers,
+    format_table,
+    warn_of_no_words,
+)
 from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"
 SCORE_GLOB = f"*/{SCORE}"  # in the folder of a set
-
-
-def format_json(result: Result) -> str:
-    """Format counts overall, by label and by speaker as a JSON object."""
-    return json.dumps(result.to_dict(), indent=1) + "\n"
 
 
 FILES: dict[str, Callable[[Result, str], str]] = {  # file of a score -> its content, by the result and a title
@@ -56,13 +56,6 @@ def write_score(result: Result, out: Path, hyp: Path) -> None:
         raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
     with writing(*(out / file for file in FILES)):
         write_result(result, out, hyp.name)
-
-
-def warn_of_no_words(result: Result, hyp: Path) -> None:
-    """Warn if the hypothesis `hyp` has no words for the scored segments."""
-    counts, pairs = result.overall, (pair for segment in result.segments for pair in segment.alignment.pairs)
-    if counts.num_words and not any(pair.hyp for pair in pairs):
-        logging.warning("%s: has no words for the %d segments, so all words count as deleted", hyp, counts.segments)
 
 
 def score_all(

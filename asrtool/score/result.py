@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import commonprefix
 from typing import NamedTuple
 
 # Rule by which words are assigned to segments.
@@ -78,24 +77,34 @@ make_pair = functools.lru_cache(1 << 16)(Pair)  # many are equal
 
 
 class Alignment:
-    """Aligned words of a segment in order; `outcomes` joins the kinds of its pairs.
+    """Aligned words of a segment in order: outcome, reference and hypothesis of each.
 
-    Of a score by an earlier asrtool only the outcomes are known.
+    `outcomes` joins letters C, S, D and I; a missing word is empty. Of a score by an earlier asrtool only the outcomes
+    are known.
     """
 
-    __slots__ = ("_characters", "counts", "outcomes", "pairs")
-
-    def __init__(self, pairs: tuple[Pair, ...], outcomes: str = "") -> None:
-        self.pairs = pairs
-        self.outcomes = outcomes or "".join([kind for kind, _, _ in pairs])
+    def __init__(self, outcomes: Iterable[str] = (), refs: Sequence[str] = (), hyps: Sequence[str] = ()) -> None:
+        self.outcomes, self.refs, self.hyps = "".join(outcomes), refs, hyps
         count = self.outcomes.count
         self.counts = Counts(1, count("C"), count("S"), count("D"), count("I"))
         self._characters: Characters | None = None
 
-    def characters(self, has_marks: bool) -> Characters:
-        """Return the characters of the pairs, as `count_characters`."""
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Steps of the alignment."""
+        return tuple(map(make_pair, self.outcomes, self.refs, self.hyps))
+
+    def characters(self, has_marks: bool = True) -> Characters:
+        """Count the characters of the words.
+
+        `has_marks`: parentheses around a word mark it as optional.
+        """
         if self._characters is None:
-            self._characters = count_characters(self.pairs, has_marks)
+            refs, hyps = self.refs, self.hyps
+            if has_marks and refs:
+                refs, hyps = zip(*map(_spell, self.outcomes, refs, hyps), strict=True)
+            ref, hyp = "".join(refs), "".join(hyps)
+            self._characters = Characters(len(ref), edit_distance(ref, hyp))
         return self._characters
 
 
@@ -169,27 +178,33 @@ def total(counts: Iterable[Counts]) -> Counts:
     return Counts(*map(sum, zip(*counts, strict=True)))
 
 
-def count_characters(pairs: Iterable[Pair], has_marks: bool = True) -> Characters:
-    """Count the characters of a segment's aligned words.
+def _spell(kind: str, ref: str, hyp: str) -> tuple[str, str]:
+    """Return the words of a pair as their characters are counted."""
+    if kind == "C":
+        return (ref, ref) if ref and hyp else ("", "")
+    return _bare(ref), _bare(hyp)
 
-    `has_marks`: parentheses around a word mark it as optional.
-    """
-    ref, hyp = "", ""
-    for kind, ref_word, hyp_word in pairs:
-        if kind == "C":
-            if ref_word and hyp_word:
-                ref, hyp = ref + ref_word, hyp + ref_word
-            continue
-        ref, hyp = ref + _bare(ref_word, has_marks), hyp + _bare(hyp_word, has_marks)
-    return Characters(len(ref), edit_distance(ref, hyp))
+
+def _bare(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] == "(" and word[-1] == ")" else word
+
+
+def num_equal(a: Iterable[object], b: Iterable[object]) -> int:
+    """Return the number of equal elements before the first different one."""
+    num = 0
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            break
+        num += 1
+    return num
 
 
 def edit_distance(a: str, b: str) -> int:
     """Return the Levenshtein distance of two texts."""
-    start = len(commonprefix((a, b)))  # noqa: RUF071, these are texts
+    start = num_equal(a, b)
     a, b = a[start:], b[start:]
-    end = len(commonprefix((a[::-1], b[::-1])))  # noqa: RUF071
-    a, b = a[: len(a) - end], b[: len(b) - end]
+    end = num_equal(reversed(a), reversed(b))
+    a, b = sorted((a[: len(a) - end], b[: len(b) - end]), key=len)
     row = -1
     for row in gain_rows(a, b, 2):  # noqa: B007, the last one counts
         pass
@@ -211,16 +226,12 @@ def gain_rows(a: Sequence[str], b: Sequence[str], gain: int) -> Iterator[int]:
         masks[each] = masks.get(each, 0) | bits
         bits <<= gain
     row = (1 << gain * len(b)) - 1
-    shared = row // ((1 << gain) - 1)
+    shared, own = row // ((1 << gain) - 1), range(gain - 1)
     for each in a:
         both = row & shared
         row = (row + both) | (row - both)
         if mask := masks.get(each):
-            for _ in range(gain - 1):
+            for _ in own:
                 both = row & mask
                 row = (row + both) | (row - both)
         yield row
-
-
-def _bare(word: str, has_marks: bool) -> str:
-    return word[1:-1] if has_marks and len(word) > 1 and word[0] == "(" and word[-1] == ")" else word

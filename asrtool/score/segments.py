@@ -14,7 +14,7 @@ from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.lines import read_lines
-from asrtool.score.result import Alignment, Result, Segment, make_pair
+from asrtool.score.result import Alignment, Result, Segment
 
 FILE = "segments.jsonl"
 
@@ -37,8 +37,8 @@ def _to_dict(segment: Segment) -> dict[str, Any]:
         "channel": segment.channel,
         "start_s": segment.start_s,
         "end_s": segment.end_s,
-        "ref": [pair.ref for pair in segment.alignment.pairs],
-        "hyp": [pair.hyp for pair in segment.alignment.pairs],
+        "ref": segment.alignment.refs,
+        "hyp": segment.alignment.hyps,
     }
 
 
@@ -88,6 +88,5 @@ def _parse(
     for time_s in (start_s, end_s):
         if time_s is not None and not isinstance(time_s, int | float):
             raise TypeError(f"{time_s!r} is no time")
-    pairs = () if ref is None or hyp is None else tuple(map(make_pair, outcomes, ref, hyp))
-    aligned = Alignment(pairs, outcomes)
+    aligned = Alignment(outcomes, *((ref, hyp) if ref and hyp else ()))
     return Segment(id, speaker, tuple(labels or ()), reference, aligned, file, channel, start_s, end_s)

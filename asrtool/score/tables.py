@@ -1,10 +1,13 @@
-"""Tables of counts, confusions and alignments as text."""
+"""Counts, confusions and alignments as text."""
 
 from __future__ import annotations
 
 import functools
+import json
+import logging
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from asrtool.score.lines import upper
 from asrtool.score.result import Pair, Result, Segment
@@ -22,6 +25,11 @@ def name_of(result: Result, name: str) -> str:
     found = {"": result, **{label.upper(): part for label, part in result.labels.items()}}
     sizes = {label: (part.overall.segments, part.overall.num_words) for label, part in found.items()}
     return next((title for title, wanted in SIZES.items() if wanted.items() <= sizes.items()), name)
+
+
+def format_json(result: Result) -> str:
+    """Format counts overall, by label and by speaker as a JSON object."""
+    return json.dumps(result.to_dict(), indent=1) + "\n"
 
 
 def format_table(result: Result, name: str) -> str:
@@ -95,3 +103,10 @@ def _format_segment(segment: Segment) -> str:
     refs, hyps, marks = zip(("REF: ", "HYP: ", "Eval:"), *map(_column, segment.alignment.pairs), strict=True)
     lines += [" ".join(refs).rstrip(), " ".join(hyps).rstrip(), " ".join(marks).rstrip(), ""]
     return "\n".join(lines)
+
+
+def warn_of_no_words(result: Result, hyp: Path) -> None:
+    """Warn if the hypothesis `hyp` has no words for the scored segments."""
+    counts = result.overall
+    if counts.num_words and not any(any(segment.alignment.hyps) for segment in result.segments):
+        logging.warning("%s: has no words for the %d segments, so all words count as deleted", hyp, counts.segments)

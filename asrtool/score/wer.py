@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
-from asrtool.score.lines import Location, read_lines, split
+from asrtool.score.lines import Location, read_text, split, to_lines
 from asrtool.score.result import BY_LINE, BY_UTTERANCE, Result, Segment, edit_distance
 
 # An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.
@@ -118,47 +118,52 @@ def read_utterances(path: Path | str) -> dict[str, Utterance]:
     """Read the utterances of a manifest, trn, Kaldi's text or plain text by id."""
     path = Path(path)
     utterances: dict[str, Utterance] = {}
-    for location, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
+    for line, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
         if utterance.id in utterances:
-            location.fail(f"second line for {utterance.id}", "each id once")
+            Location(path, line).fail(f"second line for {utterance.id}", "each id once")
         utterances[utterance.id] = utterance
     if not utterances:
         raise AsrtoolError(f"{path}: no utterance", "expected .jsonl, .jsonl.gz, trn, ID TEXT or plain lines")
     return utterances
 
 
-def _read_text(path: Path) -> Iterator[tuple[Location, Utterance]]:
-    lines = [(location, line) for location, line in read_lines(path) if not line.startswith(";;")]
-    spoken = [(location, line, _TRN.fullmatch(line)) for location, line in lines if line.strip(" \t")]
-    if 2 * sum(match is not None for _, _, match in spoken) > len(spoken):
-        for location, line, match in spoken:
-            if not match:
-                location.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
-            yield location, _with_speaker(match[2], match[1])
+def _read_text(path: Path) -> Iterator[tuple[int, Utterance]]:
+    """Yield the number of the line of each utterance, and the utterance."""
+    lines = {n: line for n, line in enumerate(to_lines(read_text(path)), 1) if not line.startswith(";;")}
+    spoken = {n: line for n, line in lines.items() if line.strip(" \t")}
+    trn = _matches(_TRN, spoken)
+    if 2 * len(trn) > len(spoken):
+        for n, line in spoken.items():
+            if n not in trn:
+                Location(path, n).fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
+            yield n, _with_speaker(trn[n][2], trn[n][1])
         return
-    kaldi = [(location, match) for location, line, _ in spoken if (match := _KALDI.fullmatch(line))]
+    kaldi = _matches(_KALDI, spoken)
     if len(kaldi) == len(spoken) > 1:
-        for location, match in kaldi:
-            yield location, _with_speaker(match[1], match[2])
+        for n, match in kaldi.items():
+            yield n, _with_speaker(match[1], match[2])
         return
-    for number, (location, line) in enumerate(lines, 1):
-        yield location, Utterance(f"{_LINE}{number}", "all", line)
+    for number, (n, line) in enumerate(lines.items(), 1):
+        yield n, Utterance(f"{_LINE}{number}", "all", line)
+
+
+def _matches(form: re.Pattern[str], lines: dict[int, str]) -> dict[int, re.Match[str]]:
+    return {n: match for n, line in lines.items() if (match := form.fullmatch(line))}
 
 
 def _with_speaker(id_: str, text: str) -> Utterance:
-    return Utterance(id_, re.split("[-_]", id_)[0], text)
+    return Utterance(id_, id_.partition("-")[0].partition("_")[0], text)
 
 
-def _read_manifest(path: Path) -> Iterator[tuple[Location, Utterance]]:
+def _read_manifest(path: Path) -> Iterator[tuple[int, Utterance]]:
     opener = gzip.open if path.suffix == ".gz" else open
     number, has_text = 0, False
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                location = Location(path, number)
                 for supervision in _supervisions(json.loads(line)):
                     has_text = has_text or "text" in supervision
-                    yield location, _utterance(supervision)
+                    yield number, _utterance(supervision)
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error}", "check the path and that the file is whole") from error
     except (ValueError, EOFError, zlib.error, AttributeError, KeyError, TypeError, RecursionError) as error:

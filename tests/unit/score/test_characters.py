@@ -17,7 +17,7 @@ import asrtool
 from asrtool.cli.results import score
 from asrtool.score.align import align_words
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.result import Characters, Pair, count_characters, edit_distance
+from asrtool.score.result import Alignment, Characters, edit_distance
 from asrtool.score.wer import score_wer
 
 SCLITE = Path("/usr/lib/sctk/bin/sclite")
@@ -46,7 +46,7 @@ def test_the_distance_is_the_one_of_the_table(a: str, b: str) -> None:
 @given(st.lists(st.sampled_from(["a", "bc", "été", "今"]), max_size=6), st.lists(TEXTS.map(str.strip), max_size=6))
 def test_characters_of_a_segment_are_those_of_its_words_without_blanks(ref: list[str], hyp: list[str]) -> None:
     hyp = " ".join(hyp).split()
-    found = count_characters(align_words(ref, hyp).pairs)
+    found = align_words(ref, hyp).characters()
     assert found == (len("".join(ref)), distance("".join(ref), "".join(hyp)))
 
 
@@ -66,7 +66,7 @@ def test_characters_of_a_segment_are_those_of_its_words_without_blanks(ref: list
 def test_what_a_word_is_forgiven_its_characters_are(
     pairs: list[tuple[str, str, str]], expected: tuple[int, int]
 ) -> None:
-    assert count_characters([Pair(*pair) for pair in pairs]) == expected
+    assert Alignment(*zip(*pairs, strict=True)).characters() == expected
 
 
 def test_the_function_of_the_package_leaves_out_blanks() -> None:
@@ -126,7 +126,7 @@ def test_as_many_characters_as_sclite_counts_and_never_more_errors(seed: int, tm
     result = score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm")
     theirs = sclite(tmp_path, "-c")
     for segment in result.segments:
-        ours = count_characters(segment.alignment.pairs)
+        ours = segment.alignment.characters()
         corr, sub, deleted, inserted = theirs[segment.id]
         assert ours.chars == corr + sub + deleted
         assert ours.char_err <= sub + deleted + inserted <= ours.char_err + 2

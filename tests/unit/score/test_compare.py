@@ -217,7 +217,7 @@ def test_a_folder_without_score_is_named(tmp_path: Path) -> None:
 
 def segments(outcomes: list[str], speakers: str) -> list[Segment]:
     return [
-        Segment(f"u{n}", speaker, (), "", Alignment((), text))
+        Segment(f"u{n}", speaker, (), "", Alignment(text))
         for n, (text, speaker) in enumerate(zip(outcomes, speakers, strict=True))
     ]
 

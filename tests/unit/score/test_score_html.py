@@ -8,10 +8,10 @@ from pathlib import Path
 from chromium import chromium
 
 from asrtool.score.html import format_html
-from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.result import Alignment, Result, Segment
 
 VOID = ("meta", "br", "input")
-PAIRS = (Pair("C", "one", "one"), Pair("S", "<b>", "a&b"), Pair("D", "three", ""), Pair("I", "", '"four"'))
+ALIGNED = "CSDI", ("one", "<b>", "three", ""), ("one", "a&b", "", '"four"')
 
 
 class Page(HTMLParser):
@@ -48,7 +48,7 @@ class Page(HTMLParser):
 def parse() -> tuple[str, Page]:
     speakers = ("a<b", "b & c", "a<b")
     segments = [
-        Segment(f"{s}-{n}", s, ("SW",), "", Alignment(PAIRS), "f", "A", 1.0, 2.5) for n, s in enumerate(speakers)
+        Segment(f"{s}-{n}", s, ("SW",), "", Alignment(*ALIGNED), "f", "A", 1.0, 2.5) for n, s in enumerate(speakers)
     ]
     text = format_html(Result(tuple(segments), {}), "my <set>")
     page = Page()
@@ -88,15 +88,14 @@ def test_names_and_facts_are_shown() -> None:
 def test_every_segment_says_how_wrong_it_is_for_the_order_and_errors_only() -> None:
     text, _ = parse()
     assert text.count('<section data-errors="3" data-wer="1.0000">') == 3
-    right = Segment("a", "s", (), "", Alignment((Pair("C", "x", "x"),) * 2))
+    right = Segment("a", "s", (), "", Alignment("CC", "xx", "xx"))
     assert '<section data-errors="0" data-wer="0.0000">' in format_html(Result((right,), {}), "t")
 
 
 def test_a_browser_shows_the_worst_first_and_those_with_errors_only(tmp_path: Path) -> None:
-    wrong, right = Pair("S", "a", "b"), Pair("C", "a", "a")
     segments = [
-        Segment(f"x-{number}", "x", (), "", Alignment(pairs), "<i>", "A", 0.0, 1.0)
-        for number, pairs in enumerate([(right, right), (wrong, wrong, right, right), (wrong,), (right,)])
+        Segment(f"x-{number}", "x", (), "", Alignment(*words), "<i>", "A", 0.0, 1.0)
+        for number, words in enumerate([("CC", "aa", "aa"), ("SSCC", "aaaa", "bbaa"), ("S", "a", "b"), ("C", "a", "a")])
     ]
     path = tmp_path / "alignment.html"
     path.write_text(format_html(Result(tuple(segments), {}), "t"), encoding="utf-8")

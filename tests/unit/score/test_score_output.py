@@ -15,7 +15,7 @@ from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import score_all, write_result
-from asrtool.score.result import Alignment, Counts, Pair, Result, Segment
+from asrtool.score.result import Alignment, Counts, Result, Segment
 from asrtool.score.segments import read_segments
 from asrtool.score.tables import format_confusions, name_of
 
@@ -129,8 +129,8 @@ def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
 
 
 def test_confusions_are_sorted_by_their_number_and_then_by_words() -> None:
-    pairs = [Pair("S", "b", "c"), Pair("S", "z", "y"), Pair("S", "z", "y"), Pair("S", "a", "c"), Pair("I", "", "uh")]
-    text = format_confusions(Result((Segment("s", "s", (), "", Alignment(tuple(pairs))),), {}))
+    alignment = Alignment("SSSSI", ["b", "z", "z", "a", ""], ["c", "y", "y", "c", "uh"])
+    text = format_confusions(Result((Segment("s", "s", (), "", alignment),), {}))
     lines = ["4 substitutions, 3 different", "     2  z -> y", "     1  a -> c", "     1  b -> c", "", "0 deletions"]
     assert text.startswith("\n".join(lines))
     assert text.endswith("1 insertions, 1 different\n     1  uh\n")
@@ -147,8 +147,8 @@ def hub5_sized(num_words: int, num_switchboard: int = 21395) -> Result:
     sizes = {"sw": (1831, num_switchboard), "en": (2628, num_words - num_switchboard)}
     segments = []
     for label, (num_segments, words) in sizes.items():
-        pairs = [(Pair("C", "a", "a"),) * (words - num_segments + 1)] + [(Pair("C", "a", "a"),)] * (num_segments - 1)
-        segments += [Segment("s", "s", ("O", label), "", Alignment(pair)) for pair in pairs]
+        lengths = [words - num_segments + 1] + [1] * (num_segments - 1)
+        segments += [Segment("s", "s", ("O", label), "", Alignment("C" * num, "a" * num, "a" * num)) for num in lengths]
     return Result(tuple(segments), dict.fromkeys(["O", "sw", "en", "other"], ""))
 
 

@@ -17,7 +17,7 @@ from asrtool.score import sctk
 from asrtool.score.filter import CtmFilter, filter_segment
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.result import Alignment, Pair, Result
+from asrtool.score.result import Alignment, Result
 from asrtool.score.sctk import check_sctk
 from asrtool.score.stm_ctm import read_ctm, read_stm
 
@@ -194,7 +194,7 @@ def test_the_first_difference_is_named(tmp_path: Path) -> None:
     files = make_files(tmp_path)
     result = score_hub5(*files)
     first = result.segments[3]
-    wrong = first._replace(alignment=Alignment((*first.alignment.pairs, Pair("I", "", "more"))))
+    wrong = first._replace(alignment=Alignment(*zip(*first.alignment.pairs, ("I", "", "more"), strict=True)))
     changed = Result((*result.segments[:3], wrong, *result.segments[4:]), result.titles)
     with pytest.raises(AsrtoolError) as error:
         check_sctk(changed, *files)
