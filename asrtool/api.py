@@ -143,7 +143,7 @@ def from_bundle(path: str | Path) -> AcousticModel:
     No search is loaded. Raises AsrtoolError if it is damaged or not finished.
     """
     from asrtool.bundle.trained import open_trained
-    from asrtool.decode.forward import load_acoustic_model
+    from asrtool.decode.acoustic_model import load_acoustic_model
 
     with open_trained(Path(path)) as trained:
         return load_acoustic_model(trained.model).model

@@ -23,7 +23,8 @@ import kaldifst
 import numpy as np
 import torch
 
-from asrtool.decode.forward import AcousticModel, Scored, compute_scores, load_acoustic_model, open_features
+from asrtool.decode.acoustic_model import AcousticModel, Scored, load_acoustic_model
+from asrtool.decode.forward import compute_scores, open_features
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.graph import Graph

@@ -12,8 +12,8 @@ from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.features.further_sets import write_separate_set
 from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
 from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
+from asrtool.decode.acoustic_model import load_acoustic_model
 from asrtool.decode.decode import decode_run
-from asrtool.decode.forward import load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.log import logged_as

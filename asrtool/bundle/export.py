@@ -24,7 +24,7 @@ from asrtool.bundle.trained import (
     open_trained,
 )
 from asrtool.data.features.cmvn import CMVN, write_everyone
-from asrtool.decode.forward import load_acoustic_model
+from asrtool.decode.acoustic_model import load_acoustic_model
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.errors import AsrtoolError

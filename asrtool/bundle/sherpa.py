@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from asrtool.bundle.trained import TrainedRecogniser, open_trained
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, PRIOR_FRAMES, STD_FLOOR, Cmvn, MeanStd
-from asrtool.decode.forward import AcousticModel, load_acoustic_model
+from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer

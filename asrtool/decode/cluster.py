@@ -22,17 +22,10 @@ from asrtool.data.batches import Batch, Lengths, plan_eval
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.executor import keep_open
-from asrtool.data.workers.processes import MapPieces
+from asrtool.data.workers.processes import MapPieces, torch_threads
+from asrtool.decode.acoustic_model import AcousticModel, Scored, load_searched_model
 from asrtool.decode.decoder import Decoded, Hypothesis, ParameterList, Searches
-from asrtool.decode.forward import (
-    AcousticModel,
-    Scored,
-    load_batch,
-    load_searched_model,
-    open_features,
-    score_batch,
-    torch_threads,
-)
+from asrtool.decode.forward import load_batch, open_features, score_batch
 from asrtool.decode.parallel import PIECE, pieces_of
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchMethod, make_methods

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.data.workers.executor import dask_map
+from asrtool.decode.acoustic_model import ScoreFile, load_searched_model
 from asrtool.decode.cluster import ClusterDecoder, DecodingTask, Values
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
-from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
-from asrtool.decode.parameters import DecodingParameters, TuningFile
+from asrtool.decode.forward import open_features
+from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.search.method import SearchMethod, bases_first, make_methods
+from asrtool.decode.search.method import SearchMethod, make_methods, read_tuning
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.score.utterances import SUFFIX, file_of
@@ -106,16 +107,6 @@ def find_sets(features: Path) -> list[Path]:
             f"{features}: no features to decode, expected {INDEX} or folders that have one", "run `asrtool features`"
         )
     return found
-
-
-def read_tuning(path: Path, methods: Mapping[str, SearchMethod]) -> dict[str, DecodingParameters]:
-    """Return the parameters of each method; AsrtoolError as TuningFile."""
-    tuning = TuningFile(path)
-    found: dict[str, DecodingParameters] = {}
-    for group in bases_first(methods):
-        for method in group:
-            found[method.name] = tuning.read(method.name, method.axes(), found.get(method.based_on))
-    return {name: found[name] for name in methods}
 
 
 def _segments(decoded: Decoded, parameters: DecodingParameters) -> list[Segment]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
-from asrtool.data.workers.processes import num_cores
-from asrtool.decode.forward import AcousticModel, Scored, ScoreFile, compute_scores, torch_threads
+from asrtool.data.workers.processes import num_cores, torch_threads
+from asrtool.decode.acoustic_model import AcousticModel, Scored, ScoreFile
 from asrtool.decode.parallel import cores_left, pieces_of, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult
@@ -152,6 +152,8 @@ class LocalDecoder:
     def _scores(self, reader: FeatureReader) -> Iterable[Scored]:
         if self.kept is not None and self.kept.is_whole:
             return self.kept
+        from asrtool.decode.forward import compute_scores
+
         max_frames = round(self.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
         scored = compute_scores(self.acoustic.model, reader, max_frames)
         return scored if self.kept is None else self.kept.record(scored)

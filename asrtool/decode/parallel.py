@@ -8,10 +8,9 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import torch
 from threadpoolctl import threadpool_limits
 
-from asrtool.data.workers.processes import ProcessPool, num_cores, numbered
+from asrtool.data.workers.processes import ProcessPool, num_cores, numbered, torch_threads
 
 PIECE = 8  # items that a process is given at a time, at most
 PIECES = 4  # for each process, at least, so that all of them have work until the end
@@ -63,6 +62,5 @@ def process_pool(work: Work, num_jobs: int) -> Iterator[Map]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    torch.set_num_threads(1)
-    with threadpool_limits(1, "blas"):
+    with torch_threads(1), threadpool_limits(1, "blas"):
         yield

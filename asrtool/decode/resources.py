@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
-from asrtool.decode.forward import AcousticModel, load_tokenizer
+from asrtool.decode.acoustic_model import AcousticModel, load_tokenizer
 from asrtool.decode.words import WordParser, WordPieces, WordReader, starts_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph_file import GraphArrays, read_graph
@@ -16,8 +16,7 @@ from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.model import NgramLm
 from asrtool.lang.text import BACKOFF, read_symbols
-from asrtool.models.acoustic import tree_of
-from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.decision_tree import Tree, tree_of
 from asrtool.models.objectives.topology import Topology
 from asrtool.settings.config import Config
 

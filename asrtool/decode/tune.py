@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from asrtool.decode.acoustic_model import load_searched_model
 from asrtool.decode.decode import start_decoder
 from asrtool.decode.decoder import Decoded
-from asrtool.decode.forward import load_searched_model, open_features
+from asrtool.decode.forward import open_features
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import SearchMethod, bases_first, make_methods

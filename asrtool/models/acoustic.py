@@ -27,7 +27,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.encoders.deltas import add_deltas
 from asrtool.models.encoders.stages import Part
 from asrtool.models.files.torch_file import IS_TORCH_1, read_torch, write_torch
-from asrtool.models.objectives.decision_tree import Tree
+from asrtool.models.objectives.decision_tree import Tree, tree_of
 from asrtool.models.objectives.targets import Targets
 from asrtool.models.objectives.topology import uses_tree
 from asrtool.settings.models import Model
@@ -292,11 +292,6 @@ def tree_to_info(tree: Tree | None) -> dict[str, Any]:
         return {}
     arrays = dataclasses.asdict(tree)
     return {"tree": {name: torch.from_numpy(array) for name, array in arrays.items()}}
-
-
-def tree_of(info: Mapping[str, Any]) -> Tree | None:
-    """Return the decision tree of the `info` of a model file, or None."""
-    return Tree(**{name: array.numpy() for name, array in info["tree"].items()}) if "tree" in info else None
 
 
 def choose_device() -> torch.device:

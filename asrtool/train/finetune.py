@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel, load_model, tree_of
+from asrtool.models.acoustic import AcousticModel, load_model
+from asrtool.models.objectives.decision_tree import tree_of
 from asrtool.settings import registry
 from asrtool.settings.values import flatten, format_override
 

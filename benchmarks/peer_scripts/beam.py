@@ -42,7 +42,8 @@ def main(what: str, work: Path, out: Path, *beam: str) -> None:
 
 def write_posteriors(work: Path, out: Path) -> None:
     """Write log posteriors (T, V) and texts of the utterances of dev."""
-    from asrtool.decode.forward import compute_scores, load_acoustic_model, open_features
+    from asrtool.decode.acoustic_model import load_acoustic_model
+    from asrtool.decode.forward import compute_scores, open_features
 
     acoustic = load_acoustic_model(work / "average" / "model.pt")
     scored = list(compute_scores(acoustic.model, open_features(work / "features" / "dev", acoustic), 20_000))
@@ -54,7 +55,7 @@ def write_posteriors(work: Path, out: Path) -> None:
 
 def open_asrtool(work: Path, beam: int) -> Search:
     """Method beam, times of words included."""
-    from asrtool.decode.forward import load_acoustic_model
+    from asrtool.decode.acoustic_model import load_acoustic_model
     from asrtool.decode.parameters import DecodingParameters
     from asrtool.decode.resources import Resources
     from asrtool.decode.search.method import make_methods

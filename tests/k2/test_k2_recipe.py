@@ -13,7 +13,8 @@ import pytest
 import torch
 from toy_graph import accept, load_graph
 
-from asrtool.decode.forward import load_acoustic_model, open_features
+from asrtool.decode.acoustic_model import load_acoustic_model
+from asrtool.decode.forward import open_features
 from asrtool.decode.search.graph import GraphSearch
 from asrtool.lang.graph import build_graph
 from asrtool.models.objectives.topology import CtcTopology

@@ -19,9 +19,10 @@ from lhotse.augmentation import convolve1d
 
 from asrtool.data.augment.sound_folder import open_sounds
 from asrtool.data.features.cmvn import Cmvn
-from asrtool.data.features.feature_type import FeatureType, one_thread
+from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader, SampleReader
+from asrtool.data.workers.processes import torch_threads
 from asrtool.settings.data import Augment, Features
 
 WINDOW_S = 0.03
@@ -185,7 +186,7 @@ class AugmentedReader:
         if copy.num_frames != utterance.num_frames:
             num_samples = max(1, round(num_samples * copy.num_frames / utterance.num_frames))
         random = np.random.default_rng((self._seed, copy.epoch, copy.position, RNG_STREAM))
-        with one_thread():
+        with torch_threads(1):
             changed_S = self._augmentation.change(samples_S, num_samples, random)
             if changed_S is samples_S:
                 return self._cmvn.normalise(utterance.speaker, stored_TF)

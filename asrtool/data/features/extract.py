@@ -15,13 +15,14 @@ from lhotse.augmentation import Speed
 
 from asrtool.data.audio.remote import prefetched
 from asrtool.data.features.cmvn import Moments, add_moments
-from asrtool.data.features.feature_type import FeatureType, one_thread
+from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.features.shard_plan import ShardJob, wrong_rate
 from asrtool.data.manifests.manifest import Drop
 from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import NO_FIELDS, Utterance
 from asrtool.data.storage.shard import CHANNELS, Keep, keeping_flac, keeping_samples, write_shard
 from asrtool.data.storage.shard_manifest import new_folder, publish_shard
+from asrtool.data.workers.processes import torch_threads
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features
 
@@ -37,7 +38,7 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     with new_folder(directory, job.number) as folder:
-        with one_thread(), ExitStack() as stack:
+        with torch_threads(1), ExitStack() as stack:
             keeps: list[Keep] = []
             if job.keeps_audio:
                 keeps.append(stack.enter_context(keeping_samples(folder, job.number)))

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
-import torch
 from lhotse import Fbank, FbankConfig, FeatureExtractor
 from lhotse.augmentation import Resample
 from lhotse.features.kaldi.extractors import LogSpectrogram, LogSpectrogramConfig
 
+from asrtool.data.workers.processes import torch_threads
 from asrtool.settings.data import Features
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch in one thread: a sum's last bits depend on its threads.
-
-    Processes share the cores.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class FeatureType(ABC):
@@ -96,5 +80,5 @@ def frames_of(
     if len(samples_S) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
         return np.zeros((0, features.num_features), np.float32)
     extractor = extractor or features.type.load()(features)
-    with one_thread():
+    with torch_threads(1):
         return extractor.extract(samples_S)

@@ -35,7 +35,7 @@ from lhotse.shar.writers.array import ArrayTarWriter
 from lhotse.shar.writers.tar import TarWriter
 
 from asrtool.data.audio.joined import encode
-from asrtool.data.features.feature_type import FeatureType, one_thread
+from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.manifests.speed_copies import copy_id
 from asrtool.data.storage.index import RERUN, Utterance, read_feature_settings
 from asrtool.data.storage.shard_offsets import (
@@ -49,6 +49,7 @@ from asrtool.data.storage.shard_offsets import (
     data_members,
     open_span,
 )
+from asrtool.data.workers.processes import torch_threads
 from asrtool.errors import AsrtoolError
 from asrtool.settings.data import Features as FeatureSettings
 
@@ -292,7 +293,7 @@ class _Flac:
         recording = self._recordings[position]
         content = self._bytes.read(*self._members[recording["id"]])
         samples_S, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
-        with one_thread():
+        with torch_threads(1):
             for transform in recording.get("transforms") or ():
                 samples_S = Speed(**transform["kwargs"])(samples_S, rate_hz)
             return self._extractor.extract(samples_S)

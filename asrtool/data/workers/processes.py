@@ -11,6 +11,7 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import tempfile
 import threading
 import traceback
@@ -98,6 +99,25 @@ def num_cores() -> int:
     if _in_pool:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def torch_threads(num_threads: int) -> Iterator[None]:
+    """Give torch, if it is imported, at most `num_threads` threads inside the context.
+
+    Its threads wait for each other in busy loops, which is slow on shared cores: beside two searches on two cores, two
+    threads took six times as long as one. With more than one, the last bits of a sum depend on their number.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(num_threads, before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -21,16 +21,10 @@ import numpy as np
 from asrtool.data.storage.index import Utterance
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.transcripts import is_copy
-from asrtool.data.workers.processes import num_cores
+from asrtool.data.workers.processes import num_cores, torch_threads
+from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model, load_tokenizer
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import (
-    AcousticModel,
-    compute_scores,
-    load_acoustic_model,
-    load_tokenizer,
-    open_features,
-    torch_threads,
-)
+from asrtool.decode.forward import compute_scores, open_features
 from asrtool.decode.parallel import cores_left, one_by_one, process_pool
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError

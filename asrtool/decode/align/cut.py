@@ -25,8 +25,9 @@ from asrtool.data.manifests.sets import FILE, LONG, read_sets
 from asrtool.data.manifests.validator import Entry
 from asrtool.data.storage.index import SETTINGS, read_feature_settings
 from asrtool.data.storage.shard import CHANNELS
+from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model, load_tokenizer
 from asrtool.decode.align.align import Item, align_tokens, group_by_words, map_aligned
-from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
+from asrtool.decode.forward import open_features
 from asrtool.decode.words import Word, is_spoken, place_words
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer

@@ -19,8 +19,9 @@ import numpy as np
 from asrtool.data.storage.alignment import Alignment, write_about, writing_alignment
 from asrtool.data.storage.index import ShardIndex
 from asrtool.data.storage.index_columns import open_index_columns
+from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model, load_tokenizer
 from asrtool.decode.align.align import Item, align_tokens, map_aligned
-from asrtool.decode.forward import AcousticModel, load_acoustic_model, load_tokenizer, open_features
+from asrtool.decode.forward import open_features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer, tokenizer_file

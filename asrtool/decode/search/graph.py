@@ -11,7 +11,6 @@ from typing import Any
 import kaldi_decoder
 import kaldifst
 import numpy as np
-import torch
 
 from asrtool.decode.parameters import POSITIVE, Axis, DecodingParameters, Weights, lm_axes
 from asrtool.decode.search.method import SearchMethod, SearchResult
@@ -20,6 +19,7 @@ from asrtool.lang.graph_file import load_fst, read_graph
 
 with contextlib.suppress(ImportError):  # an optional package; Graph calls require_k2 before it makes a K2Search
     import k2
+    import torch
 
 FINAL_LABEL = -1  # label of k2's arcs into its one final state
 MIN_ACTIVE = 20  # states kept whatever the beam, as many as kaldi-decoder keeps

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from asrtool.decode.parameters import Axis, DecodingParameters
+from asrtool.decode.parameters import Axis, DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
 from asrtool.decode.words import Word, WordPieces, place_words
 from asrtool.errors import AsrtoolError
@@ -150,3 +151,13 @@ def bases_first(methods: Mapping[str, SearchMethod]) -> list[list[SearchMethod]]
         groups.append(group)
         names = {method.name for method in group}
     return groups[:-1]
+
+
+def read_tuning(path: Path, methods: Mapping[str, SearchMethod]) -> dict[str, DecodingParameters]:
+    """Return the parameters of each method; AsrtoolError as TuningFile."""
+    tuning = TuningFile(path)
+    found: dict[str, DecodingParameters] = {}
+    for group in bases_first(methods):
+        for method in group:
+            found[method.name] = tuning.read(method.name, method.axes(), found.get(method.based_on))
+    return {name: found[name] for name in methods}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from asrtool.decode.words import Word
 from asrtool.lang.ngram.arpa import read_arpa
 from asrtool.lang.ngram.estimate import LARGE
 from asrtool.lang.ngram.model import NgramLm
-from asrtool.models.acoustic import choose_device
 from asrtool.models.files.safetensors_file import model_in
-from asrtool.models.lm.neural_lm import NeuralLm, load_neural_lm
-from asrtool.models.precision import choose_precision
 from asrtool.settings.decode import NNLM_WEIGHTS, settings_of
+
+if TYPE_CHECKING:
+    from asrtool.models.lm.neural_lm import NeuralLm
 
 
 class Rescore(SearchMethod):
@@ -45,6 +46,9 @@ class Rescore(SearchMethod):
         self.lattices = LatticeSearch(resources.graph, max_active, self.settings.lattice_beam, self.settings.num_paths)
         self.ngram = NgramLm(read_arpa(resources.folder("lm") / LARGE)) if resources.config.lm.large else None
         if resources.config.nnlm.enabled:
+            from asrtool.models.acoustic import choose_device
+            from asrtool.models.lm.neural_lm import load_neural_lm
+
             self.neural = load_neural_lm(model_in(resources.folder("nnlm")))
             self.completes_in_main = choose_device().type != "cpu"
 
@@ -71,6 +75,9 @@ class Rescore(SearchMethod):
             ngram = self.ngram
             lists = [[replace(each, lm=ngram.log_prob(list(each.sentence))) for each in some] for some in lists]
         if self.neural is not None:
+            from asrtool.models.acoustic import choose_device
+            from asrtool.models.precision import choose_precision
+
             if self.completes_in_main:
                 self.neural.to(choose_device())  # only now: CUDA does not survive a fork
             trained = self.resources.config.nnlm.precision

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,11 @@ class Tree:
         found_L = np.zeros(self.num_leaves, dtype=np.int64)
         found_L[self.leaves_VV2] = np.broadcast_to(values, self.leaves_VV2.shape)
         return found_L
+
+
+def tree_of(info: Mapping[str, Any]) -> Tree | None:
+    """Return the decision tree of the `info` of a model file, or None."""
+    return Tree(**{name: array.numpy() for name, array in info["tree"].items()}) if "tree" in info else None
 
 
 def contexts(segments_S2: np.ndarray, num_rows: int, subsampling: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.decode.forward import torch_threads
+from asrtool.data.workers.processes import torch_threads
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.lm.neural_lm import EDGE, UNK, build_neural_lm
 from asrtool.models.objectives.decision_tree import FURTHER, SILENCE, Tree

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from asrtool.data.storage.index import Utterance
+from asrtool.decode.acoustic_model import AcousticModel
 from asrtool.decode.decoder import Searches
-from asrtool.decode.forward import AcousticModel
 from asrtool.decode.parameters import combine
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import make_methods

@@ -17,10 +17,10 @@ from made_up import acoustic_of
 
 from asrtool.data.storage.alignment import Alignment, writing_alignment
 from asrtool.data.storage.index import Utterance
+from asrtool.decode.acoustic_model import Scored
 from asrtool.decode.align import align
 from asrtool.decode.align.align import Aligned, align_run, align_utterance
 from asrtool.decode.align.frame_targets import align_segments, find_segments
-from asrtool.decode.forward import Scored
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.objectives.topology import CtcTopology, Span

@@ -18,8 +18,9 @@ from made_up import MadeUpReader, acoustic_of, open_searches, write_graph
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import decode, forward, resources, tune
+from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model
 from asrtool.decode.decode import decode_run
-from asrtool.decode.forward import AcousticModel, load_acoustic_model, open_features
+from asrtool.decode.forward import open_features
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import check_graph_tokens
 from asrtool.decode.search.graph import GraphSearch

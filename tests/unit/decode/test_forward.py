@@ -11,7 +11,8 @@ from made_up import MadeUpReader
 
 from asrtool.data.storage.index import Utterance
 from asrtool.decode import forward
-from asrtool.decode.forward import Scored, apply_model, compute_scores
+from asrtool.decode.acoustic_model import Scored
+from asrtool.decode.forward import apply_model, compute_scores
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import choose_device
 

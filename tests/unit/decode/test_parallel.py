@@ -18,9 +18,10 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from asrtool.data.storage.index import Utterance
+from asrtool.data.workers.processes import torch_threads
 from asrtool.decode import decoder
+from asrtool.decode.acoustic_model import Scored
 from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
-from asrtool.decode.forward import Scored, torch_threads
 from asrtool.decode.parallel import AHEAD, PIECE, one_by_one, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.search.method import SearchMethod, SearchResult

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.decode.decode import read_tuning
 from asrtool.decode.parameters import DecodingParameters, format_parameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.search.method import SearchMethod, make_methods
+from asrtool.decode.search.method import SearchMethod, make_methods, read_tuning
 from asrtool.decode.tune import Results, choose, count_errors, format_tuning, group_trials, tune_methods
 from asrtool.errors import AsrtoolError
 from asrtool.score.result import Counts

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import build_model, load_model, save_model, tree_of, tree_to_info
+from asrtool.models.acoustic import build_model, load_model, save_model, tree_to_info
 from asrtool.models.objectives.decision_tree import (
     Context,
     Tree,
@@ -21,6 +21,7 @@ from asrtool.models.objectives.decision_tree import (
     find_questions,
     grow_tree,
     moments,
+    tree_of,
 )
 from asrtool.models.objectives.frame_ce import FrameCe
 from asrtool.models.objectives.topology import LeafTopology

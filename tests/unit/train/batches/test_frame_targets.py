@@ -19,8 +19,8 @@ from asrtool.decode.align import frame_targets as grown
 from asrtool.decode.align.frame_targets import find_segments, targets_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-from asrtool.models.acoustic import load_model, save_model, tree_of
-from asrtool.models.objectives.decision_tree import Context, Tree, contexts, moments
+from asrtool.models.acoustic import load_model, save_model
+from asrtool.models.objectives.decision_tree import Context, Tree, contexts, moments, tree_of
 from asrtool.models.objectives.topology import load_topology
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Tree as TreeSettings
