@@ -93,8 +93,10 @@ setup(
             "moto[s3]>=5",
             "flask>=3",
             "flask-cors>=4",
-            # As of "onnx", for its tests, and what reads it.
+            # As of "onnx", for its tests, and sherpa-onnx, which reads its files.
             "onnx>=1.17",
+            "onnxruntime>=1.20",
+            "kaldi-native-fbank>=1.20",
             "sherpa-onnx>=1.12",
             # As of "parquet", for its tests.
             "pyarrow>=15",
@@ -117,8 +119,8 @@ setup(
         "slurm": ["dask-jobqueue>=0.9"],
         # Trainings as TrainJobs: asrtool train --launch kubernetes.
         "kubernetes": ["kubernetes>=31"],
-        # asrtool export --onnx.
-        "onnx": ["onnx>=1.17"],
+        # asrtool export --onnx, and asrtool transcribe without torch.
+        "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "kaldi-native-fbank>=1.20"],
         # Your own data with audio in columns of Parquet or Arrow files.
         "parquet": ["pyarrow>=15"],
         # Packages that benchmarks/dist.py compares the strategies with.

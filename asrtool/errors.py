@@ -28,12 +28,15 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def require(package: str, needed_by: str, hint: str) -> None:
+    """Raise AsrtoolError unless `package`, `needed_by` an option, can be imported."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        what = f"{needed_by} needs the package {package}, which cannot be imported here ({error})"
+        raise AsrtoolError(what, hint) from error
+
+
 def require_k2(setting: str) -> None:
     """Raise AsrtoolError, naming `setting`, unless k2 can be imported."""
-    try:
-        importlib.import_module("k2")
-    except ImportError as error:
-        raise AsrtoolError(
-            f"{setting} needs the package k2, which cannot be imported here ({error})",
-            "use .venv-k2/bin/asrtool, which `make test-k2` makes, or leave this setting out",
-        ) from error
+    require("k2", setting, "use .venv-k2/bin/asrtool, which `make test-k2` makes, or leave this setting out")

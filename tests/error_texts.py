@@ -63,6 +63,9 @@ def errors() -> Iterator[tuple[str, str, str]]:
                 named[node.targets[0].id] = _text(node.value, named)
             elif isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS and len(node.args) >= 2:
                 yield f"{name}:{node.lineno}", *(_text(argument, named) for argument in node.args[-2:])
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "require":
+                package, needed_by, hint = (_text(argument, named) for argument in node.args)
+                yield f"{name}:{node.lineno}", f"{needed_by} needs the package {package}", hint
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -15,6 +15,7 @@ from asrtool.bundle.archive import Archive, is_archive, open_archive, write_arch
 from asrtool.bundle.info import card
 from asrtool.bundle.trained import (
     CMVN_FILE,
+    NETWORK,
     SAFE_MODEL,
     SETTINGS,
     TUNED,
@@ -28,6 +29,7 @@ from asrtool.decode.acoustic_model import load_acoustic_model
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.errors import AsrtoolError
+from asrtool.models.files.onnx_file import only_transcribed
 from asrtool.models.files.safetensors_file import SUFFIX, write_safe
 from asrtool.models.files.torch_file import read_torch
 from asrtool.settings import registry
@@ -50,20 +52,18 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
     if out.exists() and not is_archive(out):
         raise AsrtoolError(f"{out}: exists, and is no bundle", "choose another name, or remove it first")
     with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
-        config = _with_methods(trained, methods)
-        files = _converted(trained, config, Path(folder))
-        for name in _needed(config):
-            if (trained.folder / name).is_dir() and name != "nnlm":
-                found = sorted(path for path in (trained.folder / name).rglob("*") if path.is_file())
-                files |= {str(path.relative_to(trained.folder)): path for path in found}
-        files |= {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
+        config = with_methods(trained, methods)
+        if trained.model.name == NETWORK:
+            raise only_transcribed(trained.model)
+        files = {SAFE_MODEL: Path(folder) / "model.safetensors", **search_files(trained, config, Path(folder))}
+        write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
         about = _describe(trained, config)
         files[CARD] = Path(folder) / CARD
         files[CARD].write_text(card(about), encoding="utf-8")
         return write_archive(out, files, about)
 
 
-def _with_methods(trained: TrainedRecogniser, names: Sequence[str]) -> Config:
+def with_methods(trained: TrainedRecogniser, names: Sequence[str]) -> Config:
     """Return the settings with only the methods `names` and their bases."""
     decode = trained.config.decode
     known = [method.name for method in decode.methods]
@@ -91,13 +91,13 @@ def _needed(config: Config) -> list[str]:
     return list(dict.fromkeys(needs))
 
 
-def _converted(trained: TrainedRecogniser, config: Config, folder: Path) -> dict[str, Path]:
-    """Write the files that a bundle has in another form.
+def search_files(trained: TrainedRecogniser, config: Config, folder: Path) -> dict[str, Path]:
+    """Return name -> path of the files that the methods need, but the acoustic model.
 
-    These are weights, settings, and normalisation sums over all speakers.
+    Files that an export has in another form are written to `folder`: settings, normalisation sums over all speakers,
+    the neural language model.
     """
-    files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", CMVN_FILE: folder / CMVN}
-    write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
+    files = {SETTINGS: folder / "settings.toml", CMVN_FILE: folder / CMVN}
     files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
     write_everyone(folder, trained.cmvn_folder)
     neural = trained.folder / NEURAL_LM
@@ -105,7 +105,11 @@ def _converted(trained: TrainedRecogniser, config: Config, folder: Path) -> dict
         files[str(Path(NEURAL_LM).with_suffix(SUFFIX))] = folder / "nnlm.safetensors"
         content = read_torch(neural, "neural language model", ("format", "info", "weights"))
         write_safe(folder / "nnlm.safetensors", content)
-    return files
+    for name in _needed(config):
+        if (trained.folder / name).is_dir() and name != "nnlm":
+            found = sorted(path for path in (trained.folder / name).rglob("*") if path.is_file())
+            files |= {str(path.relative_to(trained.folder)): path for path in found}
+    return files | {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
 
 
 def _describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:

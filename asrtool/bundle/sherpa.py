@@ -1,15 +1,18 @@
-"""Export a recogniser to sherpa-onnx: the network as ONNX with its metadata.
+"""Export a recogniser as ONNX, for sherpa-onnx and for use without torch.
 
-sherpa-onnx computes filterbanks by kaldi-native-fbank, which agrees with lhotse. The graph has the rest:
-normalisation, deltas, stacking of frames, network. It is written as icefall writes its models: CTC as one file, a
-transducer as encoder, decoder (the predictor) and joiner.
+Both compute filterbanks by kaldi-native-fbank, which agrees with lhotse. The graph has the rest: normalisation,
+deltas, stacking of frames, network. It is written as icefall writes its models: CTC as one file, a transducer as
+encoder, decoder (the predictor) and joiner. Beside CTC are the files of its searches, as in a bundle; `asrtool
+transcribe` normalises by all of a speaker, and tells the graph so by an input that sherpa-onnx leaves out.
 
 Letters in names: N utterances, T frames, F features of a frame, U last tokens, J joint values, V tokens.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,18 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.bundle.trained import TrainedRecogniser, open_trained
+from asrtool.bundle.export import search_files, with_methods
+from asrtool.bundle.trained import NETWORK, TrainedRecogniser, open_trained
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, PRIOR_FRAMES, STD_FLOOR, Cmvn, MeanStd
 from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
+from asrtool.models.files.onnx_file import INFO, IS_NORMALISED
 from asrtool.models.objectives.transducer import Predictor
 from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section
 from asrtool.version import commit, release
 
-WHOLE_FILE, ENCODER_FILE = "model.onnx", "encoder.onnx"
+ENCODER_FILE = "encoder.onnx"
 DECODER_FILE, JOINER_FILE = "decoder.onnx", "joiner.onnx"
 OPSET = 17  # the first that has layer normalisation
 FRAME_SHIFT_MS, FRAME_LENGTH_MS = 10.0, 25.0  # of sherpa-onnx
@@ -55,14 +60,14 @@ class Normalised(nn.Module):
         self.register_buffer("mean_F", torch.from_numpy(mean_std[0]))
         self.register_buffer("std_F", torch.from_numpy(mean_std[1]))
 
-    def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, x_lens: Tensor, is_normalised: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, T, F) and (N,) to the scores (N, T', V) and (N,)."""
-        rows: tuple[Tensor, Tensor] = self.model(self._normalise(x, x_lens), x_lens)
+        if self.cmvn != "none":
+            x = torch.where(is_normalised, x, self._normalise(x, x_lens))
+        rows: tuple[Tensor, Tensor] = self.model(x, x_lens)
         return rows
 
     def _normalise(self, x: Tensor, x_lens: Tensor) -> Tensor:
-        if self.cmvn == "none":
-            return x
         if self.cmvn == "global":
             return (x - self.mean_F) / self.std_F
         # As complete() of cmvn.py; here all input is one speaker. Without frames there is nothing to normalise by
@@ -98,14 +103,15 @@ class Joiner(nn.Module):
         return logits
 
 
-def export_for_sherpa(work: Path, out: Path) -> str:
+def export_onnx(work: Path, out: Path, methods: Sequence[str] = ()) -> str:
     """Write the folder `out` of the work folder or bundle `work`.
 
-    Returns the command that runs sherpa-onnx on it. Raises AsrtoolError if the package onnx is missing, if
-    sherpa-onnx has no such features or search, and if a layer cannot be written as ONNX.
+    It has the files of some or all search methods of a CTC model. Returns the command that runs sherpa-onnx on it.
+    Raises AsrtoolError if the package onnx is missing, if sherpa-onnx has no such features or search, if a layer
+    cannot be written as ONNX, and if a method was not tuned.
     """
-    _require_onnx()
-    with open_trained(work) as trained:
+    require("onnx", "--onnx", "pip install 'asrtool[onnx]'")
+    with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as unpacked:
         acoustic = load_acoustic_model(trained.model)
         features: Features = load_section("features", acoustic.info["features"], str(trained.model))
         tokenizer = trained.folder / "tokenizer"
@@ -118,25 +124,19 @@ def export_for_sherpa(work: Path, out: Path) -> str:
             about = {
                 "sample_rate": features.sampling_rate_hz,
                 "feature_dim": features.num_features,
-                "subsampling_factor": acoustic.model.encoder.subsampling,
+                "subsampling_factor": acoustic.model.subsampling,
                 "vocab_size": acoustic.info["num_tokens"],
                 "exported_by": f"asrtool {release()}, {commit()}",
             }
             if is_ctc:
-                _write_encoder(
-                    folder / WHOLE_FILE, whole, {"model_type": "zipformer2_ctc", **about}, str(trained.origin)
-                )
+                about |= {"model_type": "zipformer2_ctc", INFO: json.dumps(acoustic.info)}
+                _write_encoder(folder / NETWORK, whole, about, str(trained.origin))
+                for name, path in search_files(trained, with_methods(trained, methods), Path(unpacked)).items():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, folder / name)
             else:
                 _write_transducer(folder, whole, about, str(trained.origin))
     return _command(out, is_ctc, features)
-
-
-def _require_onnx() -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        what = f"--onnx needs the package onnx, which cannot be imported here ({error})"
-        raise AsrtoolError(what, "pip install 'asrtool[onnx]'") from error
 
 
 def _check(trained: TrainedRecogniser, acoustic: AcousticModel, features: Features, pieces: Sequence[str]) -> None:
@@ -192,7 +192,7 @@ def _write_encoder(path: Path, whole: Normalised, about: Mapping[str, Any], orig
     if any(isinstance(layer, nn.LSTM) and layer.proj_size for layer in whole.modules()):
         raise AsrtoolError(f"{name} has LSTM layers with projections, which torch does not write as ONNX", hint)
     outputs = {"log_probs": {0: "N", 1: "R"}, "log_probs_lens": {0: "N"}}
-    axes = {"x": {0: "N", 1: "T"}, "x_lens": {0: "N"}}
+    axes = {"x": {0: "N", 1: "T"}, "x_lens": {0: "N"}, IS_NORMALISED: {}}
     made, other = (_example(frames, about["feature_dim"]) for frames in (MADE_WITH, CHECKED_WITH))
     try:
         _write(path, whole, made, outputs, about, axes)
@@ -209,7 +209,7 @@ def _example(num_frames: Sequence[int], num_features: int) -> dict[str, Tensor]:
     """Return random utterances of these lengths, distributed as log energies."""
     random = torch.Generator().manual_seed(1)
     x = 3 * torch.randn(len(num_frames), max(num_frames), num_features, generator=random) - 8
-    return {"x": x, "x_lens": torch.tensor(num_frames)}
+    return {"x": x, "x_lens": torch.tensor(num_frames), IS_NORMALISED: torch.tensor(False)}
 
 
 def _write(
@@ -240,6 +240,8 @@ def _write(
         )
     model = onnx.load(str(path))
     onnx.helper.set_model_props(model, {key: str(value) for key, value in about.items()})
+    if any(each.name == IS_NORMALISED for each in model.graph.input):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(False), IS_NORMALISED))
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
 
@@ -254,7 +256,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
     graph: Any = ReferenceEvaluator(str(path))
     try:
         with np.errstate(all="ignore"):  # logarithms of probabilities that underflow
-            found, found_lens = graph.run(None, {name: each.numpy() for name, each in inputs.items()})
+            found, found_lens = graph.run(None, {name: inputs[name].numpy() for name in ("x", "x_lens")})
     except Exception as error:  # operators raise anything for wrong shapes
         return str(error).strip().partition("\n")[0]
     if found.shape != expected.shape or list(found_lens) != list(lens):
@@ -267,7 +269,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
 def _command(out: Path, is_ctc: bool, features: Features) -> str:
     """Return a command line of sherpa-onnx."""
     if is_ctc:
-        models = f"--zipformer-ctc-model={out / WHOLE_FILE}"
+        models = f"--zipformer-ctc-model={out / NETWORK}"
     else:
         models = f"--encoder={out / ENCODER_FILE} --decoder={out / DECODER_FILE} --joiner={out / JOINER_FILE}"
     rates = f"--sample-rate={features.sampling_rate_hz} --feat-dim={features.num_features}"

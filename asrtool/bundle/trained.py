@@ -18,6 +18,7 @@ from asrtool.settings.config import Config
 from asrtool.settings.schema import SEARCHED
 from asrtool.settings.toml_files import load_config
 
+NETWORK = "model.onnx"  # of `asrtool export --onnx`
 AVERAGE = "average"
 MODEL = f"{AVERAGE}/model.pt"
 SAFE_MODEL = f"average/model{SUFFIX}"
@@ -39,7 +40,17 @@ class TrainedRecogniser:
     @property
     def model(self) -> Path:
         """The acoustic model."""
-        return model_in((self.folder / MODEL).parent)
+        network = self.folder / NETWORK
+        return network if network.exists() else model_in((self.folder / MODEL).parent)
+
+    @property
+    def uses_gpu(self) -> bool:
+        """True if the acoustic model runs on a GPU here."""
+        if self.model.name == NETWORK:
+            return False
+        from asrtool.models.acoustic import choose_device
+
+        return choose_device().type != "cpu"
 
     @property
     def tuning(self) -> Path:
@@ -109,7 +120,7 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
 
 
 def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
-    names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (CMVN_FILE,)]
+    names = [(NETWORK, SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (CMVN_FILE,)]
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)

@@ -1,4 +1,4 @@
-"""Acoustic model of a search, its tokenizer, and the scores that it gives.
+"""Acoustic model of a search, its tokenizer and its scores.
 
 Searches import this without torch. Letters in names: T rows, V columns of the scores.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from asrtool.data.storage.index import Utterance
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.files.onnx_file import SUFFIX, OnnxNetwork, only_transcribed
 from asrtool.models.objectives.decision_tree import tree_of
 from asrtool.models.objectives.topology import Topology, load_topology
 from asrtool.settings.decode import Decode, check_searches
@@ -31,11 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AcousticModel:
-    """Model with its file and the file's info."""
+    """Network with its file and the file's info."""
 
     path: Path
-    model: AcousticModule
+    network: AcousticModule | OnnxNetwork
     info: dict[str, Any]
+
+    @property
+    def model(self) -> AcousticModule:
+        """The network as a module of torch; AsrtoolError if it is ONNX."""
+        if isinstance(self.network, OnnxNetwork):
+            raise only_transcribed(self.path)
+        return self.network
 
     @property
     def frame_shift_ms(self) -> float:
@@ -45,7 +53,7 @@ class AcousticModel:
     @property
     def frame_s(self) -> float:
         """Time from one row of scores to the next."""
-        return self.frame_shift_ms * int(self.model.encoder.subsampling) / 1000
+        return self.frame_shift_ms * self.network.subsampling / 1000
 
     @cached_property
     def objective(self) -> Choice:
@@ -73,6 +81,9 @@ def load_acoustic_model(path: Path) -> AcousticModel:
     """Load `path`; AsrtoolError if it is missing or broken."""
     if not path.exists():
         raise AsrtoolError(f"{path}: no acoustic model", "run the stages train and average first")
+    if path.suffix == SUFFIX:
+        network = OnnxNetwork(path)
+        return AcousticModel(path, network, network.info)
     from asrtool.models.acoustic import load_model
 
     return AcousticModel(path, *load_model(path))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from asrtool.data.storage.index import Utterance
-from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.workers.processes import num_cores, torch_threads
 from asrtool.decode.acoustic_model import AcousticModel, Scored, ScoreFile
 from asrtool.decode.parallel import cores_left, pieces_of, process_pool
@@ -20,6 +19,9 @@ from asrtool.decode.words import Word
 from asrtool.log import progress
 from asrtool.settings.decode import Decode
 from asrtool.settings.registry import check_returned
+
+if TYPE_CHECKING:
+    from asrtool.data.storage.reader import FeatureReader
 
 ParameterList = Sequence[DecodingParameters]
 Passes = Mapping[DecodingParameters, ParameterList]  # first pass -> parameters that share it

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 from asrtool.files import write_text
 from asrtool.jobs.job import TrainingJob
 from asrtool.settings.launch import Kubernetes
@@ -118,11 +118,10 @@ class KubernetesCluster:
     def _connect(self) -> Any:
         """Return the module `kubernetes.client`, configured for the cluster."""
         if self._api is None:
-            try:
-                from kubernetes import client, config
-            except ImportError as error:
-                what = f"launch.place is kubernetes, which needs the package kubernetes ({error})"
-                raise AsrtoolError(what, "pip install 'asrtool[kubernetes]', or use --dry-run and kubectl") from error
+            hint = "pip install 'asrtool[kubernetes]', or use --dry-run and kubectl"
+            require("kubernetes", "launch.place = kubernetes", hint)
+            from kubernetes import client, config
+
             here = "default"
             try:
                 try:

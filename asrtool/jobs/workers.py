@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 from asrtool.jobs.job import job_folder
 from asrtool.jobs.slurm import ENDED, state_of
 from asrtool.settings.config import Config
@@ -49,11 +49,9 @@ def slurm_workers(settings: Slurm, logs: Path) -> Iterator[str]:
     There are `settings.workers` at most, fewer for little work. A job that is killed is replaced. Waits for the first
     one, however long the queue is. Raises AsrtoolError if a package is missing or Slurm refuses the jobs.
     """
-    try:
-        from dask_jobqueue.slurm import SLURMCluster
-    except ImportError as error:
-        what = f"launch.slurm.workers needs the package dask-jobqueue ({error})"
-        raise AsrtoolError(what, "pip install 'asrtool[slurm]', or set launch.slurm.workers=0") from error
+    require("dask_jobqueue", "launch.slurm.workers", "pip install 'asrtool[slurm]', or set launch.slurm.workers=0")
+    from dask_jobqueue.slurm import SLURMCluster
+
     options: dict[str, Any] = {
         "queue": settings.partition or None,
         "account": settings.account or None,

@@ -144,6 +144,11 @@ class AcousticModel(nn.Module):
         self.objective = objective
         self.is_checked = False  # True once both parts were checked on a batch
 
+    @property
+    def subsampling(self) -> int:
+        """Feature frames a row of scores."""
+        return int(self.encoder.subsampling)
+
     def loss(
         self,
         feats_NTF: Tensor,

@@ -6,8 +6,9 @@ Letters in names: N pieces of a batch, T frames, F features of a frame, S sample
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,19 +17,18 @@ import numpy as np
 from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
-from asrtool.data.features.feature_type import FeatureType, frames_of
+from asrtool.data.features.feature_type import FeatureType, NativeFilterbank, frames_of
 from asrtool.data.storage.index import Utterance
-from asrtool.decode.decode import read_tuning
+from asrtool.decode.acoustic_model import AcousticModel, Scored, check_scores, load_searched_model
 from asrtool.decode.decoder import LocalDecoder, Results, Searches
-from asrtool.decode.forward import AcousticModel, Scored, apply_model, check_scores, load_searched_model
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.search.method import bases_first, make_methods
+from asrtool.decode.search.method import bases_first, make_methods, read_tuning
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
-from asrtool.models.acoustic import choose_device
+from asrtool.models.files.onnx_file import BATCH_S, OnnxNetwork
 from asrtool.settings.data import Features
 from asrtool.settings.toml_files import load_section
 from asrtool.transcribe.segments import Piece
@@ -72,8 +72,21 @@ class Recogniser:
     @cached_property
     def extractor(self) -> FeatureType:
         """Feature type of the model."""
+        if isinstance(self.acoustic.network, OnnxNetwork):
+            return NativeFilterbank(self.features)
         loaded: FeatureType = self.features.type.load()(self.features)
         return loaded
+
+    @cached_property
+    def _apply(self) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, list[int]]]:
+        """Function from a padded batch and its lengths to scores and rows."""
+        if isinstance(self.acoustic.network, OnnxNetwork):
+            return self.acoustic.network.apply
+        from asrtool.decode.forward import apply_model
+        from asrtool.models.acoustic import choose_device
+
+        device = choose_device()
+        return functools.partial(apply_model, self.acoustic.model.to(device).eval(), device=device)
 
     def frames(self, samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
         """Return frames (T, F) of samples (S,), resampled if needed, not normalised."""
@@ -117,13 +130,14 @@ class Recogniser:
 
     def compute_scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Compute scores in batches of similar length."""
-        device = choose_device()
-        model = self.acoustic.model.to(device).eval()
         scores: list[np.ndarray] = [np.zeros(0)] * len(inputs)
-        max_frames = round(self.decoder.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
+        batch_s = self.decoder.settings.batch_s
+        if isinstance(self.acoustic.network, OnnxNetwork):
+            batch_s = min(batch_s, BATCH_S)
+        max_frames = round(batch_s * 1000 / self.acoustic.frame_shift_ms)
         lengths = Lengths(np.array([len(feats_TF) for feats_TF in inputs]), np.zeros(1, np.int64))
         for batch in plan_eval(lengths, max_frames):
-            scores_NTV, rows = apply_model(model, *pad_feats([inputs[i] for i in batch.indices]), device)
+            scores_NTV, rows = self._apply(*pad_feats([inputs[i] for i in batch.indices]))
             for n, i in enumerate(batch.indices):
                 scores[i] = scores_NTV[n, : rows[n]]
         return scores

@@ -111,7 +111,7 @@ class Stream:
 
     def _compute(self, piece: OpenPiece, feats_TF: np.ndarray, at_end: bool) -> None:
         """Compute rows of frames that no later sample changes; of all frames at the end."""
-        subsampling = int(self._model.encoder.subsampling)
+        subsampling = self._model.subsampling
         num_frames = len(feats_TF)
         if not at_end:
             num_frames -= round(1000 * EDGE_S / self._recogniser.features.frame_shift_ms)

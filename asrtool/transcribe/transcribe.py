@@ -15,15 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.features.cmvn import Cmvn
 from asrtool.data.workers.processes import num_cores
-from asrtool.decode.align.align import align_utterance, tokenize
 from asrtool.decode.parallel import Map, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_files, make_folder_of, mark_files, write_text
 from asrtool.log import progress
-from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, AudioInput, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.overlap import Recognised, join_overlaps, shifted
 from asrtool.transcribe.recogniser import GROUP_S, Recogniser, SpeakerNormaliser
@@ -179,13 +178,13 @@ def _transcribing(recogniser: Recogniser, channels: str, at_once: int) -> Iterat
         yield pool
 
 
-def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:
+def files_at_once(trained: TrainedRecogniser, audio: Sequence[Audio], num_jobs: int) -> int:
     """Return the number of files that are transcribed side by side.
 
     Several files take one of `num_jobs` processes each (one a core if 0). On a GPU, or if one is a pipe, files go one
     after the other, and processes search side by side.
     """
-    if any(is_pipe(each.path) for each in audio) or choose_device().type != "cpu":
+    if any(is_pipe(each.path) for each in audio) or trained.uses_gpu:
         return 1
     return min(num_jobs or num_cores(), len(audio))
 
@@ -264,6 +263,8 @@ def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) ->
     The channel is computed at once, so memory grows with its length. Raises AsrtoolError if the file cannot be read,
     a word has no tokens, or the recording is too short for the text.
     """
+    from asrtool.decode.align.align import align_utterance, tokenize
+
     piece = whole_channel(recogniser, audio, channel)
     (scored,) = recogniser.scored([piece])
     acoustic, item = recogniser.acoustic, (scored.scores_TV, tokenize(text, recogniser.tokenizer))

@@ -15,7 +15,7 @@ from typing import Any
 
 import soundfile
 
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 from asrtool.files import check_files, foreign_files, mark_files, write_beside
 from asrtool.local.layouts.manifest import COLUMN_NAMES, COLUMNS, Row, row_of, write_rows
 from asrtool.local.releases.releases import IN_COLUMNS, find_files
@@ -83,12 +83,10 @@ def _rows(path: Path, folder: Path, taken: set[str]) -> Iterator[Row]:
 
 def _entries(path: Path) -> Iterator[Entry]:
     """Yield the rows of a file, with needed columns; AsrtoolError if unreadable."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        what = f"{path} needs the package pyarrow, which cannot be imported here ({error})"
-        raise AsrtoolError(what, "pip install 'asrtool[parquet]'") from error
+    require("pyarrow", str(path), "pip install 'asrtool[parquet]'")
+    import pyarrow
+    import pyarrow.parquet
+
     try:
         with contextlib.ExitStack() as stack:
             if path.suffix.lower() == ".parquet":

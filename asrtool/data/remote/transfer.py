@@ -20,7 +20,7 @@ from http.client import HTTPException, InvalidURL
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before a request is made again; with the first one these are six
 TIMEOUT_S = 30.0  # without a connection, or without a byte
@@ -281,15 +281,12 @@ class S3:
 
     def __init__(self) -> None:
         """Raise AsrtoolError if boto3 is missing, or its settings are broken."""
-        try:
-            import boto3
-            import botocore
-            import botocore.config
-            import botocore.exceptions
-        except ImportError as error:
-            raise AsrtoolError(
-                f"s3:// needs the package boto3, which cannot be imported here ({error})", "pip install 'asrtool[s3]'"
-            ) from error
+        require("boto3", "s3://", "pip install 'asrtool[s3]'")
+        import boto3
+        import botocore
+        import botocore.config
+        import botocore.exceptions
+
         self._errors = botocore.exceptions
         options: dict[str, Any] = {
             "retries": {"total_max_attempts": 1},

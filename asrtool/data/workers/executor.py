@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from asrtool.data.workers.processes import AHEAD, MapPieces, Piece, attempt, given_up, num_cores, numbered, process_map
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, require
 from asrtool.settings.data import Features
 from asrtool.settings.schema import DASK
 
@@ -55,11 +55,9 @@ def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
     installed, no scheduler answers, it has no worker, or one has several threads, since torch's threads and lhotse's
     audio backend belong to a process.
     """
-    try:
-        from distributed import Client
-    except ImportError as error:
-        what = f"{setting} = dask:{address} needs the package distributed ({error})"
-        raise AsrtoolError(what, "pip install 'asrtool[dask]', or leave this setting out") from error
+    require("distributed", f"{setting} = dask:{address}", "pip install 'asrtool[dask]', or leave this setting out")
+    from distributed import Client
+
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -99,7 +99,7 @@ def _align_set(
 ) -> dict[str, Any]:
     """Write the alignment of a set; return its entry in targets.json."""
     reader = open_features(directory, acoustic, index)
-    subsampling = int(acoustic.model.encoder.subsampling)
+    subsampling = acoustic.model.subsampling
     margin = round(acoustic.topology.margin_s / acoustic.frame_s)
     segmenter = functools.partial(align_segments, acoustic.topology, margin, subsampling)
     dropped: list[str] = []
@@ -121,7 +121,7 @@ def _grow(acoustic: AcousticModel, directory: Path, aligned: Path, num_tokens: i
     """Grow the tree from the moments of each context of a set."""
     index = _open_index(directory)
     reader, alignment = open_features(directory, acoustic, index), Alignment(aligned)
-    subsampling = int(acoustic.model.encoder.subsampling)
+    subsampling = acoustic.model.subsampling
     found: dict[Context, np.ndarray] = {}
     for position in progress(range(len(index)), f"tree {directory.name}", len(index), "utterance"):
         if alignment.lacks(position):

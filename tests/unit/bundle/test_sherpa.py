@@ -1,20 +1,22 @@
-"""Files of `asrtool export --onnx`: sherpa-onnx finds the same tokens as asrtool."""
+"""Files of `asrtool export --onnx`: sherpa-onnx, and asrtool without torch, find the same tokens."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from click.testing import CliRunner
 from toy_work import FEATURES, NUM_TOKENS, make_work
 
 from asrtool.bundle.export import export_bundle
-from asrtool.bundle.sherpa import export_for_sherpa
+from asrtool.bundle.sherpa import MIN_SCORE, TOLERANCE, export_onnx
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
 from asrtool.data.features.feature_type import frames_of
@@ -27,8 +29,9 @@ from asrtool.settings.data import Features
 from asrtool.settings.decode import Decode
 from asrtool.settings.models import Model
 from asrtool.settings.schema import Choice
+from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.recogniser import Recogniser, open_recogniser
-from asrtool.transcribe.segments import Piece
+from asrtool.transcribe.segments import Piece, RecordingReader
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the extra dev")
 sherpa_onnx = pytest.importorskip("sherpa_onnx", reason="needs sherpa-onnx, of the extra dev")
@@ -143,7 +146,7 @@ def theirs(folder: Path, *recordings: np.ndarray) -> list[list[str]]:
 )
 def test_sherpa_onnx_finds_the_tokens_that_we_find(model: Model, cmvn: str, duration_s: float, tmp_path: Path) -> None:
     work = make(tmp_path / "work", model, cmvn)
-    export_for_sherpa(work, tmp_path / "out")
+    export_onnx(work, tmp_path / "out")
     recordings = [audio(duration_s), audio(duration_s / 2)]
     for samples, found in zip(recordings, theirs(tmp_path / "out", *recordings), strict=True):
         expected = ours(work, samples)
@@ -165,16 +168,88 @@ def test_sherpa_onnx_finds_the_tokens_that_we_find(model: Model, cmvn: str, dura
 def test_what_sherpa_onnx_cannot_do_is_one_line(model: Model, features: Features, message: str, tmp_path: Path) -> None:
     work = make(tmp_path / "work", model, features=features)
     with pytest.raises(AsrtoolError, match=message) as caught:
-        export_for_sherpa(work, tmp_path / "out")
+        export_onnx(work, tmp_path / "out")
     assert "leave out --onnx" in caught.value.hint
     assert not (tmp_path / "out").exists()
     assert "\n" not in str(caught.value)
 
 
-def test_without_onnx_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(AsrtoolError, match=r"needs the package onnx.*pip install 'asrtool\[onnx\]'"):
-        export_for_sherpa(tmp_path, tmp_path / "out")
+def stereo(path: Path) -> Path:
+    """Write a call of two channels whose pieces differ in level, so that each is not normalised as all are."""
+    one, other = audio(4.0), audio(2.6)[::-1]
+    pause = np.zeros(2 * RATE_HZ, np.float32)
+    left, right = np.concatenate([one, pause, 0.05 * other, pause]), np.concatenate([pause, 0.2 * other, pause, one])
+    soundfile.write(path, np.stack([left, right], axis=1), RATE_HZ, "FLOAT")
+    return path
+
+
+@pytest.mark.parametrize("cmvn", ["speaker", "utterance", "global", "none"])
+def test_transcribe_computes_the_same_scores_by_onnx(cmvn: str, tmp_path: Path) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC), cmvn), tmp_path / "out"
+    export_onnx(work, out)
+    call, scores = stereo(tmp_path / "call.wav"), []
+    for folder in (work, out):
+        with open_trained(folder) as trained, open_sound(call) as sound:
+            recogniser = open_recogniser(trained, num_jobs=1)
+            pieces = [*RecordingReader(sound, recogniser.frames, (0, 1)).pieces()]
+            scores.append([scored.scores_TV for scored in recogniser.scored(pieces)])
+    assert len(scores[0]) >= 4
+    for expected_TV, found_TV in zip(*scores, strict=True):
+        np.testing.assert_allclose(np.maximum(found_TV, MIN_SCORE), np.maximum(expected_TV, MIN_SCORE), atol=TOLERANCE)
+
+
+def test_transcribe_finds_the_same_words_by_onnx_without_importing_torch(tmp_path: Path) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC), "speaker"), tmp_path / "out"
+    export_onnx(work, out, ["greedy"])
+    files = [str(stereo(tmp_path / f"{name}.wav")) for name in "ab"]
+    with_torch = CliRunner().invoke(cli, ["transcribe", str(work), *files])
+    assert len(with_torch.stdout.split()) > 5, with_torch.output
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['torch', 'lhotse', 'onnx']); import asrtool.cli.main as m; m.main()"
+    )
+    for jobs in ("1", "2"):  # two processes apply the network that this one has opened
+        line = [sys.executable, "-c", code, "transcribe", str(out), *files, "--jobs", jobs]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert done.stdout == with_torch.stdout
+
+
+def test_what_a_network_as_onnx_cannot_do_is_one_line(tmp_path: Path) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC)), tmp_path / "out"
+    export_onnx(work, out)
+    soundfile.write(tmp_path / "call.wav", audio(1.0), RATE_HZ)
+    streamed = ["transcribe", "--stream", str(out), str(tmp_path / "call.wav")]
+    for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")]):
+        done = CliRunner().invoke(cli, words)
+        assert isinstance(done.exception, AsrtoolError)
+        assert "as ONNX" in done.exception.what
+        assert done.exception.hint == "name the bundle or work folder that it was exported from"
+
+
+def test_a_damaged_network_and_one_of_another_program_are_refused(tmp_path: Path) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC)), tmp_path / "out"
+    export_onnx(work, out)
+    whole = (out / "model.onnx").read_bytes()
+    model = onnx.load(out / "model.onnx")
+    del model.metadata_props[:]
+    for content in (whole[: len(whole) // 2], b"", model.SerializeToString()):
+        (out / "model.onnx").write_bytes(content)
+        with open_trained(out) as trained, pytest.raises(AsrtoolError, match=r"no network of .*; export it again"):
+            open_recogniser(trained)
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC)), tmp_path / "out"
+    export_onnx(work, out)
+    with open_trained(out) as trained:
+        recogniser = open_recogniser(trained)
+        for package, use in (
+            ("onnx", lambda: export_onnx(work, out)),
+            ("onnxruntime", lambda: open_recogniser(trained)),
+            ("kaldi_native_fbank", lambda: recogniser.extractor),
+        ):
+            monkeypatch.setitem(sys.modules, package, None)
+            with pytest.raises(AsrtoolError, match=rf"needs the package {package},.*pip install 'asrtool\[onnx\]'"):
+                use()
 
 
 def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_path: Path) -> None:
@@ -182,7 +257,7 @@ def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_pa
     done = CliRunner().invoke(cli, ["export", str(work), str(out), "--onnx"])
     assert done.exit_code == 0, done.output
     first, command = done.output.splitlines()
-    assert first == f"{out}: model.onnx, tokens.txt"
+    assert first == f"{out}: config, features, model.onnx, tokenizer, tokens.txt, tune"
     options = dict(word.removeprefix("--").split("=") for word in command.split()[1:-1])
     assert options.pop("zipformer-ctc-model") == str(out / "model.onnx")
     assert options == {"tokens": str(out / "tokens.txt"), "sample-rate": "8000", "feat-dim": "20"}
@@ -191,17 +266,13 @@ def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_pa
     assert expected.items() <= about.items()
     assert about["exported_by"].startswith("asrtool ")
     export_bundle(work, tmp_path / "x.asrtool")
-    export_for_sherpa(tmp_path / "x.asrtool", tmp_path / "of_bundle")
+    export_onnx(tmp_path / "x.asrtool", tmp_path / "of_bundle")
     assert (tmp_path / "of_bundle" / "model.onnx").read_bytes() == (out / "model.onnx").read_bytes()
 
 
-def test_methods_and_a_folder_in_place_of_a_file_are_refused(tmp_path: Path) -> None:
-    for words, message in (
-        (["--onnx", "--method", "greedy"], "takes no --method"),
-        ([], "expected the name of a file"),
-    ):
-        done = CliRunner().invoke(cli, ["export", str(tmp_path), str(tmp_path), *words])
-        assert (done.exit_code, message in done.output) == (2, True), done.output
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["export", str(tmp_path), str(tmp_path)])
+    assert (done.exit_code, "expected the name of a file" in done.output) == (2, True), done.output
 
 
 def test_phones_are_refused_as_nothing_joins_them_to_words(tmp_path: Path) -> None:
@@ -209,4 +280,4 @@ def test_phones_are_refused_as_nothing_joins_them_to_words(tmp_path: Path) -> No
     shutil.rmtree(work / "tokenizer")
     write_phones(work / "sentences.txt", work / "tokenizer")
     with pytest.raises(AsrtoolError, match=r"cannot recognise with tokenizer\.unit = phone"):
-        export_for_sherpa(work, tmp_path / "out")
+        export_onnx(work, tmp_path / "out")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ def acoustic_of(tokenizer: Tokenizer, network: Any = None, /, **info: Any) -> Ac
     """`network`, or what stands for one whose rows are three frames apart, trained with the tokens of `tokenizer`."""
     if network is None:
         network = torch.nn.Identity()
-        network.encoder = SimpleNamespace(subsampling=3)
+        network.subsampling = 3
     of_tokens = {"num_tokens": tokenizer.num_tokens, "tokenizer": tokenizer.digest}
     info = {"features": {"frame_shift_ms": 10.0, "cmvn": "none"}, "model": {}, **of_tokens, **info}
     return AcousticModel(Path("model.pt"), network, info)

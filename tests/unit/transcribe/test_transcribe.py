@@ -329,9 +329,10 @@ def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
     assert run(work, tmp_path, "--jobs", "2", "--format", "nemo") == "".join(alone)
 
 
-def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead() -> None:
-    for paths, expected in ((["a"], 1), (["a", "-"], 1), (["a", "/dev/null"], 1), (["a", "b"], 2), ("abcdef", 4)):
-        assert files_at_once([Audio(path, path) for path in paths], 4) == expected
+def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead(work: Path) -> None:
+    with open_trained(work) as trained:
+        for paths, expected in ((["a"], 1), (["a", "-"], 1), (["a", "/dev/null"], 1), (["a", "b"], 2), ("abcdef", 4)):
+            assert files_at_once(trained, [Audio(path, path) for path in paths], 4) == expected
 
 
 def test_what_is_written_lies_as_the_audio_does(work: Path, tmp_path: Path) -> None:
