@@ -35,6 +35,8 @@ from asrtool.transcribe.segments import Piece, RecordingReader
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the extra dev")
 sherpa_onnx = pytest.importorskip("sherpa_onnx", reason="needs sherpa-onnx, of the extra dev")
+for package in ("onnxruntime", "kaldi_native_fbank"):
+    pytest.importorskip(package, reason=f"needs {package}, of the extra dev")
 
 RATE_HZ = 8000
 LSTM = Choice.of("encoder", "lstm", num_layers=2, hidden_size=16)
