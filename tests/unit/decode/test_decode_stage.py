@@ -39,7 +39,7 @@ METHODS = ("greedy", "beam", "graph", "rescore")
 class Echo(torch.nn.Module):
     """Model whose logits are every third frame of the features."""
 
-    encoder = SimpleNamespace(subsampling=STACK_FRAMES)
+    subsampling = STACK_FRAMES
 
     def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return feats_NTF[:, ::STACK_FRAMES].log_softmax(dim=-1), (lens_N + STACK_FRAMES - 1) // STACK_FRAMES
