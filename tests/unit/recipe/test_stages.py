@@ -126,13 +126,6 @@ def test_a_hybrid_model_needs_its_chain_which_nothing_else_reads(tmp_path: Path)
             if stage.name in ("graph", "train"):
                 assert ("realign" in run.needs(stage)) == bool(on)
             assert ("start" in run.needs(stage)) == (stage.name == "train" and "start" in on)
-    stages = (CORPUS, *COMMON)
-    numbers = dict(zip((stage.name for stage in stages), number_stages(stages), strict=True))
-    first = int(numbers["lm"])
-    assert [numbers[name] for name in ("aligner", "targets", "hybrid", "realign", "start")] == [
-        f"{first}{letter}" for letter in "bcdef"
-    ]
-    assert (numbers["graph"], numbers["nnlm"]) == (str(first + 1), f"{first + 3}b")
 
 
 def test_a_component_of_a_persons_own_names_the_stages_it_needs(

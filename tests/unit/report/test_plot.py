@@ -89,26 +89,20 @@ def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     assert not (path.parent / "loss.svg").exists()
 
 
-def test_wrong_targets_on_dev_are_drawn_by_epoch_where_an_objective_counts_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"word_errors": 0.25}])
+def test_wrong_words_and_targets_on_dev_are_drawn_by_epoch_where_they_are_known(
+    tmp_path: Path, more: dict[str, float]
+) -> None:
     write_training(tmp_path / "train", num_learners=1)
-    line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125}
+    line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125, **more}
     add_metrics(tmp_path / "train", line)
     path = plot_training(tmp_path / "train", tmp_path / "out")
+    words = "Percent of the words on dev that are wrong: not known after epoch 1, 25.0 after epoch 2. " if more else ""
     described = "Percent of the tokens or frames on dev that are wrong: not known after epoch 1, 12.5 after epoch 2."
-    assert f'![{described}](errors.svg "Wrong ' in path.read_text(encoding="utf-8")
+    assert f'![{words}{described}](errors.svg "Wrong ' in path.read_text(encoding="utf-8")
     shown = set(texts(path.parent / "errors.svg"))
     assert {"epoch", "wrong on dev, %", "tokens or frames"} <= shown
-    assert "words" not in shown
-
-
-def test_wrong_words_on_dev_are_drawn_by_epoch_where_they_are_known(tmp_path: Path) -> None:
-    write_training(tmp_path / "train", num_learners=1)
-    line = {"kind": "dev", "samples": 80, "step": 40, "epoch": 2, "loss": 1.25, "errors": 0.125, "word_errors": 0.25}
-    add_metrics(tmp_path / "train", line)
-    path = plot_training(tmp_path / "train", tmp_path / "out")
-    described = "Percent of the words on dev that are wrong: not known after epoch 1, 25.0 after epoch 2."
-    assert described in path.read_text(encoding="utf-8")
-    assert {"words", "tokens or frames"} <= set(texts(path.parent / "errors.svg"))
+    assert ("words" in shown) == bool(more)
 
 
 def test_each_of_eight_curves_looks_different_and_the_legend_is_below_them(tmp_path: Path) -> None:
