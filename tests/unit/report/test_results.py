@@ -199,21 +199,13 @@ def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
         results(work)
 
 
-@pytest.mark.parametrize(
-    ("num_learners", "begin", "figures"),
-    [
-        (1, "`single`, 1 learner: 40 batches in 10 s.", {"loss.svg"}),
-        (2, "`adpsgd-random`, 2 learners: ", {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}),
-    ],
-)
-def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
-    num_learners: int, begin: str, figures: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_shows_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asrtool.report.page.page.narrow_svg", lambda draw, name: "")
-    work = write_work(tmp_path / "exp", num_learners=num_learners, audio=False)
+    work = write_work(tmp_path / "exp", num_learners=2, audio=False)
     write_report([work], 0)
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
-    assert f"## Training\n\n{begin}" in text
+    assert "## Training\n\n`adpsgd-random`, 2 learners: " in text
+    figures = {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}
     assert {path.name for path in (work / "report").glob("[!.]*")} == figures
     assert all(f"](report/{name} " in text for name in figures)
 
