@@ -23,7 +23,7 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.model import Floats, Ints
-from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Level, Rows, Trie, find, keys_of, select
+from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, MAX_INT, UNK_ID, Grams, Level, Rows, Trie, find, select, shorten
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, read_blocks
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
@@ -33,15 +33,12 @@ Discounts = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Counts:
-    """N-grams of one order, as in a `Level`, and their counts.
+class Counts(Grams):
+    """N-grams of one order and their counts.
 
     Rows `from_bos` begin with ``<s>``.
     """
 
-    parent: Rows
-    word: Rows
-    suffix: Rows
     count: Rows
     from_bos: slice
 
@@ -106,26 +103,24 @@ def count_ngrams(text: Rows, num_words: int, order: int) -> list[Counts]:
         word = (codes % num_words).astype(np.int32)
         codes //= num_words
         is_new = _starts(codes)
-        first, parent = np.flatnonzero(is_new), np.cumsum(is_new, dtype=np.int32) - 1
-        codes = ranked.get(length - 1, codes[first])
+        parent = np.cumsum(is_new, dtype=np.int32) - 1
+        codes = ranked.get(length - 1, codes[is_new])
         longer = (codes % num_words != EOS_ID)[parent]  # the sentence continues
         if found:
             found[-1][0][:] = (np.cumsum(longer, dtype=np.int32) - 1)[found[-1][0]]
         if length == 2:
             parent = codes.astype(np.int32)[parent]
         found.append((parent[longer], word[longer], times[longer]))
-        times = np.add.reduceat(times, first, dtype=np.int32)
-    none, count = np.zeros((2, num_words), np.int32)
-    count[codes] = times
-    levels = [Counts(none, np.arange(num_words, dtype=np.int32), none, count, slice(BOS_ID, BOS_ID + 1))]
+        del parent, word, longer  # free their memory
+        times = np.add.reduceat(times, np.flatnonzero(is_new), dtype=np.int32)
+    count = np.bincount(codes, times, num_words).astype(np.int32)
+    levels = [Counts(np.zeros_like(count), np.arange(num_words, dtype=np.int32), count, slice(BOS_ID, BOS_ID + 1))]
     for parent, word, count in reversed(found):
         if not len(word):
             break
-        lower = levels[-1]
-        shorter = keys_of(lower.parent, lower.word, num_words)
-        suffix = find(shorter, keys_of(lower.suffix[parent], word, num_words))
-        from_bos = np.searchsorted(parent, np.array([lower.from_bos.start, lower.from_bos.stop], np.int32))
-        levels.append(Counts(parent, word, suffix, count, slice(*from_bos.tolist())))
+        below = levels[-1].from_bos
+        from_bos = np.searchsorted(parent, np.array([below.start, below.stop], np.int32))
+        levels.append(Counts(parent, word, count, slice(*from_bos.tolist())))
     return levels
 
 
@@ -184,49 +179,55 @@ def estimate(counts: list[Counts], words: list[str], min_counts: Sequence[int]) 
     orders); values must not fall. `counts` is emptied, to free memory.
     """
     below = np.full(1, 1 / (len(words) - 1))  # every word but <s>
-    columns, probs, weights, keep = [], [], [], []
+    suffix = longer = np.zeros(len(words), np.int32)
+    columns, weights, keep = [], [], []
     for k in range(len(counts)):
         ngrams = counts.pop(0)
-        adjusted: Ints | Rows = ngrams.count
+        adjusted = ngrams.count
         if counts:
-            adjusted = np.zeros(len(ngrams.word), np.int64)
-            for start in range(0, len(counts[0].suffix), MIN_PART):
-                np.add.at(adjusted, counts[0].suffix[start : start + MIN_PART], 1)
+            longer = shorten(ngrams, suffix, counts[0], len(words))
+            adjusted = np.zeros_like(ngrams.count)
+            for start in range(0, len(longer), MIN_PART):
+                np.add.at(adjusted, longer[start : start + MIN_PART], np.int32(1))
             adjusted[ngrams.from_bos] = ngrams.count[ngrams.from_bos]
         if k == 0:
             adjusted[BOS_ID] = 0
         kept = ngrams.count >= min_counts[min(k, len(min_counts) - 1)]
         discounts = find_discounts(np.array([np.count_nonzero(adjusted == count) for count in range(5)]))
         logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", k + 1, kept.sum(), *discounts[1:])
-        weight, below = _interpolate(ngrams, adjusted, kept, discounts, below)
+        weight, below = _interpolate(ngrams.parent, suffix, adjusted, kept, discounts, below)
+        suffix = longer
         if k == 0:
             below[BOS_ID] = 0  # given, not predicted
             kept[:] = True  # a rare word stays, with the probability of a word never seen
-        columns.append((ngrams.parent, ngrams.word, ngrams.suffix))
-        probs.append(below)
+        columns.append((ngrams.parent, ngrams.word, below))
         weights.append(weight)
         keep.append(kept)
     weights.append(np.broadcast_to(1.0, len(below)))
-    levels = [Level(*each, *of) for each, *of in zip(columns, probs, weights[1:], strict=True)]
+    levels = [Level(*each, weight) for each, weight in zip(columns, weights[1:], strict=True)]
     return select(Trie(words, levels), keep)
 
 
 def _interpolate(
-    ngrams: Counts, adjusted: Ints | Rows, kept: np.ndarray, discounts: Discounts, below: Floats
+    parents: Rows, suffix: Rows, adjusted: Rows, kept: np.ndarray, discounts: Discounts, below: Floats
 ) -> tuple[Floats, Floats]:
-    """Return gamma of each history (1 without n-grams) and all probabilities."""
+    """Return gamma of each history (1 without n-grams) and all probabilities.
+
+    `suffix` and `adjusted` are emptied, to free memory.
+    """
     gamma, probs = np.ones(len(below)), np.empty(len(adjusted))
-    start = 0
-    while start < len(probs):  # by some histories at a time
-        first, last = ngrams.parent[[start, min(start + MIN_PART, len(probs)) - 1]]
-        rows = slice(start, start := int(np.searchsorted(ngrams.parent, last, "right")))
-        parent, seen = ngrams.parent[rows] - first, adjusted[rows]
+    while end := len(adjusted):  # by some histories at a time
+        first, last = parents[[max(end - MIN_PART, 0), end - 1]]
+        rows = slice(int(np.searchsorted(parents, first)), end)
+        parent, seen = parents[rows] - first, adjusted[rows]
         taken = np.where(kept[rows], np.asarray(discounts)[np.minimum(seen, 3)], seen)
         total = np.bincount(parent, seen)
         some = np.where(total > 0, total, 1)
         weight = np.where(total > 0, np.bincount(parent, taken) / some, 1)
         gamma[first : last + 1] = weight
-        probs[rows] = (seen - taken) / some[parent] + weight[parent] * below[ngrams.suffix[rows]]
+        probs[rows] = (seen - taken) / some[parent] + weight[parent] * below[suffix[rows]]
+        for column in (suffix, adjusted):
+            column.resize(rows.start, refcheck=False)
     return gamma, probs
 
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from asrtool.lang.ngram.model import Floats
-from asrtool.lang.ngram.trie import BOS_ID, UNK_ID, Level, Rows, Trie, find, keys_of, with_weights
+from asrtool.lang.ngram.trie import BOS_ID, UNK_ID, Grams, Level, Rows, Trie, find, keys_of, shorten, with_weights
 
 MIN_GAIN = 1e-9  # nats a word; a round of EM with less gain is the last
 MAX_ROUNDS = 10_000
-NONE = Level(*np.zeros((3, 0), np.int32), *np.zeros((2, 0)))
+NONE = Level(*np.zeros((2, 0), np.int32), *np.zeros((2, 0)))
 
 
 def word_probs(model: Trie, text: Rows) -> Floats:
@@ -60,7 +60,8 @@ def find_weights(probs: Sequence[Floats]) -> list[float]:
 
 def mix(models: Sequence[Trie], weights: Sequence[float]) -> Trie:
     """Return the mixture of `models`, which have the same words; `weights` sum to one."""
-    words, levels = models[0].words, []
+    words, levels = models[0].words, list[Level]()
+    suffix = np.zeros(len(words), np.int32)
     # By model, of the order mixed last: the row in the mixture of each n-gram that the model has, and for each row its
     # probability, with back-off if the model lacks the n-gram, and its back-off weight, 1 if it lacks it.
     rows, probs, backoffs = [[np.zeros(1, np.int32)] * len(models), *([[np.ones(1)] * len(models)] * 2)]
@@ -71,13 +72,12 @@ def mix(models: Sequence[Trie], weights: Sequence[float]) -> Trie:
         merged = merged[np.diff(merged, prepend=-1) > 0]
         parent, word = (part.astype(np.int32) for part in np.divmod(merged, len(words)))
         found = [np.searchsorted(merged, each).astype(np.int32) for each in keys]
-        suffix = np.zeros_like(parent)
-        for at, to, level in zip(rows, found, own, strict=True):
-            suffix[to] = at[level.suffix]
+        if levels:
+            suffix = shorten(levels[-1], suffix, Grams(parent, word), len(words))
         probs = [backoff[parent] * prob[suffix] for backoff, prob in zip(backoffs, probs, strict=True)]
         rows, backoffs, mixed = found, [np.ones(len(merged)) for _ in models], np.zeros(len(merged))
         for weight, at, prob, backoff, level in zip(weights, rows, probs, backoffs, own, strict=True):
             prob[at], backoff[at] = level.prob, level.backoff
             mixed += weight * prob
-        levels.append(Level(parent, word, suffix, mixed, np.ones(0)))
+        levels.append(Level(parent, word, mixed, np.ones(0)))
     return with_weights(Trie(words, levels))

@@ -15,6 +15,7 @@ and exp(D) - 1 is the relative rise of the perplexity of text.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,16 +36,23 @@ LOOKUP_BATCH = 2**18  # keys
 
 
 @dataclass(frozen=True)
-class Level:
+class Grams:
     """N-grams of one order; unigrams are all words in order.
 
-    `parent` is the row, in the level below, of the history, and `suffix` the row of the n-gram without its first word.
-    `prob` is p(last word | history), and `backoff` the factor of unknown words after this n-gram: 1 if all are unknown.
+    `parent` is the row, in the level below, of the history, and `word` the last word.
     """
 
     parent: Rows
     word: Rows
-    suffix: Rows
+
+
+@dataclass(frozen=True)
+class Level(Grams):
+    """Probabilities of n-grams of one order.
+
+    `prob` is p(last word | history), and `backoff` the factor of unknown words after this n-gram: 1 if all are unknown.
+    """
+
     prob: Floats
     backoff: Floats
 
@@ -64,14 +72,23 @@ def keys_of(parent: Rows, word: Rows, num_words: int) -> Ints:
 
 def find(keys: Ints, wanted: Ints) -> Rows:
     """Return the row of each of `wanted` in rising `keys`, -1 if it is missing."""
-    rows = np.empty(len(wanted), np.int32)
-    for start in range(0, len(wanted), LOOKUP_BATCH):
-        part = wanted[start : start + LOOKUP_BATCH]
-        by_key = order_of(part)  # sorted, so that searches read the cache
-        part = part[by_key]
-        at = np.minimum(np.searchsorted(keys, part), len(keys) - 1)
-        rows[start + by_key] = np.where(keys[at] == part, at, -1)
+    rows, by_key = np.empty(len(wanted), np.int32), order_of(wanted)
+    wanted = wanted[by_key]  # sorted, so that searches read the cache
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    rows[by_key] = np.where(keys[at] == wanted, at, -1)
     return rows
+
+
+def shorten(lower: Grams, lower_suffix: Rows, level: Grams, num_words: int) -> Rows:
+    """Return the row, in `lower`, of each n-gram of `level` without its first word.
+
+    `lower_suffix` has the same of `lower`.
+    """
+    keys, suffix = keys_of(lower.parent, lower.word, num_words), np.empty_like(level.word)
+    for start in range(0, len(suffix), LOOKUP_BATCH):
+        rows = slice(start, start + LOOKUP_BATCH)
+        suffix[rows] = find(keys, keys_of(lower_suffix[level.parent[rows]], level.word[rows], num_words))
+    return suffix
 
 
 def order_of(keys: Ints) -> Ints:
@@ -95,12 +112,13 @@ def sums(level: Level, values: Floats, num: int) -> Floats:
 
 def with_weights(model: Trie) -> Trie:
     """Return `model` with back-off weights for its probabilities."""
-    levels = []
+    levels, suffix = [], np.zeros(len(model.words), np.int32)
     for lower, level in zip(model.levels, [*model.levels[1:], None], strict=True):
         weights = np.ones(len(lower.word))
         if level is not None:
+            suffix = shorten(lower, suffix, level, len(model.words))
             left = 1 - sums(level, level.prob, len(weights))
-            left_below = 1 - sums(level, lower.prob[level.suffix], len(weights))
+            left_below = 1 - sums(level, lower.prob[suffix], len(weights))
             # If every word is known, no probability is left for the backoff, and its weight is not used.
             some = (np.bincount(level.parent, minlength=len(weights)) > 0) & (left_below > ROUNDING)
             weights[some] = np.maximum(left[some], NEVER) / left_below[some]
@@ -120,8 +138,7 @@ def select(model: Trie, keep: Sequence[Mask]) -> Trie:
     for level, kept in zip(model.levels, keep, strict=True):
         if not kept.any():
             break
-        parent, suffix = rows[level.parent[kept]], rows[level.suffix[kept]]
-        levels.append(Level(parent, level.word[kept], suffix, level.prob[kept], level.backoff[kept]))
+        levels.append(Level(rows[level.parent[kept]], level.word[kept], level.prob[kept], level.backoff[kept]))
         rows = np.cumsum(kept, dtype=np.int32) - 1
     return Trie(model.words, levels)
 
@@ -131,31 +148,23 @@ def prune(model: Trie, threshold: float) -> Trie:
 
     `threshold` is a fraction. Unigrams stay, and so do histories and suffixes of n-grams that stay.
     """
-    joint = joint_probs(model)
+    first = model.levels[0].prob.copy()
+    first[BOS_ID] = first[EOS_ID]  # which it comes with
+    joint, suffixes = [first], [np.zeros(len(first), np.int32)]
+    for lower, level in itertools.pairwise(model.levels):
+        joint.append(joint[-1][level.parent] * level.prob)  # p(g) of each n-gram
+        suffixes.append(shorten(lower, suffixes[-1], level, len(model.words)))
     used = np.zeros(len(joint[-1]), np.bool_)  # histories and suffixes of the n-grams kept of the order above
     keep: list[Mask] = []
     for order in range(len(model.levels), 1, -1):
-        lower, level = model.levels[order - 2 : order]
-        kept = used | (perplexity_rise(level, lower.prob[level.suffix], joint[order - 2]) >= threshold)
+        (lower, level), suffix = model.levels[order - 2 : order], suffixes.pop()
+        kept = used | (perplexity_rise(level, lower.prob[suffix], joint[order - 2]) >= threshold)
         used = np.zeros(len(lower.word), np.bool_)
         used[level.parent[kept]] = True
-        used[level.suffix[kept]] = True
+        used[suffix[kept]] = True
         keep.insert(0, kept)
         logging.info("%d-grams: %d of %d kept", order, kept.sum(), len(kept))
     return with_weights(select(model, [np.ones(len(model.words), np.bool_), *keep]))
-
-
-def joint_probs(model: Trie) -> list[Floats]:
-    """Return p(g) of each n-gram of each order, by the chain rule.
-
-    ``<s>`` is as likely as ``</s>``, with which it comes.
-    """
-    first = model.levels[0].prob.copy()
-    first[BOS_ID] = first[EOS_ID]
-    joint = [first]
-    for level in model.levels[1:]:
-        joint.append(joint[-1][level.parent] * level.prob)
-    return joint
 
 
 def perplexity_rise(level: Level, lower_prob: Floats, history_prob: Floats) -> Floats:

@@ -92,6 +92,6 @@ def same_bits(one: Trie, other: Trie) -> bool:
         and all(
             np.array_equal(getattr(a, name), getattr(b, name))
             for a, b in zip(one.levels, other.levels, strict=True)
-            for name in ("parent", "word", "suffix", "prob", "backoff")
+            for name in ("parent", "word", "prob", "backoff")
         )
     )
