@@ -93,7 +93,7 @@ def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
 def _read_score(work: Path, name: str, method: str) -> Result:
     path = existing(work / "score" / name / method / FILE, "score")
     segments = read_segments(path)
-    if any(len(segment.alignment.pairs) < len(segment.alignment.outcomes) for segment in segments):
+    if any(len(segment.alignment.refs) < len(segment.alignment.outcomes) for segment in segments):
         raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", HINT)
     if not segments:
         raise AsrtoolError(f"{path}: no segments", HINT)

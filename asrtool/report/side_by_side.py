@@ -148,8 +148,9 @@ def _part_table(
 
 def confusion_table(systems: Sequence[System]) -> Table:
     """Return the MAX_CONFUSIONS most frequent errors with counts by system."""
-    aligned = ([pair for segment in system.score.segments for pair in segment.alignment.pairs] for system in systems)
-    counts = [Counter(pair for pair in pairs if pair.kind != "C") for pairs in aligned]
+    counts = [
+        Counter(pair for segment in system.score.segments for pair in segment.alignment.errors) for system in systems
+    ]
     summed = sum(counts, Counter[Pair]())
     pairs = sorted(summed, key=lambda pair: (-summed[pair], pair))
     rows = [

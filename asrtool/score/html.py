@@ -6,10 +6,10 @@ Errors have a colour and a letter. Segments are sorted by speaker or the worst f
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 
-from asrtool.score.result import Pair, Result, Segment
+from asrtool.score.result import Alignment, Result, Segment
 from asrtool.score.tables import COLUMNS, format_rate
 
 # For aligned words, here and on the page of a report.
@@ -95,8 +95,7 @@ _escape = functools.lru_cache(1 << 16)(escape)
 
 
 @functools.lru_cache(1 << 16)
-def _cell(pair: Pair) -> str:
-    kind, ref, hyp = pair
+def _cell(kind: str, ref: str, hyp: str) -> str:
     words = f"<i>{_escape(ref)}</i><i>{_escape(hyp)}</i>"
     return f"<span>{words}</span>" if kind == "C" else f'<span class="{kind}">{words}<i>{kind}</i></span>'
 
@@ -107,9 +106,9 @@ def _segments(result: Result) -> Iterator[str]:
         yield from map(_segment, part.segments)
 
 
-def format_words(pairs: Iterable[Pair]) -> str:
+def format_words(aligned: Alignment) -> str:
     """Format words over one another, for an element of class ``words``."""
-    return "".join(map(_cell, pairs))
+    return "".join(map(_cell, aligned.outcomes, aligned.refs, aligned.hyps))
 
 
 def _segment(segment: Segment) -> str:
@@ -120,5 +119,5 @@ def _segment(segment: Segment) -> str:
     facts = f"{where}{times}{_escape(labels)}{counts.corr} C, {counts.sub} S, {counts.del_} D, {counts.ins} I"
     keys = f'data-errors="{counts.err}" data-wer="{counts.err / max(counts.num_words, 1):.4f}"'
     heading = f"<h3>{escape(segment.id)} <small>{facts}</small></h3>"
-    words = f'<p class="words" dir="auto">{format_words(segment.alignment.pairs)}</p>'
+    words = f'<p class="words" dir="auto">{format_words(segment.alignment)}</p>'
     return f"<section {keys}>{heading}\n{words}</section>\n"

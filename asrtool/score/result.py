@@ -6,7 +6,6 @@ its texts, with equal costs. Words that are forgiven (a missing optional word, a
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -73,9 +72,6 @@ class Pair(NamedTuple):
     hyp: str
 
 
-make_pair = functools.lru_cache(1 << 16)(Pair)  # many are equal
-
-
 class Alignment:
     """Aligned words of a segment in order: outcome, reference and hypothesis of each.
 
@@ -83,16 +79,24 @@ class Alignment:
     are known.
     """
 
+    __slots__ = ("_characters", "counts", "hyps", "outcomes", "refs")
+
     def __init__(self, outcomes: Iterable[str] = (), refs: Sequence[str] = (), hyps: Sequence[str] = ()) -> None:
         self.outcomes, self.refs, self.hyps = "".join(outcomes), refs, hyps
         count = self.outcomes.count
         self.counts = Counts(1, count("C"), count("S"), count("D"), count("I"))
         self._characters: Characters | None = None
 
-    @cached_property
+    @property
     def pairs(self) -> tuple[Pair, ...]:
         """Steps of the alignment."""
-        return tuple(map(make_pair, self.outcomes, self.refs, self.hyps))
+        return tuple(map(Pair, self.outcomes, self.refs, self.hyps))
+
+    @property
+    def errors(self) -> list[Pair]:
+        """Steps that are not correct."""
+        steps = zip(self.outcomes, self.refs, self.hyps, strict=False)
+        return [Pair(*step) for step in steps if step[0] != "C"]
 
     def characters(self, has_marks: bool = True) -> Characters:
         """Count the characters of the words.

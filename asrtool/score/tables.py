@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from asrtool.score.lines import upper
-from asrtool.score.result import Pair, Result, Segment
+from asrtool.score.result import Result, Segment
 
 # Segments and words of NIST's test sets, over all and by label, as Kaldi's recipes count them with sclite.
 SIZES = {
@@ -46,8 +46,7 @@ def format_speakers(result: Result) -> str:
 
 def format_confusions(result: Result) -> str:
     """Format substitutions, deletions and insertions, the most frequent first."""
-    errors = (segment.alignment.pairs for segment in result.segments if segment.alignment.counts.err)
-    pairs = Counter([pair for aligned in errors for pair in aligned if pair.kind != "C"])
+    pairs = Counter([pair for segment in result.segments for pair in segment.alignment.errors])
     lines = []
     for kind, title in (("S", "substitutions"), ("D", "deletions"), ("I", "insertions")):
         counts = {pair: count for pair, count in pairs.items() if pair.kind == kind}
@@ -75,9 +74,8 @@ def _format(rows: Iterable[tuple[str, Result]], result: Result) -> str:
 
 
 @functools.lru_cache(1 << 16)
-def _column(pair: Pair) -> tuple[str, str, str]:
+def _column(kind: str, ref: str, hyp: str) -> tuple[str, str, str]:
     """Return reference, hypothesis and outcome of a pair, one below another."""
-    kind, ref, hyp = pair
     width = max(len(ref), len(hyp), 1)
     if kind == "C":
         kind = ""
@@ -93,14 +91,16 @@ def format_alignments(result: Result) -> str:
 
 
 def _format_segment(segment: Segment) -> str:
-    counts = segment.alignment.counts
+    aligned = segment.alignment
+    counts = aligned.counts
     lines = [f"id: ({segment.id})"]
     if segment.labels:
         lines.append(f"Labels: <{','.join(segment.labels)}>")
     if segment.start_s is not None:
         lines.append(f"Time: {segment.file} {segment.channel} {segment.start_s:.2f} {segment.end_s:.2f}")
     lines.append(f"Scores: (#C #S #D #I) {counts.corr} {counts.sub} {counts.del_} {counts.ins}")
-    refs, hyps, marks = zip(("REF: ", "HYP: ", "Eval:"), *map(_column, segment.alignment.pairs), strict=True)
+    columns = map(_column, aligned.outcomes, aligned.refs, aligned.hyps)
+    refs, hyps, marks = zip(("REF: ", "HYP: ", "Eval:"), *columns, strict=True)
     lines += [" ".join(refs).rstrip(), " ".join(hyps).rstrip(), " ".join(marks).rstrip(), ""]
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from asrtool.report.figures.figure import narrow_svg
 from asrtool.report.figures.training_figures import FIGURES, figure_names, training_facts, training_tables
 from asrtool.report.markdown import Table
 from asrtool.report.page.template import SCRIPT, STYLE, TEMPLATE
-from asrtool.report.page.worst_utterances import describe_pairs, read_clip, worst_utterances
+from asrtool.report.page.worst_utterances import describe_alignment, read_clip, worst_utterances
 from asrtool.report.rates import (
     PUBLISHED,
     describe_interval,
@@ -94,8 +94,8 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
             style=Markup(STYLE),
             script=Markup(SCRIPT),
             policy=_policy(),
-            describe_pairs=describe_pairs,
-            words=lambda pairs: Markup(format_words(pairs)),
+            describe_alignment=describe_alignment,
+            words=lambda aligned: Markup(format_words(aligned)),
             inline=_inline,
             plural=plural,
         )

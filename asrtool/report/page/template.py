@@ -340,8 +340,8 @@ data-wer="{{ '%.4f'|format(counts.err / (counts.num_words or 1)) }}">
 <small>
 {%- for number in numbers %}{{ part.systems[number] }}{{ '' if loop.last else '; ' }}{% endfor %}:
 {{ plural(counts.err, "error") }} in {{ plural(counts.num_words, "word") }}</small>
-<p class="words" dir="auto" role="img" aria-label="{{ describe_pairs(segment.alignment.pairs) }}">
-{{- words(segment.alignment.pairs) }}</p></div>
+<p class="words" dir="auto" role="img" aria-label="{{ describe_alignment(segment.alignment) }}">
+{{- words(segment.alignment) }}</p></div>
 {%- endfor %}
 </div>
 </li>

@@ -14,7 +14,7 @@ from PIL import Image
 
 from asrtool.data.audio.excerpts import Clips
 from asrtool.report.side_by_side import KINDS, System, shown_labels
-from asrtool.score.result import Pair, Segment
+from asrtool.score.result import Alignment, Pair, Segment
 
 MAX_CLIP_S = 15.0  # a longer utterance is cut to this
 MAX_RATE_HZ = 16_000
@@ -158,10 +158,10 @@ def read_clip(utterance: WorstUtterance, clips: Clips) -> AudioClip | None:
     return make_clip(*found) if found and len(found[0]) else None
 
 
-def describe_pairs(pairs: Sequence[Pair]) -> str:
+def describe_alignment(aligned: Alignment) -> str:
     """Describe aligned words for readers who cannot see them."""
-    errors = [_describe_error(pair) for pair in pairs if pair.kind != "C"]
-    ref, hyp = (" ".join(filter(None, words)) for words in ([pair.ref for pair in pairs], [pair.hyp for pair in pairs]))
+    errors = map(_describe_error, aligned.errors)
+    ref, hyp = (" ".join(filter(None, words)) for words in (aligned.refs, aligned.hyps))
     return f"Reference: {ref or 'nothing'}. Recognised: {hyp or 'nothing'}. Errors: {', '.join(errors) or 'none'}."
 
 
