@@ -96,7 +96,6 @@ setup(
             # As of "onnx", for its tests, and sherpa-onnx, which reads its files.
             "onnx>=1.17",
             "onnxruntime>=1.20",
-            "kaldi-native-fbank>=1.20",
             "sherpa-onnx>=1.12",
             # As of "parquet", for its tests.
             "pyarrow>=15",
@@ -120,7 +119,7 @@ setup(
         # Trainings as TrainJobs: asrtool train --launch kubernetes.
         "kubernetes": ["kubernetes>=31"],
         # asrtool export --onnx, and asrtool transcribe without torch.
-        "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "kaldi-native-fbank>=1.20"],
+        "onnx": ["onnx>=1.17", "onnxruntime>=1.20"],
         # Your own data with audio in columns of Parquet or Arrow files.
         "parquet": ["pyarrow>=15"],
         # Packages that benchmarks/dist.py compares the strategies with.

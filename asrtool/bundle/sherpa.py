@@ -1,9 +1,9 @@
 """Export a recogniser as ONNX, for sherpa-onnx and for use without torch.
 
-Both compute filterbanks by kaldi-native-fbank, which agrees with lhotse. The graph has the rest: normalisation,
-deltas, stacking of frames, network. It is written as icefall writes its models: CTC as one file, a transducer as
-encoder, decoder (the predictor) and joiner. Beside CTC are the files of its searches, as in a bundle; `asrtool
-transcribe` normalises by all of a speaker, and tells the graph so by an input that sherpa-onnx leaves out.
+Both compute filterbanks that agree with lhotse's. The graph has the rest: normalisation, deltas, stacking of frames,
+network. It is written as icefall writes its models: CTC as one file, a transducer as encoder, decoder (the predictor)
+and joiner. Beside CTC are the files of its searches, as in a bundle. `asrtool transcribe` normalises by all of a
+speaker, and tells the graph so by an input that sherpa-onnx leaves out.
 
 Letters in names: N utterances, T frames, F features of a frame, U last tokens, J joint values, V tokens.
 """

@@ -17,7 +17,7 @@ import numpy as np
 from asrtool.bundle.trained import TrainedRecogniser
 from asrtool.data.batches import Lengths, pad_feats, plan_eval
 from asrtool.data.features.cmvn import Cmvn, Moments, add_moments
-from asrtool.data.features.feature_type import FeatureType, NativeFilterbank, frames_of
+from asrtool.data.features.feature_type import FeatureType, NumpyFilterbank, frames_of
 from asrtool.data.storage.index import Utterance
 from asrtool.decode.acoustic_model import AcousticModel, Scored, check_scores, load_searched_model
 from asrtool.decode.decoder import LocalDecoder, Results, Searches
@@ -73,7 +73,7 @@ class Recogniser:
     def extractor(self) -> FeatureType:
         """Feature type of the model."""
         if isinstance(self.acoustic.network, OnnxNetwork):
-            return NativeFilterbank(self.features)
+            return NumpyFilterbank(self.features)
         loaded: FeatureType = self.features.type.load()(self.features)
         return loaded
 

@@ -50,7 +50,6 @@ OWNERS = {
     "jinja2": ("asrtool/report/",),
     "onnx": ("asrtool/bundle/",),
     "onnxruntime": ("asrtool/models/files/onnx_file.py",),
-    "kaldi_native_fbank": ("asrtool/data/",),
     "numba": ("asrtool/compiled.py",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
     # [paths] has the keys of the releases of the corpora
