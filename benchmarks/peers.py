@@ -254,8 +254,11 @@ def transcribe(demo: Path, folder: Path, _: float) -> Iterator[Work]:
         ("a quarter of an hour in 401 files", wav),
         (f"a file of {longest.stat().st_size / 16000:.1f} s", longest),
     ):
-        command = asrtool("transcribe", bundle, audio, "--out", "out", "--jobs", 1)
-        sides = [Side("asrtool transcribe", command, words, "out")]
+        options = (audio, "--out", "out", "--jobs", 1, "--method", "greedy")
+        sides = [
+            Side("asrtool transcribe, ONNX", asrtool("transcribe", onnx, *options), words, "out"),
+            Side("asrtool transcribe, torch", asrtool("transcribe", bundle, *options), words, "out"),
+        ]
         sides.append(Side("sherpa-onnx, same network", peer("recognise.py", "sherpa-onnx", onnx, audio)))
         yield Work(f"transcribe {title}", sides)
 
