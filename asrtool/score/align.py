@@ -69,12 +69,9 @@ def align_words(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
         backwards += kind
         if kind == "I":
             refs.insert(a, "")
-        else:
-            a -= 1
         if kind == "D":
             hyps.insert(b, "")
-        else:
-            b -= 1
+        a, b = a - (kind != "I"), b - (kind != "D")
     return Alignment("C" * a + backwards[::-1], refs, hyps)
 
 

@@ -9,32 +9,23 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own, foreign_files, write_folder, write_text, writing
 from asrtool.log import progress
-from asrtool.score import segments
+from asrtool.score import segments, tables
 from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Result
-from asrtool.score.tables import (
-    format_alignments,
-    format_confusions,
-    format_json,
-    format_speakers,
-    format_table,
-    warn_of_no_words,
-)
 from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"
 SCORE_GLOB = f"*/{SCORE}"  # in the folder of a set
 
-
 FILES: dict[str, Callable[[Result, str], str]] = {  # file of a score -> its content, by the result and a title
-    SCORE: lambda result, name: format_json(result),
-    "table.txt": format_table,
+    SCORE: lambda result, name: tables.format_json(result),
+    "table.txt": tables.format_table,
     segments.FILE: lambda result, name: segments.format_segments(result),
-    "alignment.pra": lambda result, name: format_alignments(result),
+    "alignment.pra": lambda result, name: tables.format_alignments(result),
     "alignment.html": format_html,
-    "confusions.txt": lambda result, name: format_confusions(result),
-    "speakers.txt": lambda result, name: format_speakers(result),
+    "confusions.txt": lambda result, name: tables.format_confusions(result),
+    "speakers.txt": lambda result, name: tables.format_speakers(result),
 }
 
 
@@ -87,7 +78,7 @@ def score_all(
                 if not hyp.is_file():
                     raise AsrtoolError(f"{hyp}: missing, the reference is of utterances", "run the decode stage again")
                 result = score_hub5(*files)
-                warn_of_no_words(result, ctm)
+                tables.warn_of_no_words(result, ctm)
                 if sctk:
                     check_sctk(result, *files)
                 result = with_names(result, files[0])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
+from operator import eq
 from typing import NamedTuple
 
 # Rule by which words are assigned to segments.
@@ -195,12 +197,7 @@ def _bare(word: str) -> str:
 
 def num_equal(a: Iterable[object], b: Iterable[object]) -> int:
     """Return the number of equal elements before the first different one."""
-    num = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        num += 1
-    return num
+    return sum(takewhile(bool, map(eq, a, b)))
 
 
 def edit_distance(a: str, b: str) -> int:
