@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS, PEERS, K2 = (ROOT / name / "bin" for name in (".venv", ".venv-peers", ".venv-k2"))
 SCRIPTS, SCTK = ROOT / "benchmarks" / "peer_scripts", Path("/usr/lib/sctk/bin")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PATH": f"{SCTK}:{os.environ['PATH']}"}
+ENVIRONMENT["PYTHONDONTWRITEBYTECODE"] = ""  # the first round compiles the modules, as the first use of a package does
 AN4_SETTINGS = ("features.speeds=1.0", "data.dev_minutes=3")
 NETWORK = ("conv_channels=0", "layer_norm=false", "dropout=0.0", "num_layers=3", "hidden_size=256")
 TRAINING = (
