@@ -188,11 +188,8 @@ def _spell(kind: str, ref: str, hyp: str) -> tuple[str, str]:
     """Return the words of a pair as their characters are counted."""
     if kind == "C":
         return (ref, ref) if ref and hyp else ("", "")
-    return _bare(ref), _bare(hyp)
-
-
-def _bare(word: str) -> str:
-    return word[1:-1] if len(word) > 1 and word[0] == "(" and word[-1] == ")" else word
+    ref, hyp = (word[1:-1] if len(word) > 1 and word[0] + word[-1] == "()" else word for word in (ref, hyp))
+    return ref, hyp
 
 
 def num_equal(a: Iterable[object], b: Iterable[object]) -> int:

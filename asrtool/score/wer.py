@@ -131,24 +131,20 @@ def _read_text(path: Path) -> Iterator[tuple[int, Utterance]]:
     """Yield the number of the line of each utterance, and the utterance."""
     lines = {n: line for n, line in enumerate(to_lines(read_text(path)), 1) if not line.startswith(";;")}
     spoken = {n: line for n, line in lines.items() if line.strip(" \t")}
-    trn = _matches(_TRN, spoken)
+    trn = {n: match for n, line in spoken.items() if (match := _TRN.fullmatch(line))}
     if 2 * len(trn) > len(spoken):
         for n, line in spoken.items():
             if n not in trn:
                 Location(path, n).fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
             yield n, _with_speaker(trn[n][2], trn[n][1])
         return
-    kaldi = _matches(_KALDI, spoken)
+    kaldi = {n: match for n, line in spoken.items() if (match := _KALDI.fullmatch(line))}
     if len(kaldi) == len(spoken) > 1:
         for n, match in kaldi.items():
             yield n, _with_speaker(match[1], match[2])
         return
     for number, (n, line) in enumerate(lines.items(), 1):
         yield n, Utterance(f"{_LINE}{number}", "all", line)
-
-
-def _matches(form: re.Pattern[str], lines: dict[int, str]) -> dict[int, re.Match[str]]:
-    return {n: match for n, line in lines.items() if (match := form.fullmatch(line))}
 
 
 def _with_speaker(id_: str, text: str) -> Utterance:
