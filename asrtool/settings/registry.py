@@ -8,7 +8,6 @@ in modules without torch. Nothing is imported before it is used.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import pkgutil
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -129,6 +128,8 @@ PLURALS = {"features": "features", "corpus": "corpora", "strategy": "strategies"
 
 def plugins(kind: str) -> dict[str, str]:
     """Return name -> ``package.module:Object`` of `kind` in installed packages."""
+    import importlib.metadata  # a seventh of the start of a command, and few name a plugin
+
     group = f"asrtool.{PLURALS.get(kind, f'{kind}s').replace('-', '_')}"
     return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
 
