@@ -39,13 +39,13 @@ class Interval(NamedTuple):
     num_units: int
 
 
-def wer_interval(segments: Sequence[Segment], seed: int = SEED) -> Interval | None:
+def wer_interval(segments: Sequence[Segment]) -> Interval | None:
     """Return the interval of the word error rate; None without reference words."""
     if not any(segment.alignment.counts.num_words for segment in segments):
         return None
     unit = unit_of(segments)
     errors, words = sum_units(segments, unit)
-    (rates,) = draw_rates(np.array([errors]), np.array([words]), seed)
+    (rates,) = draw_rates(np.array([errors]), np.array([words]), SEED)
     return Interval(*quantiles(rates), unit, len(errors))
 
 

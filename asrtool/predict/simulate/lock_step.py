@@ -185,7 +185,7 @@ class LockStep:
         self.num_rounds = self.rounds_of_epoch * num_epochs
         self.learners_L = np.arange(cluster.num_learners)
         self.number = 0  # number of the next round
-        self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
+        self.saved = 0  # the round before which the last checkpoint lies
         self.resumed, self.tries = 0, 0  # before which all started again last, and how often
         self.free_L = np.zeros(cluster.num_learners)
         self.pass_to(cluster.scenario.saving.start_s)
@@ -203,7 +203,7 @@ class LockStep:
             if epoch_ends or (saving.every_steps and self.number % saving.every_steps == 0):
                 seconds = saving.checkpoint_s + epoch_ends * saving.evaluation_s / self.cluster.num_learners
                 self.pass_to(float(self.free_L.max()) + seconds)
-                self.saved, self.saved_at = self.number, float(self.free_L[0])
+                self.saved = self.number
 
     def start_again(self, lost_at: float) -> None:
         """Start again at the last checkpoint, after a loss at second `lost_at`.
@@ -222,7 +222,6 @@ class LockStep:
         self.number = self.saved
         self.pass_to(max(lost_at + scenario.distributed.timeout_s + scenario.faults.restart_s, ended))
         self.loaded_L = self._load(self.free_L, self.number)
-        self.saved_at = float(self.free_L[0])
 
     def pass_to(self, at: float) -> None:
         """Pause all learners until second `at`."""
