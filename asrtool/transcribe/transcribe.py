@@ -114,7 +114,9 @@ def _transcripts(
         lines = [line for name, channel in zip(names, channels, strict=True) for line in _lines(found, name, channel)]
         lines.sort(key=lambda line: line.begin_s)
         sound = reader.sound
-        yield Transcript(sound.name, reader.audio_s, len(channels), tuple(lines), sound.path)
+        yield Transcript(
+            sound.name, reader.audio_s, tuple(channel + 1 for channel in channels), tuple(lines), sound.path
+        )
 
 
 def transcribe_all(
@@ -146,7 +148,7 @@ def transcribe_all(
                 continue
             num_words, seconds = len(found.words), found.duration_s
             logging.info(
-                "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, found.num_channels, num_words
+                "%s: %.1f s of %d channels, %d words", readable(each.path), seconds, len(found.channels), num_words
             )
             if nums[Path(each.name).name] > 1:  # x.wav in two folders, which a ctm must distinguish
                 found = replace(found, name=readable(each.name))
@@ -274,4 +276,4 @@ def align(recogniser: Recogniser, audio: AudioInput, text: str, channel: int) ->
         raise AsrtoolError(f"{name}: cannot be aligned: {found}", "check that text and recording belong together")
     words = tuple(found.words)
     line = Line(channel, words[0].begin_s, words[-1].end_s, words)
-    return Transcript(piece.speaker, piece.end_s, 1, (line,))
+    return Transcript(piece.speaker, piece.end_s, (channel,), (line,))

@@ -34,7 +34,7 @@ class Transcript:
 
     name: str
     duration_s: float
-    num_channels: int  # transcribed channels
+    channels: tuple[int, ...]  # transcribed channels, from 1 on
     lines: tuple[Line, ...]
     path: str = ""  # path of its file
 
@@ -51,7 +51,7 @@ class Transcript:
 
 def to_text(transcript: Transcript) -> str:
     """Format one line a turn, with the channel number if there are several."""
-    if transcript.num_channels == 1:
+    if len(transcript.channels) == 1:
         return transcript.text
     return "".join(f"{line.channel}: {line.text}\n" for line in transcript.lines if line.words)
 
@@ -60,7 +60,7 @@ def to_ctm(transcript: Transcript) -> str:
     """Format as ctm; no word begins before another ends."""
     lines = []
     name = ctm_name("_".join(transcript.name.split())) or "recording"
-    for channel in range(1, transcript.num_channels + 1):
+    for channel in sorted(set(transcript.channels)):
         last_cs = 0
         for word in (word for line in transcript.lines if line.channel == channel for word in line.words):
             begin_cs = max(last_cs, round(100 * word.begin_s))
@@ -104,11 +104,11 @@ def to_json(transcript: Transcript) -> str:
 
 def to_textgrid(transcript: Transcript) -> str:
     """Format as a TextGrid of Praat, one tier a channel, with empty intervals."""
-    channels = range(1, transcript.num_channels + 1)
+    channels = sorted(set(transcript.channels))
     times = f"xmin = 0\nxmax = {transcript.duration_s:.3f}\n"
     text = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{times}'
     text += f"tiers? <exists>\nsize = {len(channels)}\nitem []:\n"
-    for channel in channels:
+    for tier, channel in enumerate(channels, 1):
         words = [word for line in transcript.lines if line.channel == channel for word in line.words]
         intervals, last_s = [], 0.0
         for begin_s, end_s, shown in [(w.begin_s, w.end_s, w.text) for w in words] + [(transcript.duration_s, 0.0, "")]:
@@ -118,7 +118,7 @@ def to_textgrid(transcript: Transcript) -> str:
             if shown and end_s > begin_s:
                 intervals.append((begin_s, end_s, shown))
             last_s = max(begin_s, end_s)
-        text += f'item [{channel}]:\nclass = "IntervalTier"\nname = "{channel_name(channel)}"\n{times}'
+        text += f'item [{tier}]:\nclass = "IntervalTier"\nname = "{channel_name(channel)}"\n{times}'
         text += f"intervals: size = {len(intervals)}\n"
         for number, (begin_s, end_s, shown) in enumerate(intervals, 1):
             quoted = shown.replace('"', '""')
@@ -197,7 +197,7 @@ def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
 
 
 def _subtitle(transcript: Transcript, line: Line, words: Sequence[Word]) -> tuple[float, float, str]:
-    speaker = f"{channel_name(line.channel)}: " if transcript.num_channels > 1 else ""
+    speaker = f"{channel_name(line.channel)}: " if len(transcript.channels) > 1 else ""
     text = speaker + " ".join(word.text for word in words)
     return words[0].begin_s, max(words[-1].end_s, words[0].begin_s + 0.001), text
 

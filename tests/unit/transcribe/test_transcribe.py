@@ -273,6 +273,7 @@ def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) 
         asrtool.load(work, num_jobs=-3)
     with asrtool.load(work) as recogniser:
         assert recogniser.transcribe(call, channels=1).text == recogniser.transcribe(call, channels="1").text
+        assert recogniser.transcribe(call, channels=2).channels == (2,)
         for wrong, message in (
             (np.zeros(9), "audio is of type ndarray, expected a path, .*; give an array or a tensor with its rate"),
             ((np.zeros(9), "8000"), "audio is of type tuple, expected a path"),

@@ -22,7 +22,7 @@ def words(*texts: str, at_s: float = 0.0, each_s: float = 0.5) -> tuple[Word, ..
 BOTH = Transcript(
     "a call",
     3700.0,
-    2,
+    (1, 2),
     (
         Line(1, 0.0, 2.0, words("hi", "there", at_s=0.25)),
         Line(2, 1.0, 3.0, words("hello", at_s=1.5)),
@@ -30,7 +30,7 @@ BOTH = Transcript(
         Line(2, 3661.0, 3663.0, words("bye", at_s=3661.5)),
     ),
 )
-ONE = Transcript("x", 9.0, 1, (Line(1, 0.0, 9.0, words(*"abcdefghijklmnop")),))
+ONE = Transcript("x", 9.0, (1,), (Line(1, 0.0, 9.0, words(*"abcdefghijklmnop")),))
 
 
 def written(form: str, transcript: Transcript) -> str:
@@ -62,9 +62,16 @@ def test_a_textgrid_has_a_tier_a_channel_that_is_filled_without_overlap() -> Non
         assert intervals[-1][1] == "3700.000"
 
 
+def test_a_chosen_channel_keeps_its_words_and_its_letter() -> None:
+    second = dataclasses.replace(BOTH, channels=(2,), lines=(BOTH.lines[1],))
+    assert written("ctm", second) == "a_call B 1.50 0.50 hello 0.500\n"
+    assert 'item [1]:\nclass = "IntervalTier"\nname = "B"' in written("textgrid", second)
+    assert 'text = "hello"' in written("textgrid", second)
+
+
 def test_words_of_a_ctm_have_a_duration_and_do_not_overlap() -> None:
     crowded = (Word("a", 0.0, 0.0, 1), Word("b", 0.0, 0.5, 1), Word("c", 0.4, 0.4, 1))
-    lines = written("ctm", Transcript("x", 1.0, 1, (Line(1, 0, 1, crowded),))).splitlines()
+    lines = written("ctm", Transcript("x", 1.0, (1,), (Line(1, 0, 1, crowded),))).splitlines()
     times = [tuple(map(float, line.split()[2:4])) for line in lines]
     assert times == [(0.0, 0.01), (0.01, 0.49), (0.5, 0.01)]
 
@@ -114,4 +121,4 @@ def test_a_nemo_manifest_has_a_line_a_recording() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_recording_without_words_can_be_written(form: str) -> None:
-    written(form, Transcript("x", 1.0, 1, ()))
+    written(form, Transcript("x", 1.0, (1,), ()))
