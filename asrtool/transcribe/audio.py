@@ -297,6 +297,7 @@ def _open_stream(source: _Source, file: soundfile.SoundFile, pipe: IO[bytes], bl
 
 def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
     size = round(block_s * file.samplerate)
+    file.seekable = lambda: False  # else soundfile seeks after each block, and MP3 at low rates loses sound there
 
     def blocks() -> Iterator[np.ndarray]:
         num_read = 0

@@ -60,6 +60,12 @@ def test_blocks_are_what_libsndfile_reads(suffix: str, subtype: str, samples: np
     assert np.allclose(read(path), expected.T, atol=1e-6)  # mp3 is rounded by block
 
 
+def test_mp3_at_a_low_rate_loses_nothing_between_blocks(samples: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "a.mp3"  # its frames take bits from those before, which seeking forgets
+    soundfile.write(path, np.tile(samples[:, 0], 2), 8000, format="MP3", compression_level=0.99)
+    assert np.allclose(read(path)[0], soundfile.read(path, dtype="float32")[0], atol=1e-6)
+
+
 @contextlib.contextmanager
 def piped(parts: Iterable[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Standard input is a pipe into which `parts` are written."""
