@@ -117,7 +117,7 @@ def export_onnx(work: Path, out: Path, methods: Sequence[str] = ()) -> str:
         tokenizer = trained.folder / "tokenizer"
         _check(trained, acoustic, features, Tokenizer.load(tokenizer).pieces)
         is_ctc = acoustic.objective.name != "transducer"
-        with write_folder(out, TOKENS_FILE) as folder:
+        with write_folder(out, NETWORK, ENCODER_FILE) as folder:
             shutil.copyfile(tokenizer / TOKENS_FILE, folder / TOKENS_FILE)
             mean_std = Cmvn(trained.cmvn_folder, "global").global_mean_std()
             whole = Normalised(acoustic.model, features.cmvn, mean_std).eval()

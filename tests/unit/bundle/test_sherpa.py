@@ -219,7 +219,7 @@ def test_what_a_network_as_onnx_cannot_do_is_one_line(tmp_path: Path) -> None:
     export_onnx(work, out)
     soundfile.write(tmp_path / "call.wav", audio(1.0), RATE_HZ)
     streamed = ["transcribe", "--stream", str(out), str(tmp_path / "call.wav")]
-    for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")]):
+    for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")], ["info", str(out)]):
         done = CliRunner().invoke(cli, words)
         assert isinstance(done.exception, AsrtoolError)
         assert "as ONNX" in done.exception.what
@@ -269,6 +269,16 @@ def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_pa
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["export", str(tmp_path), str(tmp_path)])
     assert (done.exit_code, "expected the name of a file" in done.output) == (2, True), done.output
+
+
+def test_another_folder_of_asrtool_is_not_replaced(tmp_path: Path) -> None:
+    work = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC))
+    before = sorted((work / "tokenizer").iterdir())
+    with pytest.raises(AsrtoolError, match="tokenizer: holds other files and would be replaced"):
+        export_onnx(work, work / "tokenizer")
+    assert sorted((work / "tokenizer").iterdir()) == before
+    for _ in range(2):  # its own it replaces
+        export_onnx(work, tmp_path / "out")
 
 
 def test_phones_are_refused_as_nothing_joins_them_to_words(tmp_path: Path) -> None:
