@@ -90,6 +90,8 @@ class Recogniser:
             words = text_rule(self._trained.config.data)(text)
         except Unusable as error:
             raise AsrtoolError(f"{text!r}: {error.reason}: {error.detail}", "write it as it is said") from error
+        if not words.strip():
+            raise AsrtoolError(f"{text!r}: has no words", "write all that is said in the recording")
         return align(opened, audio, words, channel)
 
     @property

@@ -286,6 +286,8 @@ def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) 
                 recogniser.transcribe(wrong)  # type: ignore[arg-type]
         with pytest.raises(AsrtoolError, match="the text is of type list, expected str; join its words by blanks"):
             recogniser.align(call, ["so"])  # type: ignore[arg-type]
+        with pytest.raises(AsrtoolError, match=r"'\.\.\.': has no words; write all that is said"):
+            recogniser.align(call, "...")
     for use in (lambda: recogniser.transcribe(call), lambda: recogniser.align(call, "so")):
         with pytest.raises(AsrtoolError, match="work: was closed; load it again"):
             use()
