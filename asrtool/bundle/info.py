@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive
+from asrtool.bundle.trained import NETWORK
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.file_info import read_info
+from asrtool.models.files.onnx_file import only_transcribed
 
 
 def describe_file(path: Path, as_json: bool = False) -> str:
@@ -17,6 +19,8 @@ def describe_file(path: Path, as_json: bool = False) -> str:
 
     Raises AsrtoolError if the file is neither, or damaged.
     """
+    if (path / NETWORK).exists():
+        raise only_transcribed(path / NETWORK)
     if path.is_dir():
         raise AsrtoolError(
             f"{path}: is a folder, expected a bundle or a model file",

@@ -50,5 +50,5 @@ class OnnxNetwork:
 
 def only_transcribed(path: Path) -> AsrtoolError:
     """Return the error for a use of a network that needs torch."""
-    what = f"{path}: a network as ONNX, which `asrtool transcribe` alone reads, without --stream"
+    what = f"{path}: a network as ONNX, which only `asrtool align` and `transcribe` without --stream read"
     return AsrtoolError(what, "name the bundle or work folder that it was exported from")
