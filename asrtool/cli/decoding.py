@@ -229,7 +229,7 @@ def export(work: Path, out: Path, methods: tuple[str, ...], onnx: bool) -> None:
     models, graph and tuned weights, and nothing of the training data. Without graph and language model it is much
     smaller: --method greedy.
 
-    With --onnx, OUT is a folder with the network as ONNX: `asrtool transcribe` starts with it in a third of the time,
+    With --onnx, OUT is a folder with the network as ONNX: `asrtool transcribe` starts with it in a quarter of the time,
     and sherpa-onnx reads it, by the command line that is printed.
 
     \b
