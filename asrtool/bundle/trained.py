@@ -122,6 +122,9 @@ def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager
 def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
     names = [(NETWORK, SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (CMVN_FILE,)]
     missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
+    if missing and any(folder.glob("*.onnx")):
+        what = f"{origin}: has no {missing[0]}, so it is for sherpa-onnx alone"
+        raise AsrtoolError(what, "export it again, if it is CTC, or name the bundle or work folder that it is from")
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
     config = load_config([folder / SETTINGS], warn=False)

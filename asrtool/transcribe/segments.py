@@ -216,7 +216,7 @@ def choose_channels(sound: Sound, channels: str) -> tuple[int, ...]:
     if channels == MIX:
         return ()
     try:
-        numbers = tuple(int(text) for text in channels.split(","))
+        numbers = tuple(dict.fromkeys(int(text) for text in channels.split(",")))
     except ValueError:
         numbers = (0,)
     if not all(1 <= number <= sound.num_channels for number in numbers):

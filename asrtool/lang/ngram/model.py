@@ -181,9 +181,9 @@ class NgramLm:
             total += log_prob
         return total
 
-    def perplexity(self, sentences: Iterable[str]) -> float:
-        """Return the perplexity of sentences, whose ends count as words."""
-        split = [sentence.split() for sentence in sentences]
+    def perplexity(self, sentences: str | Iterable[str]) -> float:
+        """Return the perplexity of one or several sentences, whose ends count as words."""
+        split = [sentence.split() for sentence in ([sentences] if isinstance(sentences, str) else sentences)]
         if not split:
             raise AsrtoolError("a text without sentences has no perplexity", "give at least one")
         return math.exp(-sum(map(self.log_prob, split)) / sum(len(words) + 1 for words in split))

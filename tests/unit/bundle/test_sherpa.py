@@ -226,6 +226,12 @@ def test_what_a_network_as_onnx_cannot_do_is_one_line(tmp_path: Path) -> None:
         assert done.exception.hint == "name the bundle or work folder that it was exported from"
 
 
+def test_a_transducer_as_onnx_is_for_sherpa_onnx_alone(tmp_path: Path) -> None:
+    export_onnx(make(tmp_path / "work", Model(encoder=LSTM, objective=TRANSDUCER)), tmp_path / "out")
+    with pytest.raises(AsrtoolError, match="is for sherpa-onnx alone"), open_trained(tmp_path / "out"):
+        pass
+
+
 def test_a_damaged_network_and_one_of_another_program_are_refused(tmp_path: Path) -> None:
     work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC)), tmp_path / "out"
     export_onnx(work, out)

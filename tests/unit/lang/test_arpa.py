@@ -203,6 +203,7 @@ def test_the_perplexity_of_sentences_counts_their_ends(tmp_path: Path) -> None:
     lm = asrtool.load_lm(tmp_path / "G.arpa")
     log10 = -0.1 - 0.05 - 0.7 - 1.0 + -0.4 - 1.5 - 1.0  # of both sentences, as above
     assert lm.perplexity(["a b", "never"]) == pytest.approx(10 ** (-log10 / 5))
+    assert lm.perplexity("a b") == lm.perplexity(["a b"])
     with pytest.raises(AsrtoolError, match="a text without sentences has no perplexity"):
         lm.perplexity([])
 

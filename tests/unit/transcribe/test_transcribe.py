@@ -299,7 +299,7 @@ def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) 
 
 def test_channels_are_chosen_by_number_and_one_that_is_not_there_is_refused(call: Path) -> None:
     with open_sound(call) as sound:
-        for given, expected in {"each": (0, 1), "mix": (), "2": (1,), "2,1": (1, 0)}.items():
+        for given, expected in {"each": (0, 1), "mix": (), "2": (1,), "2,1": (1, 0), "2,2": (1,)}.items():
             assert choose_channels(sound, given) == expected
         for given in ("3", "0", "left", ""):
             with pytest.raises(AsrtoolError, match="has 2 channels"):
