@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,12 @@ class FeatureType(ABC):
 
         A frame is `frame_length_ms` long, every `frame_shift_ms`.
         """
+
+    def resample(self, samples_S: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
+        """Return samples (S,) at the rate `wanted_hz`, by lhotse."""
+        from lhotse.augmentation import Resample
+
+        return np.ascontiguousarray(Resample(rate_hz, wanted_hz)(samples_S[None], rate_hz)[0])
 
 
 class Filterbank(FeatureType):
@@ -112,6 +119,14 @@ class NumpyFilterbank(FeatureType):
             energy_TF = power_TK.astype(np.float32) @ self.mel_KF
         return np.log(np.maximum(energy_TF, np.finfo(np.float32).eps))
 
+    def resample(self, samples_S: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
+        """Return samples (S,) at the rate `wanted_hz`, as lhotse without torchaudio."""
+        from scipy.signal import resample_poly
+
+        divisor = math.gcd(rate_hz, wanted_hz)
+        resampled_S: np.ndarray = resample_poly(samples_S, wanted_hz // divisor, rate_hz // divisor)
+        return resampled_S
+
 
 def _mel(frequency_hz: Any) -> Any:
     """Return the place on the mel scale as Kaldi computes it."""
@@ -122,12 +137,10 @@ def frames_of(
     samples_S: np.ndarray, rate_hz: int, features: Features, extractor: FeatureType | None = None
 ) -> np.ndarray:
     """Return frames (T, F) of samples (S,) in [-1, 1], resampled if needed."""
+    extractor = extractor or features.type.load()(features)
     if rate_hz != features.sampling_rate_hz:
-        from lhotse.augmentation import Resample
-
-        samples_S = np.ascontiguousarray(Resample(rate_hz, features.sampling_rate_hz)(samples_S[None], rate_hz)[0])
+        samples_S = extractor.resample(samples_S, rate_hz, features.sampling_rate_hz)
     if len(samples_S) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
         return np.zeros((0, features.num_features), np.float32)
-    extractor = extractor or features.type.load()(features)
     with torch_threads(1):
         return extractor.extract(samples_S)

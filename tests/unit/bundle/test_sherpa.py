@@ -48,6 +48,20 @@ CONFORMER = Choice.of(
 CTC, TRANSDUCER = Choice.of("objective", "ctc"), Choice.of("objective", "transducer", joint_size=24)
 
 
+WITHOUT_TORCH = """
+import sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        assert name not in ("torch", "lhotse", "onnx"), name
+
+sys.meta_path.insert(0, Finder)
+from asrtool.cli.main import main
+main()
+"""
+
+
 class LengthAsNumber(Encoder):
     """Sizes that a traced graph keeps: the number of frames as a Python number."""
 
@@ -202,14 +216,12 @@ def test_transcribe_computes_the_same_scores_by_onnx(cmvn: str, tmp_path: Path) 
 def test_transcribe_finds_the_same_words_by_onnx_without_importing_torch(tmp_path: Path) -> None:
     work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC), "speaker"), tmp_path / "out"
     export_onnx(work, out, ["greedy"])
-    files = [str(stereo(tmp_path / f"{name}.wav")) for name in "ab"]
+    soundfile.write(tmp_path / "b.wav", audio(3.0), 11025)
+    files = [str(stereo(tmp_path / "a.wav")), str(tmp_path / "b.wav")]
     with_torch = CliRunner().invoke(cli, ["transcribe", str(work), *files])
     assert len(with_torch.stdout.split()) > 5, with_torch.output
-    code = (
-        "import sys; sys.modules |= dict.fromkeys(['torch', 'lhotse', 'onnx']); import asrtool.cli.main as m; m.main()"
-    )
     for jobs in ("1", "2"):  # two processes apply the network that this one has opened
-        line = [sys.executable, "-c", code, "transcribe", str(out), *files, "--jobs", jobs]
+        line = [sys.executable, "-c", WITHOUT_TORCH, "transcribe", str(out), *files, "--jobs", jobs]
         done = subprocess.run(line, capture_output=True, text=True, check=True)
         assert done.stdout == with_torch.stdout
 

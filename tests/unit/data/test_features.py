@@ -34,7 +34,7 @@ from asrtool.data.features.cmvn import (
 )
 from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.features.disk_space import stored_bytes
-from asrtool.data.features.feature_type import FeatureType, Filterbank, NumpyFilterbank, PowerSpectrum
+from asrtool.data.features.feature_type import FeatureType, Filterbank, NumpyFilterbank, PowerSpectrum, frames_of
 from asrtool.data.features.shard_plan import with_rate
 from asrtool.data.manifests.manifest import read_drops, read_report, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
@@ -410,6 +410,11 @@ def test_the_filterbank_without_torch_is_that_of_lhotse(rate_hz: int) -> None:
         samples_S[: num_samples // 3] = 0.0
         expected_TF = Filterbank(features).extract(samples_S)
         np.testing.assert_allclose(NumpyFilterbank(features).extract(samples_S), expected_TF, atol=1e-3)
+    for given_hz in (rate_hz // 2, 11025, 44100):
+        expected_TF = frames_of(samples_S, given_hz, features, Filterbank(features))
+        np.testing.assert_allclose(
+            frames_of(samples_S, given_hz, features, NumpyFilterbank(features)), expected_TF, atol=1e-3
+        )
 
 
 @pytest.mark.parametrize(
