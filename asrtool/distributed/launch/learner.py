@@ -56,7 +56,8 @@ def learner(
     except Exception as error:
         if not is_connected and world.store:
             report_fault(world.store, str(error))
-        if not _means_loss(error) and (isinstance(error, AsrtoolError) or not has_error(world)):
+        is_own = is_connected and isinstance(error, AsrtoolError)  # not of a connection that another one has closed
+        if not _means_loss(error) and (is_own or not has_error(world)):
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if not report_error(world, str(error)):

@@ -70,6 +70,7 @@ ACT = """
     signal.signal(signal.SIGTERM, lambda *_: print("asked to stop", file=sys.stderr))
     try:
         with learner() as world:
+            world.barrier()  # all are connected, else one that fails leaves the others before
             if {fails}:
                 raise {error}("of a batch")
             time.sleep(600)
@@ -100,6 +101,19 @@ def test_an_error_of_one_learner_or_the_same_of_all_is_printed_once_and_ends_all
     else:
         assert "ended with code 1, untrained; see its message above, then run the same command" in ended.stderr
     assert "asked to stop" not in ended.stderr
+
+
+def test_a_learner_that_is_not_connected_because_another_one_has_failed_prints_nothing() -> None:
+    connects = """
+    from asrtool.distributed.launch import learner as module
+    def connect(world):
+        if world.rank == 0:
+            world.store.wait(["error"])
+            raise RuntimeError("connectFullMesh failed")
+    module.init_collectives = connect"""
+    act = ACT.format(fails="world.rank == 1", error="AsrtoolError").replace("world.barrier()", "pass")
+    ended = run_script(LAUNCH.format(act=connects + act), ENDED_S)
+    assert (ended.returncode, ended.stderr) == (1, "error: of a batch\n")
 
 
 def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
