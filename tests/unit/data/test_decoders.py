@@ -64,7 +64,8 @@ def test_processes_decode_the_same_features_in_any_order_and_leave_no_file_open(
     with reading(directory, num, cache_bytes) as reader:
         for positions in (order[:1], order[:2], order[:30], order[1:]):
             for i, feats_TF in zip(positions, reader.read_several(positions), strict=True):
-                np.testing.assert_array_equal(feats_TF, expected[order.index(i)])
+                # Filterbanks of shar are computed anew: an element once differed by 1e-6, under load.
+                np.testing.assert_allclose(feats_TF, expected[order.index(i)], rtol=0, atol=1e-5 * (storage == "shar"))
                 assert feats_TF.dtype == np.float32
         assert len(processes()) == num
     assert len(os.listdir("/proc/self/fd")) == len(before)
