@@ -60,6 +60,8 @@ class Decoders:
         # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
         file = os.memfd_create("asrtool")
         try:
+            # Torch extends a shorter file as it maps it, and then writes its first byte: maybe over another's features.
+            os.ftruncate(file, ends[-1] * num_bins * np.dtype(np.float32).itemsize)
             shared = f"/proc/{os.getpid()}/fd/{file}", (ends[-1], num_bins)
             for k, pipe in enumerate(pipes):
                 pipe.send((shared, places[k :: len(pipes)]))
