@@ -366,3 +366,14 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def open_memory_file(num_bytes: int) -> int:
+    """Open a file without a name; it ends with the last process that maps it.
+
+    Linux alone has such files. Its size is set at once: torch extends a shorter file as it maps it, and then writes a
+    zero to its first byte, maybe over what another process has written.
+    """
+    file = os.memfd_create("asrtool")
+    os.ftruncate(file, num_bytes)
+    return file

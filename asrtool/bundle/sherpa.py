@@ -2,8 +2,8 @@
 
 Both compute filterbanks that agree with lhotse's. The graph has the rest: normalisation, deltas, stacking of frames,
 network. It is written as icefall writes its models: CTC as one file, a transducer as encoder, decoder (the predictor)
-and joiner. Beside CTC are the files of its searches, as in a bundle. `asrtool transcribe` normalises by all of a
-speaker, and tells the graph so by an input that sherpa-onnx leaves out.
+and joiner. Beside CTC are the files of its searches, as in a bundle. `asrtool transcribe` normalises features by all
+of a speaker; it sets the input `is_normalised` of the graph, whose default, for sherpa-onnx, is false.
 
 Letters in names: N utterances, T frames, F features of a frame, U last tokens, J joint values, V tokens.
 """

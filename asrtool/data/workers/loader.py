@@ -19,6 +19,7 @@ import torch
 
 from asrtool.data.workers.processes import process_context
 from asrtool.errors import AsrtoolError
+from asrtool.files import open_memory_file
 
 PRELOADED = "asrtool.data.storage.reader"  # takes long to import
 END_S = 10.0  # timeout of a process for its current utterances
@@ -58,10 +59,8 @@ class Decoders:
         places = list(zip(items, [0, *ends], ends, strict=False))
         pipes = [pipe for _, pipe in self._processes[: len(items)]]
         # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
-        file = os.memfd_create("asrtool")
+        file = open_memory_file(ends[-1] * num_bins * np.dtype(np.float32).itemsize)
         try:
-            # Torch extends a shorter file as it maps it, and then writes its first byte: maybe over another's features.
-            os.ftruncate(file, ends[-1] * num_bins * np.dtype(np.float32).itemsize)
             shared = f"/proc/{os.getpid()}/fd/{file}", (ends[-1], num_bins)
             for k, pipe in enumerate(pipes):
                 pipe.send((shared, places[k :: len(pipes)]))

@@ -29,6 +29,7 @@ from asrtool.distributed.weights.flat import FlatWeights, synchronise_counters, 
 from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.files import open_memory_file
 
 
 class SharedWeights:
@@ -37,10 +38,11 @@ class SharedWeights:
     def __init__(self, world: World, weights_P: Tensor) -> None:
         """Open the memory; all learners call this."""
         self.world = world
-        file = os.memfd_create("asrtool") if world.rank == 0 else -1
-        path = world.gather(_path_of(file))[0]
         num_bytes, size = weights_P.nbytes, world.size  # a multiple of 64
-        shared = torch.from_file(path, shared=True, size=num_bytes + 8 * (2 * size + 1), dtype=torch.uint8)
+        num_shared = num_bytes + 8 * (2 * size + 1)
+        file = open_memory_file(num_shared) if world.rank == 0 else -1
+        path = world.gather(_path_of(file))[0]
+        shared = torch.from_file(path, shared=True, size=num_shared, dtype=torch.uint8)
         self.weights_P = shared[:num_bytes].view(torch.float32)
         self.steps_L, self.passed_L, self.newest_1 = shared[num_bytes:].view(torch.int64).split([size, size, 1])
         self.lock = os.open(path, os.O_RDWR)  # each learner needs to have opened the file for itself
