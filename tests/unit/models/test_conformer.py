@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.encoders.conformer import Block, Convolution, RelativeAttention, distances
+from asrtool.models.encoders.conformer import Block, Convolution, Dropout, RelativeAttention, distances
 from asrtool.models.encoders.subsampling import ConvSubsampling
 from asrtool.settings.models import Conformer as ConformerSettings
 from asrtool.settings.models import Model
@@ -107,6 +107,33 @@ def test_weights_of_attention_and_rows_of_frames_are_dropped_in_training() -> No
     encoder.dropout.p = 1.0
     one, other = (encoder(torch.randn(1, 12, 5), torch.tensor([12]))[0] for _ in range(2))
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.9])
+def test_dropout_is_that_of_torch_in_scale_gradient_and_fraction(fraction: float) -> None:
+    """Values that one draw decides on are dropped as if by draws of their own."""
+    torch.manual_seed(3)
+    values = torch.ones(40_000, 4, requires_grad=True)
+    kept = Dropout(fraction)(values)
+    kept.sum().backward()
+    np.testing.assert_array_equal(values.grad, kept.detach())
+    np.testing.assert_allclose(kept.detach()[kept > 0], 1 / (1 - fraction), rtol=1e-4)
+    is_dropped = (kept == 0).double()
+    deviation = (fraction * (1 - fraction) / 40_000) ** 0.5
+    np.testing.assert_allclose(is_dropped.mean(0), fraction, atol=4 * deviation)
+    np.testing.assert_allclose(torch.corrcoef(is_dropped.T), np.eye(4), atol=4 / 40_000**0.5)
+
+
+def test_dropout_keeps_shape_type_and_order_of_values() -> None:
+    torch.manual_seed(3)
+    values = torch.arange(1, 16, dtype=torch.bfloat16).view(3, 5).T
+    kept = Dropout(0.5)(values)
+    assert (kept.shape, kept.dtype) == (values.shape, values.dtype)
+    assert torch.equal(kept, torch.where(kept == 0, 0, 2 * values))
+    assert 0 < (kept == 0).sum() < 15
+    torch.manual_seed(3)
+    assert torch.equal(Dropout(0.5)(values), kept)
+    assert Dropout(0.5).eval()(values) is values
 
 
 @pytest.mark.parametrize("by", [1, 2, 3, 4])
