@@ -117,7 +117,9 @@ def versions() -> str:
     """List the versions of what is compared."""
     names = "kenlm flashlight-text pyctcdecode kaldi-native-fbank lhotse speechbrain torch torchaudio sherpa-onnx jiwer"
     code = "import importlib.metadata as m, sys; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
-    peers = subprocess.check_output([PEERS / "python", "-c", code, *names.split(), "meeteval"], text=True).strip()
+    peers = subprocess.check_output(
+        [PEERS / "python", "-c", code, *names.split(), "meeteval", "faster-whisper"], text=True
+    ).strip()
     debian = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "sctk"], capture_output=True, text=True).stdout
     return f"{peers}, sctk {debian}"
 
@@ -246,6 +248,7 @@ def transcribe(demo: Path, folder: Path, _: float) -> Iterator[Work]:
     if not bundle.exists():
         run(asrtool("export", demo, onnx, "--onnx"), folder)
         run(asrtool("export", demo, bundle, "--method", "greedy"), folder)
+        run(peer("recognise.py", "noise", folder / "noise"), folder)
     longest = max(wav.glob("*.wav"), key=lambda path: path.stat().st_size)
 
     def words(_: Run) -> str:
@@ -261,6 +264,9 @@ def transcribe(demo: Path, folder: Path, _: float) -> Iterator[Work]:
             Side("asrtool transcribe, torch", asrtool("transcribe", bundle, *options), words, "out"),
         ]
         sides.append(Side("sherpa-onnx, same network", peer("recognise.py", "sherpa-onnx", onnx, audio)))
+        if audio is longest:
+            whisper = peer("recognise.py", "faster-whisper", folder / "noise", audio)
+            sides.append(Side("faster-whisper, random weights", whisper))
         yield Work(f"transcribe {title}", sides)
 
 
