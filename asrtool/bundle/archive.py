@@ -1,11 +1,12 @@
-"""Zip archive of a work folder's files, with a digest of each and one of all.
+"""Files of a work folder in a zip archive or folder, with digests.
 
-Its last member, `bundle.json`, holds ``format``; ``about``, a description by the maker; ``files``: name -> size in
+The last member, `bundle.json`, holds ``format``; ``about``, a description by the maker; ``files``: name -> size in
 bytes and SHA-256; ``digest``: the SHA-256 of the rest, which names the bundle. The same files give the same bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -13,7 +14,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -48,7 +49,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Archive:
-    """Bundle whose table was checked; a member is checked when it is unpacked."""
+    """Bundle whose table was checked; a member is checked when it is read."""
 
     path: Path
     about: Mapping[str, Any]
@@ -62,24 +63,24 @@ class Archive:
 
     def unpack(self, folder: Path, names: Iterable[str]) -> None:
         """Write the members `names` below `folder`; AsrtoolError for a damaged one."""
-        with zipfile.ZipFile(self.path) as archive:
+        with _opener(self.path) as open_member:
             for name in names:
                 target = folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with open(target, "wb") as file:
-                    self._read(archive, name, file)
+                    self._read(open_member, name, file)
 
     def check(self) -> None:
         """Check all members; AsrtoolError names a damaged one."""
-        with zipfile.ZipFile(self.path) as archive:
+        with _opener(self.path) as open_member:
             for name in self.files:
-                self._read(archive, name, None)
+                self._read(open_member, name, None)
 
-    def _read(self, archive: zipfile.ZipFile, name: str, target: IO[bytes] | None) -> None:
+    def _read(self, open_member: Callable[[str], IO[bytes]], name: str, target: IO[bytes] | None) -> None:
         try:
-            with archive.open(name) as source:
+            with open_member(name) as source:
                 found = _copy(source, target)
-        except BROKEN as error:
+        except (*BROKEN, FileNotFoundError) as error:
             raise AsrtoolError(f"{self.path}: {name} cannot be read: {error}", HINT) from error
         if found != self.files[name]:
             raise AsrtoolError(f"{self.path}: {name} is damaged: its checksum does not match", HINT)
@@ -122,21 +123,28 @@ def write_archive(path: Path, files: Mapping[str, Path], about: Mapping[str, Any
         for name, source in sorted(files.items()):
             with open(source, "rb") as file, archive.open(_info(name), "w", force_zip64=True) as target:
                 members[name] = _copy(file, target)
-        table = {"format": FORMAT, "about": about, "files": {name: vars(member) for name, member in members.items()}}
-        digest = digest_of(table)
-        text = json.dumps({**table, "digest": digest}, ensure_ascii=False, indent=1)
+        text, digest = _format_table(about, members)
         archive.writestr(_info(TABLE), text)
     return Archive(path, about, members, digest)
 
 
+def write_table(folder: Path, about: Mapping[str, Any]) -> None:
+    """Make a bundle of `folder`, by the table of all its files."""
+    members = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != TABLE):
+        with open(path, "rb") as file:
+            members[path.relative_to(folder).as_posix()] = _copy(file, None)
+    (folder / TABLE).write_text(_format_table(about, members)[0], encoding="utf-8")
+
+
 def open_archive(path: Path) -> Archive:
-    """Open a bundle.
+    """Open a bundle, a file or a folder.
 
     Raises AsrtoolError if it is no bundle, damaged, or of a newer format.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            table = json.loads(archive.read(TABLE))
+        with _opener(path) as open_member, open_member(TABLE) as file:
+            table = json.load(file)
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "name a bundle of `asrtool export`") from error
     except BROKEN as error:
@@ -180,6 +188,23 @@ def refuse_trained(key: str, path: str) -> None:
 def digest_of(table: Mapping[str, Any]) -> str:
     """Return the SHA-256 of bundle.json without its digest."""
     return hashlib.sha256(json.dumps(table, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _format_table(about: Mapping[str, Any], members: Mapping[str, Member]) -> tuple[str, str]:
+    """Return bundle.json and its digest."""
+    table = {"format": FORMAT, "about": about, "files": {name: vars(member) for name, member in members.items()}}
+    digest = digest_of(table)
+    return json.dumps({**table, "digest": digest}, ensure_ascii=False, indent=1), digest
+
+
+@contextlib.contextmanager
+def _opener(path: Path) -> Iterator[Callable[[str], IO[bytes]]]:
+    """Open a bundle; give the function that opens a member."""
+    if path.is_dir():
+        yield lambda name: (path / name).open("rb")
+        return
+    with zipfile.ZipFile(path) as archive:
+        yield archive.open
 
 
 def _copy(source: IO[bytes], target: IO[bytes] | None) -> Member:

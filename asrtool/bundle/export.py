@@ -57,7 +57,7 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
             raise only_transcribed(trained.model)
         files = {SAFE_MODEL: Path(folder) / "model.safetensors", **search_files(trained, config, Path(folder))}
         write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
-        about = _describe(trained, config)
+        about = describe(trained, config)
         files[CARD] = Path(folder) / CARD
         files[CARD].write_text(card(about), encoding="utf-8")
         return write_archive(out, files, about)
@@ -112,7 +112,7 @@ def search_files(trained: TrainedRecogniser, config: Config, folder: Path) -> di
     return files | {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
 
 
-def _describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
+def describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
     """Describe the origin and the error rates of a recogniser."""
     methods = [method.name for method in config.decode.methods]
     if is_archive(trained.origin):

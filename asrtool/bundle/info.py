@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from asrtool.bundle.archive import Archive, is_archive, open_archive
-from asrtool.bundle.trained import NETWORK
+from asrtool.bundle.archive import TABLE, Archive, is_archive, open_archive
 from asrtool.errors import AsrtoolError
 from asrtool.models.files.file_info import read_info
-from asrtool.models.files.onnx_file import only_transcribed
 
 
 def describe_file(path: Path, as_json: bool = False) -> str:
@@ -19,19 +17,17 @@ def describe_file(path: Path, as_json: bool = False) -> str:
 
     Raises AsrtoolError if the file is neither, or damaged.
     """
-    if (path / NETWORK).exists():
-        raise only_transcribed(path / NETWORK)
-    if path.is_dir():
-        raise AsrtoolError(
-            f"{path}: is a folder, expected a bundle or a model file",
-            f"of a work folder: asrtool run --list --work {path}",
-        )
-    if is_archive(path):
+    if is_archive(path) or (path / TABLE).is_file():
         archive = open_archive(path)
         archive.check()
         if as_json:
             return json.dumps({"path": str(path), "digest": archive.digest, **archive.about})
         return "\n".join(_describe_bundle(archive))
+    if path.is_dir():
+        raise AsrtoolError(
+            f"{path}: is a folder, expected a bundle or a model file",
+            f"of a work folder: asrtool run --list --work {path}",
+        )
     about = read_info(path)
     return json.dumps({"path": str(path), **about}) if as_json else "\n".join(_describe_model(path, about))
 

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.bundle.export import search_files, with_methods
+from asrtool.bundle.archive import write_table
+from asrtool.bundle.export import describe, search_files, with_methods
 from asrtool.bundle.trained import NETWORK, TrainedRecogniser, open_trained
 from asrtool.data.features.cmvn import MIN_SPEAKER_FRAMES, PRIOR_FRAMES, STD_FLOOR, Cmvn, MeanStd
 from asrtool.decode.acoustic_model import AcousticModel, load_acoustic_model
@@ -131,9 +132,11 @@ def export_onnx(work: Path, out: Path, methods: Sequence[str] = ()) -> str:
             if is_ctc:
                 about |= {"model_type": "zipformer2_ctc", INFO: json.dumps(acoustic.info)}
                 _write_encoder(folder / NETWORK, whole, about, str(trained.origin))
-                for name, path in search_files(trained, with_methods(trained, methods), Path(unpacked)).items():
+                config = with_methods(trained, methods)
+                for name, path in search_files(trained, config, Path(unpacked)).items():
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, folder / name)
+                write_table(folder, describe(trained, config))
             else:
                 _write_transducer(folder, whole, about, str(trained.origin))
     return _command(out, is_ctc, features)

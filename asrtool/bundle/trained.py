@@ -127,6 +127,8 @@ def _in_folder(origin: Path, folder: Path) -> TrainedRecogniser:
         raise AsrtoolError(what, "export it again, if it is CTC, or name the bundle or work folder that it is from")
     if missing:
         raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
+    if (folder / NETWORK).exists():
+        open_archive(folder).check()
     config = load_config([folder / SETTINGS], warn=False)
     TuningFile(folder / TUNING)
     return TrainedRecogniser(origin, folder, config)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asrtool.bundle.archive import FORMAT, TABLE, digest_of, is_archive, open_archive, write_archive
+from asrtool.bundle.archive import FORMAT, TABLE, digest_of, is_archive, open_archive, write_archive, write_table
 from asrtool.errors import AsrtoolError
 
 ABOUT = {"name": "ä", "methods": ["greedy"]}
@@ -36,6 +36,25 @@ def test_what_is_packed_is_unpacked(files: dict[str, Path], tmp_path: Path) -> N
     for name, source in files.items():
         assert (tmp_path / "out" / name).read_bytes() == source.read_bytes()
     assert archive.num_bytes == sum(source.stat().st_size for source in files.values())
+
+
+def test_a_folder_with_the_table_is_a_bundle_whose_damage_is_noticed(files: dict[str, Path], tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "x.asrtool", files, ABOUT)
+    folder = tmp_path / "x"
+    archive.unpack(folder, archive.files)
+    write_table(folder, ABOUT)
+    found = open_archive(folder)
+    assert (found.about, found.files, found.digest) == (archive.about, archive.files, archive.digest)
+    found.check()
+    (folder / "b.txt").write_bytes((folder / "b.txt").read_bytes()[::-1])
+    with pytest.raises(AsrtoolError, match=r"x: b\.txt is damaged: its checksum does not match"):
+        found.check()
+    (folder / "b.txt").unlink()
+    with pytest.raises(AsrtoolError, match=r"x: b\.txt cannot be read: .*copy it again from where it is whole"):
+        found.check()
+    (folder / TABLE).write_bytes((folder / TABLE).read_bytes()[:-9])
+    with pytest.raises(AsrtoolError, match="no bundle, or a damaged one"):
+        open_archive(folder)
 
 
 def test_the_same_files_give_the_same_bytes(files: dict[str, Path], tmp_path: Path) -> None:

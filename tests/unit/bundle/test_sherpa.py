@@ -15,6 +15,7 @@ import torch
 from click.testing import CliRunner
 from toy_work import FEATURES, NUM_TOKENS, make_work
 
+from asrtool.bundle.archive import write_table
 from asrtool.bundle.export import export_bundle
 from asrtool.bundle.sherpa import MIN_SCORE, TOLERANCE, export_onnx
 from asrtool.bundle.trained import open_trained
@@ -231,7 +232,7 @@ def test_what_a_network_as_onnx_cannot_do_is_one_line(tmp_path: Path) -> None:
     export_onnx(work, out)
     soundfile.write(tmp_path / "call.wav", audio(1.0), RATE_HZ)
     streamed = ["transcribe", "--stream", str(out), str(tmp_path / "call.wav")]
-    for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")], ["info", str(out)]):
+    for words in (streamed, ["export", str(out), str(tmp_path / "x.asrtool")]):
         done = CliRunner().invoke(cli, words)
         assert isinstance(done.exception, AsrtoolError)
         assert "as ONNX" in done.exception.what
@@ -248,10 +249,19 @@ def test_a_damaged_network_and_one_of_another_program_are_refused(tmp_path: Path
     work, out = make(tmp_path / "work", Model(encoder=LSTM, objective=CTC)), tmp_path / "out"
     export_onnx(work, out)
     whole = (out / "model.onnx").read_bytes()
-    model = onnx.load(out / "model.onnx")
+    (out / "model.onnx").write_bytes(whole[:-1])
+    for words in (["info", str(out)], ["transcribe", str(out), str(tmp_path / "call.wav")]):
+        done = CliRunner().invoke(cli, words)
+        assert isinstance(done.exception, AsrtoolError)
+        assert done.exception.what == f"{out}: model.onnx is damaged: its checksum does not match"
+    (out / "bundle.json").unlink()
+    with pytest.raises(AsrtoolError, match="out: cannot be read, No such file"), open_trained(out):
+        pass
+    model = onnx.load_from_string(whole)
     del model.metadata_props[:]
     for content in (whole[: len(whole) // 2], b"", model.SerializeToString()):
         (out / "model.onnx").write_bytes(content)
+        write_table(out, {})
         with open_trained(out) as trained, pytest.raises(AsrtoolError, match=r"no network of .*; export it again"):
             open_recogniser(trained)
 
@@ -271,7 +281,7 @@ def test_the_command_and_the_metadata_say_how_it_is_used_also_of_a_bundle(tmp_pa
     done = CliRunner().invoke(cli, ["export", str(work), str(out), "--onnx"])
     assert done.exit_code == 0, done.output
     first, command = done.output.splitlines()
-    assert first == f"{out}: config, features, model.onnx, tokenizer, tokens.txt, tune"
+    assert first == f"{out}: bundle.json, config, features, model.onnx, tokenizer, tokens.txt, tune"
     options = dict(word.removeprefix("--").split("=") for word in command.split()[1:-1])
     assert options.pop("zipformer-ctc-model") == str(out / "model.onnx")
     assert options == {"tokens": str(out / "tokens.txt"), "sample-rate": "8000", "feat-dim": "20"}
