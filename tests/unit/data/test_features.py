@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import math
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
+from scipy.signal import resample_poly
 from small_releases import read_manifests
 from tones import PLAIN, SMALL, change_line, read_all
 
@@ -415,6 +417,17 @@ def test_the_filterbank_without_torch_is_that_of_lhotse(rate_hz: int) -> None:
         np.testing.assert_allclose(
             frames_of(samples_S, given_hz, features, NumpyFilterbank(features)), expected_TF, atol=1e-3
         )
+
+
+@pytest.mark.parametrize("num", [0, 1, 5, 99, 4410])
+@pytest.mark.parametrize(("rate_hz", "wanted_hz"), [(16000, 8000), (8000, 16000), (44100, 8000), (11025, 16000)])
+def test_resampling_by_numpy_is_that_of_scipy(num: int, rate_hz: int, wanted_hz: int) -> None:
+    samples_S = np.random.default_rng(1).normal(size=num).astype(np.float32)
+    found_S = NumpyFilterbank(Features()).resample(samples_S, rate_hz, wanted_hz)
+    divisor = math.gcd(rate_hz, wanted_hz)
+    expected_S = resample_poly(samples_S, wanted_hz // divisor, rate_hz // divisor) if num else samples_S
+    assert (found_S.shape, found_S.dtype) == (expected_S.shape, np.float32)
+    np.testing.assert_allclose(found_S, expected_S, atol=1e-5)
 
 
 @pytest.mark.parametrize(
