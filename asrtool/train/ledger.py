@@ -155,7 +155,7 @@ class TrainedBatches:
         before the cut.
         """
         found = dataclasses.replace(self, trained=list(self.trained))
-        for line, end_of_line in _lines(out, rank, self.record_bytes, end):
+        for line, end_of_line in read_records(records_path(out, rank), self.record_bytes, end):
             if line["step"] > last_step:
                 break
             found.add((line["epoch"] - 1, line["batch"]), line["utterances"], line["frames"], line["padded_frames"])
@@ -164,7 +164,8 @@ class TrainedBatches:
 
     def add(self, batch: tuple[int, int], samples: int, frames: int, padded_frames: int) -> None:
         """Count `batch` as trained."""
-        add_to_spans(self.trained, batch)
+        epoch, position = batch
+        add_to_spans(self.trained, (epoch, position, position + 1))
         self.samples += samples
         self.frames += frames
         self.padded_frames += padded_frames
@@ -194,15 +195,15 @@ def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[
     for rank in members.all_ranks:
         loss = members.losses.get(rank)
         first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
-        for line, _ in _lines(out, rank, first, loss.record_bytes if loss else None):
+        for line, _ in read_records(records_path(out, rank), first, loss.record_bytes if loss else None):
             batches.add((line["epoch"] - 1, line["batch"]))
     return [(number, *batch) for number, batch in plan.missing(batches)]
 
 
-def _lines(out: Path, rank: int, begin: int, end: int | None) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the records of learner `rank` in a byte range, with each line's end."""
+def read_records(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple[Any, int]]:
+    """Yield the whole lines of JSON in a byte range of a file, with each line's end."""
     try:
-        file = open(records_path(out, rank), "rb")  # noqa: SIM115
+        file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
         return
     with file:
@@ -259,23 +260,20 @@ class Ledger:
             self._end = end
 
 
-def add_to_spans(spans: list[Span], batch: tuple[int, int]) -> None:
-    """Add `batch` to `spans`; extend the last span if it is the next."""
-    epoch, position = batch
-    if spans and spans[-1][0] == epoch and spans[-1][2] == position:
-        spans[-1] = (epoch, spans[-1][1], position + 1)
+def add_to_spans(spans: list[Span], span: Span) -> None:
+    """Add `span` to `spans`; extend the last of them if it is the next."""
+    epoch, first, end = span
+    if spans and spans[-1][0] == epoch and spans[-1][2] == first:
+        spans[-1] = (epoch, spans[-1][1], end)
     else:
-        spans.append((epoch, position, position + 1))
+        spans.append(span)
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Return the same batches as few sorted spans, which do not overlap."""
     found: list[Span] = []
-    for epoch, first, end in sorted(spans):
-        if found and found[-1][0] == epoch and found[-1][2] == first:
-            found[-1] = (epoch, found[-1][1], end)
-        else:
-            found.append((epoch, first, end))
+    for span in sorted(spans):
+        add_to_spans(found, span)
     return found
 
 

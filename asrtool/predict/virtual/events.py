@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from asrtool.predict.simulate.simulate import simulate
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Plan
-from asrtool.train.ledger import records_path
+from asrtool.train.ledger import read_records, records_path
 
 
 def epoch_sizes(plan: Plan, num_epochs: int) -> list[int]:
@@ -102,7 +101,7 @@ def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
     path = events_path(out, rank)
     if not path.exists():
         raise AsrtoolError(f"{path} is missing, of {num_learners} learners", HINT)
-    lines = _read_lines(path)
+    lines: list[Line] = [line for line, _ in read_records(path)]
     what = ""
     if not lines:
         what = f"{path} is empty"
@@ -115,17 +114,11 @@ def _read_log(out: Path, rank: int, num_learners: int) -> list[Line]:
     return sorted(lines, key=lambda line: line[0])
 
 
-def _read_lines(path: Path) -> list[Any]:
-    """Read JSON lines; a kill may have cut the last one off."""
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
 def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
     """Yield the events of all learners by time; an End precedes the next Begin."""
     merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
     begin_ns = merged[0][0][0]
-    records = [_read_lines(records_path(out, rank)) for rank in range(len(logs))]
+    records = [[line for line, _ in read_records(records_path(out, rank))] for rank in range(len(logs))]
     epoch_s = min((line["begin"] for lines in records for line in lines), default=0.0)
     left = [iter(lines) for lines in records]
     under_way = [False] * len(logs)  # a step with a batch

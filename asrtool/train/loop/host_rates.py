@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from asrtool.train.ledger import read_records
 
 HOST = "host/"  # before its name, the kind of a line of metrics.jsonl
 
@@ -54,15 +55,11 @@ class HostRates:
 
     def _read(self, path: Path, rank: int) -> Iterator[dict[str, Any]]:
         """Yield the new steps. The file of a lost learner may have become shorter."""
-        begin = min(self._ends.get(rank, 0), path.stat().st_size)
-        with open(path, "rb") as file:
-            file.seek(begin)
-            for line in file:
-                if line.endswith(b"\n"):
-                    begin += len(line)
-                    if "host" in (record := json.loads(line)):  # a virtual learner has none
-                        yield record
-        self._ends[rank] = begin
+        begin = self._ends[rank] = min(self._ends.get(rank, 0), path.stat().st_size)
+        for record, end in read_records(path, begin):
+            self._ends[rank] = end
+            if "host" in record:  # a virtual learner has none
+                yield record
 
     def _rates(self, host: str, steps: list[dict[str, Any]], seconds: float) -> dict[str, float]:
         ranks = [rank for rank, other in self._hosts.items() if other == host]

@@ -235,7 +235,7 @@ def test_checkpoints_have_what_learners_say_that_they_trained(
             trained |= new
             learners: list[list[Span]] = [[] for _ in range(num_learners)]
             for batch in sorted(new):
-                add_to_spans(random.choice(learners), batch)
+                add_to_spans(random.choice(learners), (*batch, batch.position + 1))
             found = State(epoch=epoch, origins=origins(lengths, epoch), step=len(trained))
             state = ledger.reach(found, [span for spans in learners for span in spans])
             assert trained_by(state, lengths) == trained
