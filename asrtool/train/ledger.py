@@ -19,7 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.distributed.members.members import LostBatch, LostLearner, Members
+from asrtool.distributed.members.members import LostBatch, LostLearner, Members, learner_file
 from asrtool.files import disk_full
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Assigned:
     """
 
     def __init__(self, out: Path, rank: int) -> None:
-        self._path = _path(out, rank)
+        self._path = learner_file(out, rank, "assigned")
         self._file: FileIO | None = None
         self._batches: list[tuple[int, int, int]] = []  # epoch, number, and its round
         self._num_rounds = 0  # up to the last round with a batch for it
@@ -99,7 +99,7 @@ def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
     """
     assigned: dict[str, Any]
     try:  # if it was killed while writing, the rest of the old content follows
-        assigned, _ = json.JSONDecoder().raw_decode(_path(out, rank).read_text(encoding="ascii"))
+        assigned, _ = json.JSONDecoder().raw_decode(learner_file(out, rank, "assigned").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
     return assigned
@@ -109,10 +109,6 @@ def forget_assigned(out: Path) -> None:
     """Remove the files before learners start in `out`."""
     for path in (out / "learners").glob("*.assigned"):
         path.unlink(missing_ok=True)
-
-
-def _path(out: Path, rank: int) -> Path:
-    return out / "learners" / f"{rank}.assigned"
 
 
 def describe_assigned(out: Path, rank: int) -> str:
@@ -127,7 +123,7 @@ def describe_assigned(out: Path, rank: int) -> str:
 def examine_lost(out: Path, rank: int, why: str) -> LostLearner:
     """Return the records and untrained batches of the lost learner `rank`."""
     try:
-        records = _path(out, rank).with_suffix(".jsonl").read_bytes()
+        records = learner_file(out, rank, "jsonl").read_bytes()
     except OSError:
         records = b""
     record_bytes = records.rfind(b"\n") + 1
@@ -155,7 +151,7 @@ class TrainedBatches:
         before the cut.
         """
         found = dataclasses.replace(self, trained=list(self.trained))
-        for line, end_of_line in read_records(records_path(out, rank), self.record_bytes, end):
+        for line, end_of_line in read_records(learner_file(out, rank, "jsonl"), self.record_bytes, end):
             if line["step"] > last_step:
                 break
             found.add((line["epoch"] - 1, line["batch"]), line["utterances"], line["frames"], line["padded_frames"])
@@ -195,7 +191,7 @@ def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[
     for rank in members.all_ranks:
         loss = members.losses.get(rank)
         first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
-        for line, _ in read_records(records_path(out, rank), first, loss.record_bytes if loss else None):
+        for line, _ in read_records(learner_file(out, rank, "jsonl"), first, loss.record_bytes if loss else None):
             batches.add((line["epoch"] - 1, line["batch"]))
     return [(number, *batch) for number, batch in plan.missing(batches)]
 
@@ -213,11 +209,6 @@ def read_records(path: Path, begin: int = 0, end: int | None = None) -> Iterator
             if not line.endswith(b"\n") or (end is not None and begin > end):
                 return
             yield json.loads(line), begin
-
-
-def records_path(out: Path, rank: int) -> Path:
-    """Return the records file of learner `rank` in the training `out`."""
-    return out / "learners" / f"{rank}.jsonl"
 
 
 class Ledger:

@@ -49,6 +49,11 @@ def node_of(rank: int, size: int) -> range:
     return range(rank - rank % size, rank - rank % size + size)
 
 
+def learner_file(out: Path, rank: int, kind: str) -> Path:
+    """Return the file of a learner in the training `out`: jsonl, assigned, lost or lock."""
+    return out / "learners" / f"{rank}.{kind}"
+
+
 @dataclass(frozen=True)
 class Survival:
     """A training in the folder `out` that survives the loss of learners."""

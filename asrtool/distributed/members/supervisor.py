@@ -30,7 +30,7 @@ from pathlib import Path
 from asrtool.child_processes import STOP_SIGNALS, end_with, fork_child, on_stop
 from asrtool.distributed.launch.environment import LOST, SERVED, serves_store
 from asrtool.distributed.members.joining import reach_store
-from asrtool.distributed.members.members import LEFT
+from asrtool.distributed.members.members import LEFT, learner_file
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
@@ -45,8 +45,8 @@ NONE = -1  # in place of a number, if a learner ended before it had one
 
 def report_lost(out: Path, rank: int, why: str) -> None:
     """Report that learner `rank` of the training `out` is lost."""
-    if not lost_path(out, rank).exists():
-        write_text(lost_path(out, rank), json.dumps({"why": why}))
+    if not learner_file(out, rank, "lost").exists():
+        write_text(learner_file(out, rank, "lost"), json.dumps({"why": why}))
 
 
 def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
@@ -59,7 +59,7 @@ def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
 def why_lost(out: Path, rank: int) -> str:
     """Return the reason of the loss of learner `rank`; empty if none is reported."""
     try:
-        found: str = json.loads(lost_path(out, rank).read_bytes())["why"]
+        found: str = json.loads(learner_file(out, rank, "lost").read_bytes())["why"]
     except (OSError, ValueError):
         return ""
     return found
@@ -67,19 +67,14 @@ def why_lost(out: Path, rank: int) -> str:
 
 def forget_lost(out: Path, rank: int) -> None:
     """Remove the files of an earlier learner `rank`, before it begins."""
-    for path in (lost_path(out, rank), _lock_path(out, rank)):
+    for path in (learner_file(out, rank, "lost"), learner_file(out, rank, "lock")):
         path.unlink(missing_ok=True)
-
-
-def lost_path(out: Path, rank: int) -> Path:
-    """Return the file by which learner `rank` is reported as lost."""
-    return out / "learners" / f"{rank}.lost"
 
 
 @contextlib.contextmanager
 def holding_lock(out: Path, rank: int) -> Iterator[None]:
     """Show supervisors that learner `rank` trains, until the process ends."""
-    path = _lock_path(out, rank)
+    path = learner_file(out, rank, "lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -187,7 +182,7 @@ def supervise_joining(
         supervise_joining(out, draw_number, final, stays, num_returns - 1)
         return
     why = _survivable_end(out, rank, code, in_node=False)
-    if stopped and _lock_path(out, rank).exists():  # the child may have got the signal as well
+    if stopped and learner_file(out, rank, "lock").exists():  # the child may have got the signal as well
         why = LEFT
     if why:
         report_lost(out, rank, why)
@@ -201,15 +196,15 @@ def _can_return(out: Path, rank: int, code: int, final: Path) -> bool:
 
     Waits until their store is reached, and until they have reported the learner as lost.
     """
-    seems_lost = code == LOST or (code == -signal.SIGKILL and lost_path(out, rank).exists())
-    if final.exists() or not (seems_lost and _lock_path(out, rank).exists()):
+    seems_lost = code == LOST or (code == -signal.SIGKILL and learner_file(out, rank, "lost").exists())
+    if final.exists() or not (seems_lost and learner_file(out, rank, "lock").exists()):
         return False
     on_stop(signal.SIG_DFL)
     until = time.monotonic() + RETURN_S
     while time.monotonic() < until:
         try:
             reach_store(out)
-            if lost_path(out, rank).exists():
+            if learner_file(out, rank, "lost").exists():
                 logging.warning("learner %d was cut off from the others: another one joins them in its place", rank)
                 return True
         except (ConnectionRefusedError, FileNotFoundError):  # they have ended
@@ -240,7 +235,7 @@ def _wait(out: Path, rank: int, child: int) -> int:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() - looked >= POLL_S:
             looked = time.monotonic()
-            if _lock_path(out, rank).exists() and why_lost(out, rank) not in ("", LEFT):
+            if learner_file(out, rank, "lock").exists() and why_lost(out, rank) not in ("", LEFT):
                 _send(child, signal.SIGKILL)
         time.sleep(WATCH_S)
 
@@ -252,11 +247,11 @@ def _survivable_end(out: Path, rank: int, code: int, in_node: bool) -> str:
     well: the same error would come to them. A child that lost another of its node is lost with the
     node, whichever supervisor notices first.
     """
-    if not _lock_path(out, rank).exists():
+    if not learner_file(out, rank, "lock").exists():
         return ""
     if code < 0 and -code not in STOP_SIGNALS:
         return f"was ended by {signal.Signals(-code).name}"
-    return NODE_LOST if code == LOST and (in_node or lost_path(out, rank).exists()) else ""
+    return NODE_LOST if code == LOST and (in_node or learner_file(out, rank, "lost").exists()) else ""
 
 
 def _signal_for_child(number: int, launcher: int) -> int:
@@ -299,7 +294,3 @@ def _exit(code: int) -> None:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)
     sys.exit(code)
-
-
-def _lock_path(out: Path, rank: int) -> Path:
-    return out / "learners" / f"{rank}.lock"

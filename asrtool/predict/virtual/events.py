@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from asrtool.distributed.members.members import learner_file
 from asrtool.distributed.transport.event_log import events_path
 from asrtool.errors import AsrtoolError
 from asrtool.predict.simulate.events import Begin, Change, Emit, End, Event, Round
@@ -17,7 +18,7 @@ from asrtool.predict.simulate.simulate import simulate
 from asrtool.settings.distributed import Distributed
 from asrtool.settings.schema import Choice
 from asrtool.train.batches.plan import Plan
-from asrtool.train.ledger import read_records, records_path
+from asrtool.train.ledger import read_records
 
 
 def epoch_sizes(plan: Plan, num_epochs: int) -> list[int]:
@@ -118,7 +119,7 @@ def _events(out: Path, logs: list[list[Line]]) -> Iterator[Event]:
     """Yield the events of all learners by time; an End precedes the next Begin."""
     merged = sorted(((line, rank) for rank, log in enumerate(logs) for line in log), key=lambda item: item[0][0])
     begin_ns = merged[0][0][0]
-    records = [[line for line, _ in read_records(records_path(out, rank))] for rank in range(len(logs))]
+    records = [[line for line, _ in read_records(learner_file(out, rank, "jsonl"))] for rank in range(len(logs))]
     epoch_s = min((line["begin"] for lines in records for line in lines), default=0.0)
     left = [iter(lines) for lines in records]
     under_way = [False] * len(logs)  # a step with a batch

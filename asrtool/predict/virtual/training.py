@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from asrtool.data.manifests.sets import training_features
+from asrtool.distributed.members.members import learner_file
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.models.acoustic import save_model
@@ -33,7 +34,6 @@ from asrtool.settings.schema import Choice
 from asrtool.settings.toml_files import load_section
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.job import Components
-from asrtool.train.ledger import records_path
 from asrtool.train.loop.metrics import Reports
 from asrtool.train.loop.step_records import Lines, Step, record_of
 from asrtool.train.train import acoustic_job
@@ -172,7 +172,7 @@ class VirtualRecords:
         self._reports = Reports(
             self._job.optimisation, learners.total_samples, out, learners.state, is_first=True, time=lambda: self._now_s
         )
-        self._lines = [Lines(records_path(out, learner)) for learner in learners.state.learners]
+        self._lines = [Lines(learner_file(out, learner, "jsonl")) for learner in learners.state.learners]
         settings = {**self._job.inputs.settings, "simulation": {"learners": "virtual"}}
         inputs = replace(self._job.inputs, settings=settings)
         write_text(out / INPUTS, inputs.to_json(len(self._lines)))

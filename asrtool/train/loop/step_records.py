@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from asrtool.distributed.members.members import LostLearner
+from asrtool.distributed.members.members import LostLearner, learner_file
 from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.work.work_queue import Assignment, BatchNumber
 from asrtool.distributed.world import World
 from asrtool.files import disk_full
 from asrtool.train.batches.batch import TrainingBatch
-from asrtool.train.ledger import Assigned, records_path
+from asrtool.train.ledger import Assigned
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Records:
         self._out = out
         self._world = world
         self._lengths = num_bytes
-        self._lines = Lines(records_path(out, world.rank))
+        self._lines = Lines(learner_file(out, world.rank, "jsonl"))
         self._assigned = Assigned(out, world.rank)
 
     def __enter__(self) -> Records:
@@ -128,7 +128,7 @@ class Records:
     def end_lost(self, losses: Mapping[int, LostLearner]) -> None:
         """Drop records that lost learners wrote after their loss, at the first live one."""
         for rank, loss in losses.items() if self._world.index == 0 else ():
-            path = records_path(self._out, rank)
+            path = learner_file(self._out, rank, "jsonl")
             if path.exists():
                 os.truncate(path, min(loss.record_bytes, path.stat().st_size))
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.distributed import HashStore
 
 from asrtool.distributed.members.joining import rendezvous_path
-from asrtool.distributed.members.members import LEFT, LostLearner, Members, TrainingEnded, node_of
+from asrtool.distributed.members.members import LEFT, LostLearner, Members, TrainingEnded, learner_file, node_of
 from asrtool.distributed.members.supervisor import why_lost
 from asrtool.distributed.strategies.strategy import StepCost
 from asrtool.distributed.weights.flat import FlatWeights
@@ -41,7 +41,6 @@ from asrtool.train.ledger import (
     examine_lost,
     find_missing,
     read_assigned,
-    records_path,
 )
 from asrtool.train.loop import joining
 from asrtool.train.loop.step_records import Records, Step, record_of
@@ -267,7 +266,7 @@ def line(step: int) -> dict[str, Any]:
 def write(out: Path, rank: int, steps: Sequence[int], torn: str = "") -> int:
     """Records of a learner; their bytes."""
     text = "".join(json.dumps(line(step)) + "\n" for step in steps)
-    path = records_path(out, rank)
+    path = learner_file(out, rank, "jsonl")
     path.parent.mkdir(exist_ok=True)
     path.write_text(text + torn)
     return len(text)
@@ -331,11 +330,11 @@ def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_al
     """One that was lost as it began has no file."""
     end = write(tmp_path, 1, [1, 2])
     write(tmp_path, 1, [1, 2, 3], torn='{"ep')
-    before = records_path(tmp_path, 1).read_bytes()
+    before = learner_file(tmp_path, 1, "jsonl").read_bytes()
     losses = {1: LostLearner(1, "was silent", end), 3: LostLearner(3, "was silent", 0)}
     for rank, expected in ((2, before), (0, before[:end])):
         Records(tmp_path, World(rank, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
-        assert records_path(tmp_path, 1).read_bytes() == expected
+        assert learner_file(tmp_path, 1, "jsonl").read_bytes() == expected
 
 
 class Newcomer:
