@@ -50,7 +50,7 @@ def node_of(rank: int, size: int) -> range:
 
 
 def learner_file(out: Path, rank: int, kind: str) -> Path:
-    """Return the file of a learner in the training `out`: jsonl, assigned, lost or lock."""
+    """Return a file of a learner in the training `out`: jsonl, assigned, lost, lock."""
     return out / "learners" / f"{rank}.{kind}"
 
 

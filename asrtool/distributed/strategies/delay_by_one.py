@@ -11,6 +11,7 @@ Messages of bf16 are of the differences to the last mean, which all have: only u
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from asrtool.distributed.work.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGE_TYPES, World, all_reduce_bytes
 
 
+@dataclass(eq=False)
 class DelayByOne(MixingRule):
     """Mixing rule that keeps P values, and as many of their mean over the learners.
 
@@ -33,28 +35,17 @@ class DelayByOne(MixingRule):
 
     before_update = True
 
-    def __init__(
-        self,
-        weights_P: Tensor,
-        num_weights: int,
-        world: World,
-        message_type: str = "fp32",
-        move: Callable[[Tensor], None] | None = None,
-    ) -> None:
-        """Take a world for this alone, and `move`, which puts the weights in a tensor.
+    weights_P: Tensor
+    num_weights: int
+    world: World  # for this alone: collectives of one group begin in the same order at all learners
+    message_type: torch.dtype = torch.float32
+    move: Callable[[Tensor], None] | None = None  # puts the weights in a tensor; without it the mean is copied
+    last_P: Tensor = field(default_factory=lambda: torch.empty(0))  # mean, if messages are differences to it
+    under_way: bool = False
 
-        Collectives of one group begin in the same order at all learners. Without `move` the mean is
-        copied to the weights.
-        """
-        self.weights_P = weights_P
-        self.num_weights = num_weights
-        self.world = world
-        self.message_type = MESSAGE_TYPES[message_type]
-        self.last_P = torch.empty(0)  # mean, if messages are differences to it
-        self.move = move
-        self.under_way = False
-        self.clock = clock_of(weights_P)
-        self.background = in_background(self._take_mean, weights_P, "mean")
+    def __post_init__(self) -> None:
+        self.clock = clock_of(self.weights_P)
+        self.background = in_background(self._take_mean, self.weights_P, "mean")
 
     def start(self) -> None:
         self.mean_P = torch.empty_like(self.weights_P)
@@ -115,5 +106,6 @@ class DelayByOne(MixingRule):
 def delay_by_one(context: StrategyContext) -> Strategy:
     flat = FlatWeights(context.model)
     world = context.world.split([range(context.world.size)])
-    mixing = DelayByOne(flat.weights_P, flat.num_weights, world, context.settings.message_type, flat.move)
+    message_type = MESSAGE_TYPES[context.settings.message_type]
+    mixing = DelayByOne(flat.weights_P, flat.num_weights, world, message_type, flat.move)
     return LocalReplica(context, flat, mixing, AssignmentRule(lockstep=True), context.task)

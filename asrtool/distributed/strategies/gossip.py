@@ -25,6 +25,7 @@ import json
 import random
 import socket
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -48,6 +49,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings import registry
 
 
+@dataclass(eq=False)
 class Gossip(MixingRule):
     """Mixing rule: an exchange with each step's partner while the next one computes.
 
@@ -57,32 +59,24 @@ class Gossip(MixingRule):
     asynchronous = True
     weight = topology.EDGE_WEIGHT  # weight of an exchange
 
-    def __init__(
-        self,
-        weights_P: Tensor,
-        world: World,
-        partner: topology.Partner,
-        message_type: str,
-        seed: int,
-        note: Note = no_note,
-    ) -> None:
-        """Take a `note` that logs changes of the view, with ranks among all learners."""
-        self.weights_P = weights_P
-        self.note = note
-        self.clock = clock_of(weights_P)
-        self.world = world
-        self.partner = partner
-        self.message_type = MESSAGE_TYPES[message_type]
-        self.seed = seed
-        self.num_steps = 0
-        self.num_bytes = 0  # sent by the last step
-        self.num_skipped = 0  # exchanges not begun or refused, by the last step
-        self.num_busy = 0
-        self.exchanger: Exchanger | None = None
+    weights_P: Tensor
+    world: World
+    partner: topology.Partner
+    message_type: str
+    seed: int
+    note: Note = no_note  # logs changes of the view, with ranks among all learners
+    num_steps: int = 0
+    num_bytes: int = 0  # sent by the last step
+    num_skipped: int = 0  # exchanges not begun or refused, by the last step
+    num_busy: int = 0
+    exchanger: Exchanger | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = clock_of(self.weights_P)
 
     def start(self) -> None:
         stream = device.side_stream(self.weights_P)
-        self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
+        self.view = View(self.weights_P.to("cpu", copy=bool(stream)), MESSAGE_TYPES[self.message_type])
         world = self.world
         if world.size > 1:
             self.exchanger = Exchanger(

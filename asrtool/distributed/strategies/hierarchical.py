@@ -135,6 +135,6 @@ def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, o
     settings: Hierarchical = context.settings
     if settings.outer == "adpsgd-d1":
         num_weights = min(max(flat.num_weights - int(slice_P.storage_offset()), 0), len(slice_P))
-        return DelayByOne(slice_P, num_weights, others, settings.message_type)
+        return DelayByOne(slice_P, num_weights, others, MESSAGE_TYPES[settings.message_type])
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
     return Gossip(slice_P, others, ring_partner(ring), settings.message_type, context.seed, context.note)

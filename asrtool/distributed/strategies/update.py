@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -60,27 +61,16 @@ def trained_parameters(model: nn.Module) -> NamedParameters:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
+@dataclass(eq=False)
 class Update:
-    """Update of the weights: computes, clips, applies and clears gradients, if any.
+    """Update of the weights: computes, clips, applies and clears gradients, if any."""
 
-    `apply` is the optimizer's step, unless a strategy sends the gradients elsewhere.
-    """
-
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        clip_norm: float,
-        apply: Callable[[], object] | None = None,
-        loss_scale: LossScale | None = None,
-    ) -> None:
-        """Take all `parameters`: the norm is summed in their order, without the scale."""
-        self.parameters = parameters
-        self.optimizer = optimizer
-        self.clip_norm = clip_norm
-        self.apply = apply or optimizer.step
-        self.loss_scale = loss_scale
-        self.num_steps = 0
+    parameters: Sequence[nn.Parameter]  # all: the norm is summed in their order, without the scale
+    optimizer: torch.optim.Optimizer
+    clip_norm: float
+    apply: Callable[[], object] | None = None  # instead of its step, if a strategy sends the gradients elsewhere
+    loss_scale: LossScale | None = None
+    num_steps: int = 0
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`."""
@@ -97,7 +87,7 @@ class Update:
         if self.loss_scale:
             self.loss_scale.note(norm)
         if math.isfinite(norm) and norm > 0:
-            self.apply()
+            (self.apply or self.optimizer.step)()
             self.num_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
         return norm

@@ -15,6 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from asrtool.distributed.members.members import LostBatch, Members
@@ -45,28 +46,16 @@ class SyncGroup:
         return found
 
 
+@dataclass(eq=False)
 class LostBatches:
     """Batches of lost learners that this learner or its sync group claims."""
 
-    def __init__(
-        self,
-        world: World,
-        members: Members,
-        stop: Callable[[], bool],
-        is_idle: Callable[[], bool],
-        find_missing: Callable[[], Sequence[LostBatch]],
-    ) -> None:
-        """Take three callbacks of the training.
-
-        `stop`: all learners are to stop. `is_idle`: this learner has trained all its batches.
-        `find_missing`, after all are idle: the batches that are in no learner's records.
-        """
-        self.world = world
-        self.members = members
-        self.stop = stop
-        self.is_idle = is_idle
-        self.find_missing = find_missing
-        self._num_claimed = 0  # batches of the list claimed by this learner or others
+    world: World
+    members: Members
+    stop: Callable[[], bool]  # all learners are to stop
+    is_idle: Callable[[], bool]  # this learner has trained all its batches
+    find_missing: Callable[[], Sequence[LostBatch]]  # after all are idle: the batches in no learner's records
+    _num_claimed: int = 0  # batches of the list claimed by this learner or others
 
     def claim(self, num: int, epoch: float = math.inf) -> Sequence[LostBatch]:
         """Claim the next `num` batches that are known to be left and that no learner has.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from asrtool.distributed.members.members import LostBatch, LostLearner, node_of
@@ -138,6 +138,7 @@ class Requests(Protocol):
         """Return whether there is a cut there without a request; in lock-step."""
 
 
+@dataclass(eq=False)
 class WorkQueue:
     """Assignment of the batches of a training to this learner.
 
@@ -145,30 +146,21 @@ class WorkQueue:
     lock-step each learner has.
     """
 
-    def __init__(
-        self,
-        world: World,
-        rule: AssignmentRule,
-        plan: Rounds,
-        requests: Requests,
-        lost_batches: LostBatches | None = None,
-    ) -> None:
-        """Take `lost_batches` if others train the batches that lost learners left."""
-        self.world = world
-        self.rule = rule
-        self.plan = plan
-        self.requests = requests
-        self.lost_batches = lost_batches
-        self.cuts: list[int] = []
-        self.first_cut = END  # the number of the first of them, once there is one
-        self._claims: ShardClaims | None = None  # claims in the epoch of the last round
-        self._drawn: list[int] = []  # the last two tickets
-        self._is_done = False  # True if this sync group left the last rounds to the others
-        self.stopped = True  # True if `assign` ended before the last round for all
-        self._was_asked = False  # True if one of this sync group was asked to leave before its last ticket
-        self.leaves = False  # True if this sync group leaves
-        self._epoch = -1  # epoch of the last round
-        self._last_cuts: Cuts | None = None  # cuts of the training, once its end is drawn
+    world: World
+    rule: AssignmentRule
+    plan: Rounds
+    requests: Requests
+    lost_batches: LostBatches | None = None  # if others train the batches that lost learners left
+    cuts: list[int] = field(default_factory=list)
+    first_cut: int = END  # the number of the first of them, once there is one
+    _claims: ShardClaims | None = None  # claims in the epoch of the last round
+    _drawn: list[int] = field(default_factory=list)  # the last two tickets
+    _is_done: bool = False  # True if this sync group left the last rounds to the others
+    stopped: bool = True  # True if `assign` ended before the last round for all
+    _was_asked: bool = False  # True if one of this sync group was asked to leave before its last ticket
+    leaves: bool = False  # True if this sync group leaves
+    _epoch: int = -1  # epoch of the last round
+    _last_cuts: Cuts | None = None  # cuts of the training, once its end is drawn
 
     def assign(self) -> Iterator[Assignment]:
         """Yield this learner's part of all batches, in steps, each to be trained."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from asrtool.distributed.strategies.strategy import Snapshot, Strategy
@@ -23,34 +24,27 @@ from asrtool.train.checkpoints.merge import CheckpointMerger, Cut, announced, ma
 NONE = -1  # in place of a step: the checkpoint is that of the cut before
 
 
+@dataclass(eq=False)
 class Snapshots:
     """Parts of a learner; learner 0 also merges all parts and evaluates."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        model: AcousticModel,
-        checkpointer: Checkpointer,
-        state: State,
-        make_merger: Callable[[], CheckpointMerger],
-    ) -> None:
-        """Start from the resumed `state`; the first learner calls `make_merger`.
+    strategy: Strategy
+    model: AcousticModel
+    checkpointer: Checkpointer
+    begin: State  # when training began or resumed
+    make_merger: Callable[[], CheckpointMerger]  # called by the first learner
 
-        Raises AsrtoolError if the learners neither step together nor take snapshots.
-        """
-        if not strategy.asynchronous:
+    def __post_init__(self) -> None:
+        """Raise AsrtoolError if the learners neither step together nor take snapshots."""
+        if not self.strategy.asynchronous:
+            name = type(self.strategy).__name__
             raise AsrtoolError(
-                f"strategy {type(strategy).__name__}: its learners do not step together, and it is not `asynchronous`",
+                f"strategy {name}: its learners do not step together, and it is not `asynchronous`",
                 "give it AssignmentRule(lockstep=True), or snapshots that wait for nobody",
             )
-        self.strategy = strategy
-        self.checkpointer = checkpointer
-        self.world = checkpointer.world
-        self.model = model
+        self.world = self.checkpointer.world
         self.merging = Background("merge")
-        self._begin = state
-        self._make_merger = make_merger
-        self.merger = make_merger() if self.world.is_first else None
+        self.merger = self.make_merger() if self.world.is_first else None
 
     def lead(self, num_cuts: int) -> State:
         """Make the checkpoints from here on; return the state of the newest one.
@@ -58,8 +52,8 @@ class Snapshots:
         `num_cuts` have passed. Those that the lost leader has not made are skipped.
         """
         newest = load_newest(self.checkpointer.directory)
-        state = newest[1] if newest else self._begin
-        self.merger = self._make_merger()
+        state = newest[1] if newest else self.begin
+        self.merger = self.make_merger()
         self.merger.take_over(state)
         for number in range(1, num_cuts + 1):
             self.world.store.compare_set(f"cut/{number}", "", str(NONE))

@@ -162,45 +162,38 @@ def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[d
     return [content for _, content in kept]
 
 
+@dataclass(eq=False)
 class Reports:
     """Reports of learner 0's steps; all learners keep the time.
 
     `state` is the progress so far, and gets the seconds of `time`; `total_samples` is the count of the whole training.
     """
 
-    def __init__(
-        self,
-        settings: Optimisation,
-        total_samples: int,
-        out: Path,
-        state: State,
-        is_first: bool,
-        num_learners: int = 1,
-        time: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._settings = settings
-        self._total_samples = total_samples
-        self._out = out
-        self._state = state
-        self._is_first = is_first
-        self._num_learners = num_learners
-        self._host_rates: HostRates | None = None  # None except at the first learner
-        self._reported_step = state.step
-        self._epoch = -1
-        self._interval = Interval()
-        self._scale: LossScale | None = None
-        self._curves: Curves | None = None  # None except at the first learner
-        self._time = time
-        self._clock = 0.0
-        self._train_loss = math.nan  # loss of the last report
-        self._best = (0, math.inf, math.nan)  # epoch with the lowest loss on dev, that loss, the loss of training then
-        self._has_warned = False
+    settings: Optimisation
+    total_samples: int
+    out: Path
+    state: State
+    is_first: bool
+    num_learners: int = 1
+    time: Callable[[], float] = time.perf_counter
+    _host_rates: HostRates | None = None  # None except at the first learner
+    _epoch: int = -1
+    _interval: Interval = field(default_factory=Interval)
+    _scale: LossScale | None = None
+    _curves: Curves | None = None  # None except at the first learner
+    _clock: float = 0.0
+    _train_loss: float = math.nan  # loss of the last report
+    _best: tuple[int, float, float] = (0, math.inf, math.nan)  # epoch of the lowest loss on dev; that loss, training's
+    _has_warned: bool = False
+
+    def __post_init__(self) -> None:
+        self._reported_step = self.state.step
 
     def __enter__(self) -> Reports:
-        if self._is_first:
-            self._curves = Curves(self._out, self._state, self._settings.loggers)
-            self._host_rates = HostRates(self._out, self._num_learners, self._state.record_bytes)
-        self._clock = self._time()
+        if self.is_first:
+            self._curves = Curves(self.out, self.state, self.settings.loggers)
+            self._host_rates = HostRates(self.out, self.num_learners, self.state.record_bytes)
+        self._clock = self.time()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -209,8 +202,8 @@ class Reports:
 
     def lead(self, newest: State) -> None:
         """Write from here on for a lost learner; `newest` is the last checkpoint's state."""
-        self._curves = Curves(self._out, newest, self._settings.loggers, resumes=False)
-        self._host_rates = HostRates(self._out, self._num_learners)
+        self._curves = Curves(self.out, newest, self.settings.loggers, resumes=False)
+        self._host_rates = HostRates(self.out, self.num_learners)
 
     def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:
         """Report the corpora's portions before the first step here of `epoch`."""
@@ -224,7 +217,7 @@ class Reports:
             f"{name} {part.num_samples:,} utterances ({100 * part.fraction:.1f} %), {part.hours:.2f} h"
             for name, part in found.items()
         ]
-        logging.info("epoch %d/%d: %s", epoch + 1, self._settings.num_epochs, "; ".join(parts))
+        logging.info("epoch %d/%d: %s", epoch + 1, self.settings.num_epochs, "; ".join(parts))
         for name, part in found.items() if epoch + 1 not in self._curves.begun else ():
             values = {"epoch": epoch + 1, "utterances": part.num_samples}
             self._write(CORPUS + name, step, {**values, "fraction": part.fraction, "hours": part.hours})
@@ -239,7 +232,7 @@ class Reports:
 
     def is_due(self, step: int) -> bool:
         """Return whether a report is due after `step`."""
-        every = self._settings.log_every_steps
+        every = self.settings.log_every_steps
         return step // every > self._reported_step // every
 
     def report(self, epoch: int, step: int, num_samples: int, learning_rate: float) -> None:
@@ -250,17 +243,17 @@ class Reports:
         self._train_loss = rates["loss"]
         self._interval = Interval()
         self._reported_step = step
-        seconds = self._state.seconds
+        seconds = self.state.seconds
         values = {"epoch": epoch + 1, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
         if self._scale:
             values |= {"loss_scale": self._scale.value, "skipped_steps": self._scale.num_skipped}
         self._write("train", step, values)
         for host, rates_there in self._host_rates.take().items() if self._host_rates else ():
             self._write(HOST + host, step, rates_there)
-        left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
+        left_s = seconds / num_samples * max(self.total_samples - num_samples, 0)
         logging.info(
             "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
-            epoch + 1, self._settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
+            epoch + 1, self.settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
         )  # fmt: skip
 
     def report_dev(self, losses: Sums, state: State) -> float:
@@ -269,12 +262,12 @@ class Reports:
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
         shown = (name for name in ("errors", "word_errors") if name in means)
         errors = "".join(f", {name.replace('_', ' ')} {100 * means[name]:.1f} %" for name in shown)
-        logging.info("epoch %d/%d: loss on dev %.4f%s", state.epoch, self._settings.num_epochs, means["loss"], errors)
+        logging.info("epoch %d/%d: loss on dev %.4f%s", state.epoch, self.settings.num_epochs, means["loss"], errors)
         if not math.isfinite(means["loss"]):
             logging.warning(
                 "the loss on dev is NaN or infinite: this checkpoint is not the best one; "
                 "remove dev utterances whose features are not finite, or lower %s.peak_lr",
-                self._settings.section,
+                self.settings.section,
             )
         self._warn_of_overfitting(state.epoch, means["loss"])
         return means["loss"]
@@ -294,7 +287,7 @@ class Reports:
             logging.warning(
                 "overfitting: the loss on dev was lowest, %.4f, after epoch %d and is %.4f, while that of training fell"
                 " from %.4f to %.4f; --set %s.early_stop=%d would end training here, more data or dropout may help",
-                lowest, best, loss, train_loss, self._train_loss, self._settings.section, OVERFITTING_PATIENCE,
+                lowest, best, loss, train_loss, self._train_loss, self.settings.section, OVERFITTING_PATIENCE,
             )  # fmt: skip
 
     def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:
@@ -304,8 +297,8 @@ class Reports:
 
     def lap_s(self) -> float:
         """Return the seconds since the last call, and add them to the training's."""
-        before, self._clock = self._clock, self._time()
-        self._state.seconds += self._clock - before
+        before, self._clock = self._clock, self.time()
+        self.state.seconds += self._clock - before
         return self._clock - before
 
     def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:

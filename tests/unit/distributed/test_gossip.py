@@ -55,7 +55,7 @@ def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed() -> N
             gossip.staging.wait()
         else:
             changed: list[bool] = []
-            step = strategy.update.apply
+            step = strategy.optimizer.step
 
             def slow() -> None:
                 world.barrier()  # the other one begins now
