@@ -94,8 +94,7 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     \b
     Example: asrtool check exp/manifests/train exp/check
     """
-    from asrtool.data.manifests.manifest import REPORT
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.data.manifests.manifest import REPORT, check_apart
     from asrtool.report.data_check import PAGE, check_manifests
 
     if out:

@@ -127,7 +127,8 @@ def _refuse_options(model: Path) -> None:
 def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.bundle.evaluate import evaluate
     from asrtool.bundle.trained import open_trained
-    from asrtool.local.layouts.detect import check_apart, prepare_any
+    from asrtool.data.manifests.manifest import check_apart
+    from asrtool.local.layouts.detect import prepare_any
     from asrtool.local.layouts.lhotse import is_cuts
     from asrtool.local.layouts.manifest import is_manifest
     from asrtool.local.layouts.parquet import in_columns

@@ -58,8 +58,8 @@ def _corpus_command(name: str) -> click.Command:
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
+        from asrtool.data.manifests.manifest import check_apart
         from asrtool.local.corpus import prepare_corpus
-        from asrtool.local.layouts.detect import check_apart
 
         check_apart(folder, out)
         prepare_corpus(corpus, folder, out, config.data)

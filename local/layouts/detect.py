@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from asrtool.data.manifests.manifest import check_place
+from asrtool.data.manifests.manifest import check_apart, check_place
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import join_sets
 from asrtool.local.layouts.folder import has_pairs, is_trans_folder, prepare_folder, prepare_trans
@@ -65,21 +65,6 @@ def prepare_sets(sources: Sequence[Path], out: Path, data: Data, label: str, rol
     for source, folder in zip(sources, folders, strict=True):
         prepare_any(source, folder, data, label, role)
     join_sets(out, folders, data, label)
-
-
-def check_apart(source: Path, out: Path) -> None:
-    """Raise AsrtoolError if `out` is in the data `source`, and would be read as data.
-
-    A file may have a folder for its manifests beside it.
-    """
-    if as_url(source):
-        return
-    data, real = source.resolve(), out.resolve()
-    if real == data.parent if data.is_file() else real.is_relative_to(data):
-        raise AsrtoolError(
-            f"{out}: {'is the folder of' if data.is_file() else 'lies in'} the data {source}, expected the two apart",
-            "choose another OUT",
-        )
 
 
 def find_set(source: Path, role: str) -> Path:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from asrtool.data.manifests.validator import Entry, ManifestCounts
 from asrtool.errors import AsrtoolError, printable
 from asrtool.files import check_files, mark_files, write_beside, write_text
-from asrtool.url import Part
+from asrtool.url import Part, as_url
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment
@@ -141,6 +141,21 @@ def with_supervisions(cut: Any, supervisions: Iterable[Mapping[str, Any]]) -> An
     own = {"recording_id": cut.recording_id}
     made = [{**each, **own, "channel": channels[each["channel"]]} for each in supervisions]
     return fastcopy(cut, supervisions=[SupervisionSegment.from_dict(each) for each in made])
+
+
+def check_apart(source: Path, out: Path) -> None:
+    """Raise AsrtoolError if `out` is in the data `source`, and would be read as data.
+
+    A file may have a folder for its manifests beside it.
+    """
+    if as_url(source):
+        return
+    data, real = source.resolve(), out.resolve()
+    if real == data.parent if data.is_file() else real.is_relative_to(data):
+        raise AsrtoolError(
+            f"{out}: {'is the folder of' if data.is_file() else 'lies in'} the data {source}, expected the two apart",
+            "choose another OUT",
+        )
 
 
 def check_place(out: Path) -> list[Path]:

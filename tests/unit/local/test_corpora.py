@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_releases import make_data, supervisions
+from small_releases import make_data, supervisions, write_swbd
 
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import ROLES, known_releases, named_corpora, open_corpus, prepare_all
@@ -69,6 +69,14 @@ def test_looking_at_all_corpora_loads_neither_lhotse_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_calls_are_prepared_without_loading_lhotse(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['lhotse'] = None; from asrtool.cli.main import main; main()"
+    words = ["prepare", "swbd", str(write_swbd(tmp_path / "corpus")), str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train" / "report.json").is_file()
 
 
 def test_a_persons_own_class_is_collected_and_prepared(own: str, tmp_path: Path) -> None:
