@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from asrtool.errors import AsrtoolError
 
@@ -233,6 +233,15 @@ def write_text(path: Path | str, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
     with write_beside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if it is missing or broken."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def digest_of(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shlex
 import tempfile
@@ -29,6 +28,7 @@ from asrtool.decode.acoustic_model import load_acoustic_model
 from asrtool.decode.resources import Resources
 from asrtool.decode.search.method import bases_first, make_methods
 from asrtool.errors import AsrtoolError
+from asrtool.files import read_object
 from asrtool.models.files.onnx_file import only_transcribed
 from asrtool.models.files.safetensors_file import SUFFIX, write_safe
 from asrtool.models.files.torch_file import read_torch
@@ -118,8 +118,8 @@ def describe(trained: TrainedRecogniser, config: Config) -> dict[str, Any]:
     if is_archive(trained.origin):
         return describe_with_methods(open_archive(trained.origin).about, methods)
     info = load_acoustic_model(trained.model).info
-    run = _read(trained.folder / "config" / "run.json")
-    training = _read(trained.folder / "train" / "train.json")
+    run = read_object(trained.folder / "config" / "run.json")
+    training = read_object(trained.folder / "train" / "train.json")
     errors = {name: wer for name, wer in dev_errors(trained.folder).items() if name in methods}
     return {
         "name": trained.folder.resolve().name,
@@ -170,17 +170,8 @@ def _test_errors(work: Path, methods: Iterable[str]) -> Iterable[tuple[str, dict
     for folder in sorted(path for path in (work / "score").glob("*") if path.is_dir()):
         rates = {}
         for method in methods:
-            counts = _read(folder / method / "score.json").get("overall", {})
+            counts = read_object(folder / method / "score.json").get("overall", {})
             if counts.get("words"):
                 rates[method] = round(100 * (counts["sub"] + counts["del"] + counts["ins"]) / counts["words"], 2)
         if rates:
             yield folder.name, rates
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a JSON object from `path`; an empty one if there is no file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

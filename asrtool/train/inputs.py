@@ -20,7 +20,7 @@ from asrtool.data.storage.index import INDEX, read_feature_settings
 from asrtool.data.storage.index_columns import index_digest
 from asrtool.data.storage.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_own, digest_of, locked, move_aside, write_text
+from asrtool.files import check_own, digest_of, locked, move_aside, read_object, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.objectives.decision_tree import FILE as TREE
 from asrtool.settings.config import Config, defaults_of, select
@@ -195,20 +195,12 @@ def _check_place(out: Path) -> None:
     """Raise AsrtoolError if `out` is a file or a folder without a training."""
     if not out.is_dir():
         check_own(out, [])
-    elif any(out.glob("[!.]*")):
-        try:
-            is_training = {"settings", "sha256"} <= json.loads((out / INPUTS).read_text(encoding="utf-8")).keys()
-        except (OSError, ValueError, AttributeError):
-            is_training = False
-        if not is_training:
-            what = f"{out}: holds other files, expected a new folder or one of a training, with {INPUTS}"
-            raise AsrtoolError(what, "choose another folder")
+    elif any(out.glob("[!.]*")) and not {"settings", "sha256"} <= read_object(out / INPUTS).keys():
+        what = f"{out}: holds other files, expected a new folder or one of a training, with {INPUTS}"
+        raise AsrtoolError(what, "choose another folder")
 
 
 def initial_num_learners(out: Path) -> int | None:
     """Return the initial number of learners of the training in `out`, None if unknown."""
-    try:
-        number: int = json.loads((out / INPUTS).read_text(encoding="utf-8"))["num_learners"]
-    except (OSError, KeyError):
-        return None
+    number: int | None = read_object(out / INPUTS).get("num_learners")
     return number

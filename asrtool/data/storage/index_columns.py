@@ -25,7 +25,7 @@ import numpy as np
 
 from asrtool.data.storage.index import INDEX, Utterance, scan_index
 from asrtool.data.storage.transcripts import key_of, map_raw, original_id
-from asrtool.files import digest_of, write_text
+from asrtool.files import digest_of, read_object, write_text
 
 COLUMNS = "columns"
 ABOUT = "about.json"
@@ -162,8 +162,5 @@ def _digest(path: Path, changed_ns: int) -> str:
 
 
 def _about(directory: Path) -> dict[str, Any] | None:
-    try:
-        about = json.loads((directory / COLUMNS / ABOUT).read_text(encoding="utf-8"))
-        return about if {"sha256", "size", "names"} <= about.keys() else None
-    except (OSError, ValueError, AttributeError):
-        return None
+    about = read_object(directory / COLUMNS / ABOUT)
+    return about if {"sha256", "size", "names"} <= about.keys() else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.launch.environment import JOINED
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import read_object, write_text
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -66,10 +66,7 @@ def is_current(out: Path, generation: str) -> bool:
     A process that starts another removes the file before it ends those that joined
     (`supervisor.end_joined`).
     """
-    try:
-        return bool(json.loads(rendezvous_path(out).read_bytes())["attempt"] == generation)
-    except (OSError, ValueError):
-        return False
+    return bool(read_object(rendezvous_path(out)).get("attempt") == generation)
 
 
 def reach_store(out: Path) -> None:
@@ -89,10 +86,9 @@ def join_training(out: Path) -> int:
         f"{out}: no training that a learner can join is running there",
         "start or resume it by the same command without --join, with two learners or more",
     )
-    try:
-        place: dict[str, Any] = json.loads(rendezvous_path(out).read_bytes())
-    except (OSError, ValueError):
-        raise not_running from None
+    place = read_object(rendezvous_path(out))
+    if not place:
+        raise not_running
     is_here = place["machine"] == socket.gethostname()
     if place["address"].startswith(LOOPBACK) and not is_here:
         raise AsrtoolError(

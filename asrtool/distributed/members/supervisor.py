@@ -32,7 +32,7 @@ from asrtool.distributed.launch.environment import LOST, SERVED, serves_store
 from asrtool.distributed.members.joining import reach_store
 from asrtool.distributed.members.members import LEFT, learner_file
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import read_object, write_text
 
 POLL_S = 0.5
 WATCH_S = 0.1  # while the learner trains
@@ -58,11 +58,7 @@ def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
 
 def why_lost(out: Path, rank: int) -> str:
     """Return the reason of the loss of learner `rank`; empty if none is reported."""
-    try:
-        found: str = json.loads(learner_file(out, rank, "lost").read_bytes())["why"]
-    except (OSError, ValueError):
-        return ""
-    return found
+    return str(read_object(learner_file(out, rank, "lost")).get("why", ""))
 
 
 def forget_lost(out: Path, rank: int) -> None:
