@@ -110,7 +110,8 @@ def _load_module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a custom recipe may raise anything, reported in one line
-        raise AsrtoolError(f"{path}: line {_line(error, path)}: {_text(error)}", "fix the recipe") from error
+        text = str(error) if isinstance(error, AsrtoolError) else f"{type(error).__name__}: {error}"
+        raise AsrtoolError(f"{path}: line {_line(error, path)}: {text}", "fix the recipe") from error
     return module
 
 
@@ -120,10 +121,6 @@ def _line(error: Exception, path: Path) -> int | None:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)
-
-
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, AsrtoolError) else f"{type(error).__name__}: {error}"
 
 
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:

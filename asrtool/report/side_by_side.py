@@ -109,27 +109,15 @@ def _verdict(found: Comparison) -> str:
     return f"{'B' if found.difference > 0 else 'A'} is better"
 
 
-def speaker_table(systems: Sequence[System]) -> Table:
-    """Return a row for each of the MAX_SPEAKERS speakers with most errors."""
-    return _part_table("speaker", systems, lambda segment: (segment.speaker,), {})
-
-
-def label_table(systems: Sequence[System], titles: Mapping[str, str]) -> Table:
-    """Return a row for each label except the one of all segments."""
-    return _part_table("label", systems, shown_labels, titles)
-
-
 def shown_labels(segment: Segment) -> tuple[str, ...]:
     """Return the labels of a segment except the one of all."""
     return tuple(label for label in segment.labels if label.upper() != "O")
 
 
-def _part_table(
-    what: str,
-    systems: Sequence[System],
-    names: Callable[[Segment], tuple[str, ...]],
-    titles: Mapping[str, str],
+def part_table(
+    what: str, systems: Sequence[System], names: Callable[[Segment], tuple[str, ...]], titles: Mapping[str, str]
 ) -> Table:
+    """Return a row for each of the MAX_SPEAKERS parts with most errors."""
     scores = [system.score.parts(names) for system in systems]
     errors: Counter[str] = Counter()
     for score in scores:

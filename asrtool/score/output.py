@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -84,12 +84,8 @@ def score_all(
                 result = with_names(result, files[0])
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
                 results[name, ctm.stem] = result
-    _remove_others(Path(out), {name for name, _ in results})
+    tested = {name for name, _ in results}
+    for name in {score.parent.parent.name for score in Path(out).glob("*/*/score.json")} - tested:
+        if not any(foreign_files(Path(out, name))):
+            shutil.rmtree(Path(out, name))
     return results
-
-
-def _remove_others(out: Path, names: Collection[str]) -> None:
-    """Remove scores of sets that are no longer tested."""
-    for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
-        if not any(foreign_files(out / name)):
-            shutil.rmtree(out / name)

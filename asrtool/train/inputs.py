@@ -147,12 +147,8 @@ def inputs_of(
     return Inputs(
         {**_with_effect(config, sections), "emulation": injection.as_inputs()},
         defaults_of(config, sections) | flatten({"emulation": InjectionOptions().as_inputs()}),
-        {name: _digest(path) for name, path in files.items()},
+        {name: index_digest(path.parent) if path.name == INDEX else digest_of(path) for name, path in files.items()},
     )
-
-
-def _digest(path: Path) -> str:
-    return index_digest(path.parent) if path.name == INDEX else digest_of(path)
 
 
 def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:

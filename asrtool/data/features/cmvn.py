@@ -78,7 +78,8 @@ def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Momen
 
     The minimum is MIN_SPEAKER_FRAMES.
     """
-    _write(directory, {EVERYONE: everyone.mean_std(), **_listed(speakers)})
+    rows = {name: moments.mean_std() for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
+    _write(directory, {EVERYONE: everyone.mean_std(), **rows})
 
 
 def write_more_cmvn(directory: Path, base: Path, speakers: Mapping[str, Moments]) -> None:
@@ -97,10 +98,6 @@ def write_everyone(directory: Path, base: Path) -> None:
     names, means_SF, stds_SF = _read(base / CMVN)
     row = names.index(EVERYONE)
     _write(directory, {EVERYONE: (means_SF[row], stds_SF[row])})
-
-
-def _listed(speakers: Mapping[str, Moments]) -> dict[str, MeanStd]:
-    return {name: moments.mean_std() for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
 
 
 def _write(directory: Path, rows: Mapping[str, MeanStd]) -> None:

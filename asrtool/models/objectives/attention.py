@@ -113,7 +113,10 @@ class Attention(Objective):
         drawn_NU = torch.zeros(before_NU.shape, dtype=torch.bool, device=before_NU.device)
         if self.training:  # elsewhere it would take random numbers of a step that another thread computes
             drawn_NU = torch.rand(before_NU.shape, device=before_NU.device) < self.settings.sampling
-        weights = [self._dropped(cell.weight_hh) for cell in (self.lower, self.upper)]
+        weights = [  # recurrent ones with entries zeroed for the batch (Wan et al. 2013)
+            nn.functional.dropout(cell.weight_hh, self.settings.weight_drop, self.training)
+            for cell in (self.lower, self.upper)
+        ]
         state = self._start(hidden_NTC)
         outputs: list[Tensor] = []
         for u in range(before_NU.shape[1]):
@@ -157,10 +160,6 @@ class Attention(Objective):
         # Not under no_grad: autocast of older torch keeps weights that it rounded there, and they get no gradient
         logits_NV = self.output(output_NO.detach()).detach()
         return torch.multinomial(logits_NV.float().softmax(dim=1), 1).squeeze(1)
-
-    def _dropped(self, weight: Tensor) -> Tensor:
-        """Return a recurrent weight with entries zeroed for the batch (Wan et al. 2013)."""
-        return nn.functional.dropout(weight, self.settings.weight_drop, self.training)
 
 
 def run_cell(

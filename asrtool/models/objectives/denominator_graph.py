@@ -141,11 +141,8 @@ class TokenNgrams:
         for token in tokens:
             arc = self.arcs[state].get(token)
             found.append(arc.log_prob if arc else unseen)
-            state = arc.target if arc else self._next(state, token)
+            state = arc.target if arc else _longest((*self.histories[state], token), self.states)
         return [*found, max(self.ends[state], unseen)]
-
-    def _next(self, state: int, token: int) -> int:
-        return _longest((*self.histories[state], token), self.states)
 
 
 def estimate_ngrams(sequences: Iterable[np.ndarray], num_tokens: int, order: int, max_histories: int) -> TokenNgrams:

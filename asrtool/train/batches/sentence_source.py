@@ -69,7 +69,7 @@ class Sentences(BatchSource):
     def read(self, batch: Planned) -> TrainingBatch:
         read_NT, lens_N, predicted_NT = pad_sentences([[*self._words(i), self._edge] for i in batch.content])
         return TrainingBatch(
-            ids=[self._name(i) for i in batch.content],
+            ids=[f"{self._texts[bisect_right(self._ends, i)].path.name}:{self._lines_N[i]}" for i in batch.content],
             inputs_NT=read_NT.numpy(),
             input_lens_N=lens_N.numpy(),
             targets_NU=predicted_NT,
@@ -80,10 +80,6 @@ class Sentences(BatchSource):
     def _words(self, i: int) -> list[int]:
         words: list[int] = self._numbers_W[self._begins_N[i] : self._begins_N[i + 1]].tolist()
         return words
-
-    def _name(self, i: int) -> str:
-        """Return file and line of a sentence."""
-        return f"{self._texts[bisect_right(self._ends, i)].path.name}:{self._lines_N[i]}"
 
     def _sentences_of_epoch(self) -> np.ndarray:
         """Return the sentence of each place in an epoch, (E,)."""
